@@ -1,0 +1,51 @@
+# `make` alone lists what there is. Everything is installed into .venv, once; pyproject.toml says what.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench soak clean
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s  %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/demo.done  ## the whole cycle on invented readings, in an embedded MongoDB (ARGS=--keep leaves it up)
+	@$(BIN)/bucketwise demo $(ARGS)
+
+test: $(VENV)/dev.done  ## every test but the long ones (ARGS="-k restore" narrows them)
+	@$(BIN)/pytest -n 2 --dist worksteal -m "not soak" $(ARGS)
+
+lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(VENV)/dev.done  ## how fast each step is, as ratios measured in one run
+	@$(BIN)/python -m bench $(ARGS)
+
+soak: $(VENV)/dev.done  ## the long tests
+	@$(BIN)/pytest -m soak $(ARGS)
+
+clean:  ## remove what was installed and cached
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@.ci/make-venv "$(PYTHON)" $(VENV)
+
+$(VENV)/demo.done: $(BIN)/python pyproject.toml
+	@echo "Installing what the demo needs into $(VENV); this happens once."
+	@$(PIP) install --editable '.[demo]'
+	@.ci/system-libraries $(BIN)/python
+	@touch $@
+
+$(VENV)/dev.done: $(BIN)/python pyproject.toml
+	@echo "Installing what tests and lint need into $(VENV); this happens once."
+	@$(PIP) install --editable '.[test,lint]'
+	@.ci/system-libraries $(BIN)/python
+	@touch $@ $(VENV)/demo.done

@@ -1,0 +1,1 @@
+"""Archives: export, verify, commit, guarded delete; restore, verify and audit."""

@@ -1,0 +1,228 @@
+"""Archiving one policy: which buckets go, in which order, into which archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from archivers.offline import OfflineArchive
+from archivers.offline_run import OfflineRun
+from archivers.online import OnlineRun
+from archivers.receipts import Receipts
+from archivers.stores.base import ObjectStore
+from archivers.work import Archiver, ArchiveReport, Work
+from buckets.columns import Quarantined
+from buckets.decode import Decoded, decode
+from buckets.raw import Batch
+from buckets.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_ms
+from config.errors import BucketwiseError
+from config.policies import Policy
+
+#: A commit is closed at about so many readings, or bytes of BSON: memory is a small multiple of it.
+MAX_READINGS = 500_000
+MAX_BYTES = 32 << 20
+#: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
+MAX_SPAN_MS = 31 * DAY_MS
+
+Document = dict[str, Any]
+RolledUp = Callable[[int, int], bool]
+
+
+def archive(
+    database: Database[Document],
+    policy: Policy,
+    now: datetime,
+    *,
+    store: ObjectStore | None,
+    fence: int,
+    guard: Callable[[ClientSession], None],
+    through: int | None,
+    rolled_up: RolledUp,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    check: Callable[[], None],
+    dry_run: bool = False,
+    progress: Callable[[str, int], None],
+) -> ArchiveReport:
+    """Archive what has expired.
+
+    `through`: every window that ends at or before it (milliseconds) is rolled up; None: the policy rolls
+    nothing up. `rolled_up(start_ms, end_ms)` says whether the summaries of the windows that the range
+    touches hold what is there now. Where they don't, the buckets stay.
+    """
+    assert policy.archive is not None
+    report = ArchiveReport(policy.archive.to)
+    if policy.archive.to == "none":
+        return report
+    work = Work(database, policy, now, fence, guard, check, progress, report, dry_run)
+    archiver = _archiver(work, store)
+    start = FIRST_MS if since is None else as_ms(since)
+    end = min(work.cutoff, LAST_MS + 1 if until is None else as_ms(until))
+    if not dry_run:
+        archiver.recover()
+        archiver.settle(start, end)
+    _Sweep(work, archiver, through, rolled_up).run(start, end)
+    return report
+
+
+def recover(
+    database: Database[Document],
+    policy: Policy,
+    now: datetime,
+    *,
+    store: ObjectStore | None,
+    fence: int,
+    guard: Callable[[ClientSession], None],
+    check: Callable[[], None],
+) -> None:
+    """Finish or undo what a crash left, and see that the archive is all there: before anything is rolled up
+    from it. Raises HaltedError where it is not."""
+    if policy.archive is not None and policy.archive.to != "none":
+        report = ArchiveReport(policy.archive.to)
+        work = Work(database, policy, now, fence, guard, check, _silent, report, dry_run=False)
+        _archiver(work, store).recover()
+
+
+def _silent(_label: str, _count: int) -> None:
+    """Recovery has no progress to tell."""
+
+
+def check_archive(database: Database[Document], policy: Policy, store: ObjectStore | None) -> None:
+    """See that all that was archived is where the policy says: it would be missing from every summary.
+
+    Raises BucketwiseError where the policy has archived to another kind of archive, DamagedError where a
+    commit is gone. Changes nothing.
+    """
+    if policy.archive is not None and policy.archive.to == "offline" and store is not None:
+        OfflineArchive(policy, store).check_all_there(Receipts(database, policy.name).commits())
+    to = policy.archive.to if policy.archive is not None else "none"
+    others = Receipts(database, policy.name).kinds() - {to}
+    if others:
+        raise BucketwiseError(
+            f"policy {policy.name}: buckets lie in its {others.pop()} archive, and archive.to says {to!r}: "
+            'its summaries could not be told from both. Set archive.to back (archive.after = "forever" ends '
+            "archiving), or restore those buckets and start a policy with another name. Nothing was changed"
+        )
+
+
+def _archiver(work: Work, store: ObjectStore | None) -> Archiver:
+    if work.archive.to == "online":
+        return OnlineRun(work)
+    assert store is not None
+    return OfflineRun(work, store)
+
+
+class _Sweep:
+    """Goes through the expired buckets day by day, and moves what may go in pieces of bounded size."""
+
+    def __init__(self, work: Work, archiver: Archiver, through: int | None, rolled_up: RolledUp) -> None:
+        self._work = work
+        self._archiver = archiver
+        self._through = through
+        self._rolled_up = rolled_up
+        self._pending: list[Batch] = []
+        self._readings = 0
+        self._first, self._last = LAST_MS, FIRST_MS
+        self._oldest = LAST_MS  # last reading of a bucket
+
+    def run(self, start: int, end: int) -> None:
+        source, report = self._work.source, self._work.report
+        at = start
+        while (found := source.earliest_ending(at)) is not None and found < end:
+            at = max(at, found)  # epoch seconds may round down, to before `at`
+            stop = min((at // DAY_MS + 1) * DAY_MS, end)
+            for batch in source.ending(at, stop):
+                self._sort(batch)
+                if self._readings >= MAX_READINGS or sum(b.size for b in self._pending) >= MAX_BYTES:
+                    self._flush()
+            if self._last - self._oldest >= MAX_SPAN_MS:
+                self._flush()
+            at = stop
+        self._flush()
+        if self._work.dry_run and (young := source.count_ending(max(start, end), LAST_MS + 1)):
+            report.reasons[f"not expired: the last reading is not before {_instant(end)}"] += young
+        for batch in source.strays():
+            report.quarantine(decode(batch, self._work.policy).quarantined)
+
+    def _sort(self, batch: Batch) -> None:
+        """Into what goes, and what stays for which reason."""
+        decoded = decode(batch, self._work.policy)
+        report = self._work.report
+        report.quarantine(decoded.quarantined)
+        expired = decoded.last < self._work.cutoff
+        ready = expired if self._through is None else expired & (decoded.last < self._through)
+        report.leave(int((expired & ~ready).sum()), "its windows are not rolled up yet")
+        going = np.sort(decoded.units[ready & self._fitting(decoded, batch)])
+        if not len(going):
+            return
+        mine = np.isin(decoded.units, going)
+        times, last = decoded.columns.time[mine[decoded.columns.bucket]], decoded.last[mine]
+        self._oldest = int(min(self._oldest, last.min()))
+        self._first = int(min(self._first, times.min(initial=LAST_MS), last.min()))
+        self._last = int(max(self._last, last.max()))
+        self._readings += len(times)
+        self._pending.append(batch.take(going))
+
+    def _fitting(self, decoded: Decoded, batch: Batch) -> NDArray[np.bool_]:
+        """Buckets whose series the archive can hold; the others are quarantined."""
+        columns, policy = decoded.columns, self._work.policy
+        misfits = {i: self._archiver.misfit(series) for i, series in enumerate(columns.series)}
+        fits = np.ones(len(decoded.units), dtype=np.bool_)
+        for position, series in enumerate(columns.bucket_series.tolist()):
+            found = misfits[series]
+            if found is not None:
+                fits[position] = False
+                identity = batch.main.decode_id(int(decoded.units[position]))
+                reason = f"the archive of policy {policy.name} has a column of another type than {found[1]!r}"
+                self._work.report.quarantine([Quarantined(identity, found[0], reason)])
+        return fits
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        work, batch = self._work, self._latest(Batch.concat(self._pending))
+        first, last = self._first, self._last
+        self._pending, self._readings = [], 0
+        self._first, self._last, self._oldest = LAST_MS, FIRST_MS, LAST_MS
+        work.check()
+        batch = batch.take(self._archiver.fresh(batch, first, last))
+        if not len(batch):
+            return
+        if self._through is not None and not self._rolled_up(first, last + 1):
+            work.report.leave(len(batch), "its windows have changed since they were rolled up")
+            return
+        if work.dry_run:
+            self._foresee(len(batch))
+        else:
+            self._archiver.move(batch)
+        readings = len(decode(batch, work.policy).columns.time)
+        work.report.buckets += len(batch)
+        work.report.readings += readings
+        work.progress("archived readings", readings)
+
+    def _latest(self, batch: Batch) -> Batch:
+        """Each bucket once: a cursor gives one twice where its end moves forward meanwhile."""
+        if self._work.policy.model == "timeseries":  # whose `_id`s need not be unique
+            return batch
+        place = {batch.main.raw_id(i): i for i in range(len(batch))}
+        return batch if len(place) == len(batch) else batch.take(np.array(sorted(place.values())))
+
+    def _foresee(self, count: int) -> None:
+        """What would become of buckets once they are copied."""
+        work = self._work
+        if work.kept:
+            work.report.leave(count, work.kept)
+        elif work.in_grace(work.now):
+            work.report.leave(count, f"copied, and waits for the grace of {work.archive.grace}")
+        else:
+            work.report.deleted += count
+
+
+def _instant(ms: int) -> str:
+    return as_date(ms).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,179 @@
+"""Audit: is every policy kept? Changes nothing; what isn't kept is a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pymongo.database import Database
+
+from archivers import ttl
+from archivers.archive import archive
+from archivers.findings import Finding, Severity
+from archivers.offline import OfflineArchive
+from archivers.reader import ArchivedReader
+from archivers.stores.base import ObjectStore
+from archivers.verify import verify
+from archivers.work import ArchiveReport
+from buckets.columns import Quarantined
+from config.policies import Policy
+from rollups.expiry import expire_summaries
+from rollups.holes import longest_holes
+from rollups.rollup import roll_up
+
+Document = dict[str, Any]
+#: What fell due less than this ago is not late: the next run takes it.
+SLACK = timedelta(days=1)
+MAX_QUARANTINED = MAX_HOLES = 100
+
+
+def audit(
+    database: Database[Document],
+    policy: Policy,
+    store: ObjectStore | None,
+    now: datetime,
+    *,
+    check: Callable[[], None],
+    progress: Callable[[str, int], None],
+) -> list[Finding]:
+    """All findings of one policy. Reads every part of its archive, and what is live and due."""
+    auditor = _Audit(database, policy, store, now, check, progress)
+    return [
+        *auditor.ttl(),
+        *auditor.parts(),
+        *auditor.summaries(),
+        *auditor.holes(),
+        *auditor.buckets(),
+    ]
+
+
+@dataclass(frozen=True)
+class _Audit:
+    database: Database[Document]
+    policy: Policy
+    store: ObjectStore | None
+    now: datetime
+    check: Callable[[], None]
+    progress: Callable[[str, int], None]
+
+    def _finding(self, code: str, place: str, message: str, severity: Severity = "error") -> Finding:
+        return Finding(code, self.policy.name, place, severity, message)
+
+    def ttl(self) -> Iterator[Finding]:
+        for expiry in ttl.conflicts(self.database, self.policy):
+            yield self._finding(
+                "ttl-conflict",
+                expiry.place,
+                f"MongoDB deletes after {expiry.after} what is archived later: drop it, or make it longer",
+            )
+
+    def parts(self) -> Iterator[Finding]:
+        if self.policy.archive is None or self.policy.archive.to != "offline" or self.store is None:
+            return
+        report = verify(
+            self.database,
+            self.policy,
+            self.store,
+            since=None,
+            until=None,
+            check=self.check,
+            progress=self.progress,
+        )
+        for bad in report.bad:
+            yield self._finding(bad.code, bad.place, bad.message)
+        for key, _ in OfflineArchive(self.policy, self.store).unlisted():
+            yield self._finding(
+                "part-unlisted",
+                f"{self.store.url}/{key}",
+                "no manifest names this file: of a run cut off (the next one removes it), or put there",
+            )
+
+    def summaries(self) -> Iterator[Finding]:
+        if self.policy.rollup is None:
+            return
+        reader = ArchivedReader(self.database, self.policy, self.store)
+        report = roll_up(
+            self.database,
+            self.policy,
+            self.now - SLACK,
+            archived=reader.batches,
+            archived_span=reader.span(),
+            check=self.check,
+            dry_run=True,
+            progress=self.progress,
+        )
+        for kind, counts in (("hourly", report.hourly), ("daily", report.daily)):
+            if counts.written:
+                yield self._finding(
+                    "not-rolled-up",
+                    str(getattr(self.policy.rollup, kind)),
+                    f"{counts.written} {kind} summaries are missing or out of date: run `bucketwise rollup`",
+                )
+        for kind, count in expire_summaries(
+            self.database, self.policy, self.now - SLACK, dry_run=True
+        ).items():
+            if count:
+                yield self._finding(
+                    "summaries-past-retention",
+                    str(getattr(self.policy.rollup, kind)),
+                    f"{count} {kind} summaries are past their `retain`: run `bucketwise run`",
+                )
+
+    def holes(self) -> Iterator[Finding]:
+        if self.policy.max_hole is None:
+            return
+        found, more = longest_holes(self.database, self.policy, MAX_HOLES)
+        for hole in found:
+            yield self._finding("hole", hole.collection, hole.message(self.policy), "warning")
+        if more:
+            yield self._finding(
+                "hole", self.policy.collection, f"{more} more, none of them longer", "warning"
+            )
+
+    def buckets(self) -> Iterator[Finding]:
+        if self.policy.archive is None or self.policy.archive.to == "none":
+            return
+        report = self._due()
+        if report.buckets:
+            yield self._finding(
+                "overdue",
+                self.policy.collection,
+                f"{report.buckets} buckets expired over a day ago and are not archived: run `bucketwise run`",
+            )
+        yield from self._quarantined(report.quarantined)
+
+    def _due(self) -> ArchiveReport:
+        """What an archive run would have taken a day ago, whatever is rolled up."""
+        return archive(
+            self.database,
+            self.policy,
+            self.now - SLACK,
+            store=self.store,
+            fence=0,
+            guard=_never,
+            through=None,
+            rolled_up=_always,
+            check=self.check,
+            dry_run=True,
+            progress=self.progress,
+        )
+
+    def _quarantined(self, found: list[Quarantined]) -> Iterator[Finding]:
+        for bucket in found[:MAX_QUARANTINED]:
+            yield self._finding(
+                "quarantined",
+                f"{self.policy.collection}, _id {bucket.id!r}",
+                f"{bucket.field}: {bucket.reason}",
+            )
+        if len(found) > MAX_QUARANTINED:
+            yield self._finding("quarantined", self.policy.collection, f"{len(found) - MAX_QUARANTINED} more")
+
+
+def _never(_session: object) -> None:
+    raise AssertionError("an audit deletes nothing")
+
+
+def _always(_start_ms: int, _end_ms: int) -> bool:
+    return True

@@ -1,0 +1,141 @@
+"""The guarded delete: what is equal to the verified copy goes, what has changed stays.
+
+The documents are read, compared byte for byte and deleted in one transaction, which also touches the
+lease: a write to one of them in between aborts it, and so does another holder of the lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from pymongo import ReadPreference, WriteConcern
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+from pymongo.read_concern import ReadConcern
+
+from buckets.ids import sort_key
+from buckets.raw import LOSSLESS, Batch
+from buckets.source import Source
+from buckets.timeseries import measurement
+from config.errors import HaltedError
+from config.policies import Policy
+
+#: One transaction holds at most so many buckets, and so many bytes of them.
+MAX_BUCKETS = 1000
+MAX_BYTES = 8 << 20
+
+T = TypeVar("T")
+Document = dict[str, Any]
+Guard = Callable[[ClientSession], None]
+
+
+class Outcome(NamedTuple):
+    """Of a batch: indices of the buckets that went, that had changed, and that were gone already."""
+
+    deleted: list[int]
+    changed: list[int]
+    gone: list[int]
+
+
+Record = Callable[[ClientSession, Outcome], None]
+
+
+def same_id(raw_id: bytes) -> bytes:
+    """Equal for `_id`s that are one to MongoDB, as 1 and 1.0 are; of a `Docs.raw_id`."""
+    return sort_key(raw_id[0], raw_id[1:]) if raw_id else raw_id
+
+
+def units(policy: Policy, batch: Batch) -> list[bytes]:
+    """Of each bucket: bytes that are equal for equal buckets alone."""
+    if policy.model == "timeseries":
+        return [measurement(document) for document in batch.main]
+    return [batch.unit(i) for i in range(len(batch))]
+
+
+def chunks(batch: Batch) -> Iterator[Batch]:
+    """The batch in pieces small enough for one transaction."""
+    sizes = np.diff(batch.main.offsets)
+    if len(batch.extra):
+        sizes = sizes + np.bincount(batch.owner, np.diff(batch.extra.offsets), len(batch)).astype(np.int64)
+    start, held = 0, 0
+    for i, size in enumerate(sizes.tolist()):
+        if i > start and (i - start == MAX_BUCKETS or held + size > MAX_BYTES):
+            yield batch.slice(start, i)
+            start, held = i, 0
+        held += size
+    if len(batch) > start:
+        yield batch.slice(start, len(batch))
+
+
+def transaction(database: Database[Document], guard: Guard, step: Callable[[ClientSession], T]) -> T:
+    """Run `step` in a transaction that fails where `guard` does. `step` may run more than once."""
+
+    def guarded(session: ClientSession) -> T:
+        guard(session)
+        return step(session)
+
+    with database.client.start_session() as session:
+        return session.with_transaction(
+            guarded,
+            read_concern=ReadConcern("snapshot"),
+            write_concern=WriteConcern("majority"),
+            read_preference=ReadPreference.PRIMARY,
+        )
+
+
+def guarded_delete(
+    database: Database[Document], policy: Policy, verified: Batch, guard: Guard, record: Record
+) -> Outcome:
+    """Delete from the source what equals `verified`, which was read back from where the copy lies.
+
+    `verified` is one piece of `chunks`. `record` writes the receipt inside the transaction.
+    """
+
+    def step(session: ClientSession) -> Outcome:
+        outcome = compare(database, policy, verified, session)
+        _delete(database, policy, verified, outcome.deleted, session)
+        record(session, outcome)
+        return outcome
+
+    return transaction(database, guard, step)
+
+
+def compare(
+    database: Database[Document], policy: Policy, verified: Batch, session: ClientSession | None = None
+) -> Outcome:
+    """What of the batch is live as it was verified, live but changed, or gone. Deletes nothing."""
+    source = Source(database, policy, session=session)
+    ids = [verified.main.decode_id(i) for i in range(len(verified))]
+    live: dict[bytes, bytes] = {}
+    for batch in source.by_ids(ids):
+        live.update((batch.main.raw_id(i), batch.unit(i)) for i in range(len(batch)))
+    outcome = Outcome([], [], [])
+    for i in range(len(verified)):
+        now = live.get(verified.main.raw_id(i))
+        if now is None:
+            outcome.gone.append(i)
+        else:
+            (outcome.deleted if now == verified.unit(i) else outcome.changed).append(i)
+    return outcome
+
+
+def _delete(
+    database: Database[Document], policy: Policy, batch: Batch, indices: list[int], session: ClientSession
+) -> None:
+    if not indices:
+        return
+    ids = [batch.main.decode_id(i) for i in indices]
+    source = database.get_collection(policy.collection, codec_options=LOSSLESS)
+    gone = source.delete_many({"_id": {"$in": ids}}, session=session)
+    if gone.deleted_count != len(ids):
+        raise HaltedError(
+            f"policy {policy.name}: a delete took {gone.deleted_count} buckets where {len(ids)} were "
+            "verified; the transaction was undone and nothing was deleted"
+        )
+    chosen = set(indices)
+    extras = [batch.extra.decode_id(i) for i, owner in enumerate(batch.owner.tolist()) if owner in chosen]
+    if extras and policy.overflow is not None:
+        overflow = database.get_collection(policy.overflow.collection, codec_options=LOSSLESS)
+        overflow.delete_many({"_id": {"$in": extras}}, session=session)

@@ -1,0 +1,192 @@
+"""Manifests: what a commit of the offline archive holds. A commit is there once its manifest is.
+
+A commit is some buckets, archived together: one part a UTC day of their readings, one buckets file, one
+manifest. Its name tells the days it covers, the fence of the lease under which it was made and the digest
+of its documents, so that a listing alone says which commits may hold a range, and which files belong to
+no commit.
+
+    <policy>/data/dt=2018-06-30/<commit>.parquet      parts
+    <policy>/meta/buckets/<commit>.parquet            buckets file
+    <policy>/meta/manifests/<commit>.json             manifest
+    <policy>/meta/superseded/<commit>.bson            what was taken out of a commit: not part of the archive
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from datetime import date, datetime
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from archivers.stores.base import Corrupt, ObjectStore
+from buckets.times import DAY_MS, as_date
+from config.errors import HaltedError
+from config.policies import Policy
+
+_COMMIT = re.compile(r"(\d{4}-\d\d-\d\d)_(\d{4}-\d\d-\d\d)_f(\d+)_([0-9a-f]{16})")
+
+
+class Commit(NamedTuple):
+    """A commit's name, taken apart."""
+
+    name: str
+    first: str  # UTC days that it covers
+    last: str
+    fence: int
+
+    def may_hold(self, start_ms: int, end_ms: int) -> bool:
+        return self.first <= day(end_ms - 1) and self.last >= day(start_ms)
+
+
+def day(ms: int) -> str:
+    return as_date(ms).date().isoformat()
+
+
+def day_ms(ms: int) -> int:
+    """The start of the UTC day."""
+    return ms // DAY_MS * DAY_MS
+
+
+def commit_name(first_ms: int, last_ms: int, fence: int, digest: str) -> str:
+    return f"{day(first_ms)}_{day(last_ms)}_f{fence:06d}_{digest[:16]}"
+
+
+def parse_commit(name: str) -> Commit | None:
+    match = _COMMIT.fullmatch(name)
+    return Commit(name, match[1], match[2], int(match[3])) if match else None
+
+
+#: The keys of a policy that say how readings lie in its buckets.
+LAYOUT_KEYS = {
+    "model", "time_field", "series_fields", "value_fields", "slot", "samples_field", "sample_time_field",
+    "start_field", "end_field", "count_field", "sum_fields", "overflow",
+}  # fmt: skip
+
+
+class DamagedError(HaltedError):
+    """The archive is not what its manifests say. Nothing was deleted."""
+
+    def __init__(self, code: str, place: str, what: str) -> None:
+        super().__init__(f"{place}: {what}. Nothing was deleted; restore the file from a backup of the store")
+        self.code = code  # "part-missing" or "part-differs"
+        self.place = place  # url of the file
+
+
+_UNSEALED = "0" * 64
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StoredFile(_Model):
+    key: str
+    bytes: int
+    sha256: str
+
+
+class Part(StoredFile):
+    dt: date
+    rows: int
+    first: datetime  # times of the first and last reading
+    last: datetime
+
+
+class Manifest(_Model):
+    """Everything that is needed to read a commit without the policy that made it."""
+
+    schema_version: int = 1
+    policy: str
+    commit: str
+    fence: int
+    database: str
+    collection: str
+    layout: dict[str, Any]  # the policy's keys that say how readings lie in its buckets
+    series_types: dict[str, str]  # series field -> type of its column
+    timeseries: dict[str, str] | None = None  # of a native time-series collection: what it is made with
+    buckets: int
+    overflow_documents: int
+    readings: int
+    first: datetime  # what the commit covers: the first and last reading; where it holds none, the
+    last: datetime  # last time of its buckets
+    documents_sha256: str  # over the raw BSON: buckets in their order, then overflow
+    parts: tuple[Part, ...]
+    buckets_file: StoredFile
+    created: datetime
+    replaces: str | None = None  # a commit that this one took over, without the buckets that had changed
+    sha256: str = _UNSEALED  # of this file, with zeros in place of these digits
+
+    @property
+    def archived_policy(self) -> Policy:
+        """As far as decoding needs it: the policy as it was when the buckets were archived."""
+        return Policy(name=self.policy, collection=self.collection, **self.layout)
+
+    @property
+    def files(self) -> tuple[StoredFile, ...]:
+        return (*self.parts, self.buckets_file)
+
+    @property
+    def size(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+def part_key(policy: str, dt: str, commit: str) -> str:
+    return f"{policy}/data/dt={dt}/{commit}.parquet"
+
+
+def buckets_key(policy: str, commit: str) -> str:
+    return f"{policy}/meta/buckets/{commit}.parquet"
+
+
+def manifest_key(policy: str, commit: str) -> str:
+    return f"{policy}/meta/manifests/{commit}.json"
+
+
+def superseded_key(policy: str, commit: str) -> str:
+    return f"{policy}/meta/superseded/{commit}.bson"
+
+
+def sealed(manifest: Manifest) -> bytes:
+    """The manifest's file. One flipped bit in it could hide a commit, or have it deleted too early."""
+    data = manifest.model_dump_json(indent=1).encode()
+    return data.replace(_UNSEALED.encode(), hashlib.sha256(data).hexdigest().encode())
+
+
+def owner_key(policy: str) -> str:
+    return f"{policy}/meta/owner.json"
+
+
+def commits(store: ObjectStore, policy: str) -> Iterator[Commit]:
+    """All commits, by their first day."""
+    prefix = f"{policy}/meta/manifests/"
+    for found in store.list(prefix):
+        commit = parse_commit(found.key.removeprefix(prefix).removesuffix(".json"))
+        if commit is not None:
+            yield commit
+
+
+def read_manifest(store: ObjectStore, policy: str, commit: str) -> Manifest:
+    """Raises NotFound, and DamagedError where it is no manifest, or not the one that was written."""
+    key = manifest_key(policy, commit)
+    try:
+        data = store.get_bytes(key)
+    except Corrupt as error:
+        raise DamagedError("part-differs", f"{store.url}/{key}", error.reason) from None
+    try:
+        manifest = Manifest.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        fault = f"the manifest can't be read: {where}: {first['msg']}"
+        raise DamagedError("part-differs", f"{store.url}/{key}", fault) from None
+    unsealed = data.replace(manifest.sha256.encode(), _UNSEALED.encode())
+    if hashlib.sha256(unsealed).hexdigest() != manifest.sha256:
+        fault = "the manifest is not as it was written: its bytes don't have its own SHA-256"
+    elif (manifest.policy, manifest.commit) != (policy, commit):
+        fault = f"it is the manifest of commit {manifest.commit} of policy {manifest.policy}"
+    else:
+        return manifest
+    raise DamagedError("part-differs", f"{store.url}/{key}", fault)

@@ -1,0 +1,254 @@
+"""The offline archive at work: what is copied, what may go, what a crash left.
+
+Each commit gets its receipt right after its manifest. A manifest without one is of a run that was cut off
+there, or of one that had lost its lease: nothing was deleted on its account, and the next run adopts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo.client_session import ClientSession
+
+from archivers.delete import Outcome, chunks, compare, guarded_delete, transaction, units
+from archivers.manifest import Manifest
+from archivers.offline import OfflineArchive, Origin
+from archivers.stores.base import ObjectStore
+from archivers.work import Work
+from buckets import timeseries
+from buckets.columns import Series
+from buckets.decode import decode
+from buckets.raw import Batch
+from buckets.times import as_ms
+
+Indices = NDArray[np.int64]
+_HELD = "copied by an earlier run, and deleted by the next"
+
+
+class OfflineRun:
+    """Satisfies `Archiver`."""
+
+    def __init__(self, work: Work, store: ObjectStore) -> None:
+        self._work = work
+        self._archive = OfflineArchive(work.policy, store)
+        self._receipts = work.receipts
+        made_with = None
+        if work.policy.model == "timeseries":
+            made_with = timeseries.made_with(work.database, work.policy.collection)
+        self._origin = Origin(work.database.name, work.fence, work.now, made_with)
+        self._moved: set[str] = set()  # commits that hold what this run has just read
+
+    def recover(self) -> None:
+        self._receipts.prepare()
+        self._archive.claim(self._receipts.owner(), self._work.database.name)
+        listed = [commit.name for commit in self._archive.commits()]
+        for receipt in list(self._receipts.in_state("replaced", "offline")):
+            self._drop(receipt["_id"]["name"], listed)
+        self._archive.check_all_there(self._receipts.commits())
+        self._archive.clear(self._work.fence, self._receipts.known)
+        unknown = set(listed) - self._receipts.known(listed)
+        manifests = [self._archive.manifest(name) for name in unknown]
+        for manifest in sorted(manifests, key=lambda it: (it.fence, it.commit)):
+            self._work.check()
+            if manifest.replaces in listed or not self._archive.has_files(manifest):
+                # the exchange wasn't finished; or it came from a run that had lost its lease, when the files
+                # had been cleared already
+                self._archive.drop(manifest)
+            else:
+                self._adopt(manifest)
+
+    def _drop(self, name: str, listed: list[str]) -> None:
+        """Finish the exchange of a commit for the one that took it over."""
+        if name in listed:
+            self._archive.drop(self._archive.manifest(name))
+            listed.remove(name)
+        self._receipts.remove(name)
+
+    def _adopt(self, manifest: Manifest) -> None:
+        """Learn what of a commit is live, and take out what later runs have archived in other commits."""
+        copied = self._archive.load(manifest)
+        live = np.ones(len(copied), dtype=np.bool_)
+        if not self._measured:
+            at = 0
+            for piece in chunks(copied):
+                found = compare(self._work.database, self._work.policy, piece)
+                gone = found.gone
+                if manifest.fence > self._work.fence:  # this database is older than the archive, and so is
+                    gone = [*gone, *found.changed]  # what it holds: no newer version
+                live[[at + i for i in gone]] = False
+                at += len(piece)
+        self._register(manifest, live)
+        if elsewhere := self._elsewhere(manifest, copied):
+            self._amend(manifest, elsewhere)
+
+    def _elsewhere(self, manifest: Manifest, copied: Batch) -> list[int]:
+        """Buckets of a commit that another one holds as they are, or, from a later run, in a newer version:
+        none was deleted on account of this commit, so that it changed while it was live."""
+        others = self._archive.manifests(as_ms(manifest.first), as_ms(manifest.last) + 1)
+        known = self._receipts.known(other.commit for other in others)
+        equal: set[bytes] = set()
+        newer: set[bytes] = set()
+        for other in others:
+            if other.commit != manifest.commit:
+                batch = self._archive.load(other)
+                equal.update(units(self._work.policy, batch))
+                if other.commit in known and other.fence > manifest.fence and not self._measured:
+                    newer.update(batch.main.raw_id(i) for i in range(len(batch)))
+        mine = units(self._work.policy, copied)
+        return [i for i, it in enumerate(mine) if it in equal or copied.main.raw_id(i) in newer]
+
+    def settle(self, start_ms: int, end_ms: int) -> None:
+        if self._work.kept:
+            return
+        for receipt in list(self._receipts.in_state("open", "offline")):
+            manifest = self._archive.manifest(receipt["_id"]["name"])
+            outside = as_ms(manifest.last) < start_ms or as_ms(manifest.first) >= end_ms
+            if outside or self._work.in_grace(manifest.created):
+                continue
+            decoded = decode(self._archive.load(manifest), manifest.archived_policy)
+            due = np.zeros(manifest.buckets, dtype=np.bool_)
+            due[decoded.units] = (decoded.last >= start_ms) & (decoded.last < end_ms)
+            due &= self._receipts.live(manifest.commit, manifest.buckets)
+            if changed := self._delete(manifest, np.flatnonzero(due)):
+                self._amend(manifest, changed)  # and this run finds the newer ones as it goes on
+
+    def misfit(self, series: Series) -> tuple[str, object] | None:
+        return self._archive.misfit(series)
+
+    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
+        """Buckets that are copied already stay out; where one has changed since, its old copy goes."""
+        held: set[bytes] = set()
+        live_units = units(self._work.policy, batch)
+        as_live, identities = set(live_units), {batch.main.raw_id(i) for i in range(len(batch))}
+        for manifest in self._archive.manifests(first_ms, last_ms + 1):
+            if manifest.commit in self._moved:
+                continue
+            copied = self._archive.load(manifest)
+            live = self._receipts.live(manifest.commit, len(copied))
+            same, outdated = [], []
+            for i, unit in enumerate(units(self._work.policy, copied)):
+                if unit in as_live:
+                    same.append(i)
+                    held.add(unit)
+                elif live[i] and not self._measured and copied.main.raw_id(i) in identities:
+                    outdated.append(i)
+            self._settle_held(manifest, same, outdated, live)
+        return np.array([i for i, unit in enumerate(live_units) if unit not in held], dtype=np.int64)
+
+    def _settle_held(
+        self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
+    ) -> None:
+        """Of a commit: live buckets that equal its copies, and live ones that are newer than its copies."""
+        work = self._work
+        waits = work.kept or (work.in_grace(manifest.created) and self._grace)
+        if waits or work.dry_run:
+            work.report.leave(len(same), waits or _HELD)
+        if work.dry_run:
+            return
+        if not live[same].all():  # they were deleted, and came back as they were
+            live[same] = True
+            self._register(manifest, live)
+        if same and not waits:
+            changed = self._delete(manifest, np.array(same, dtype=np.int64))
+            work.report.change(len(changed))
+            outdated = sorted({*outdated, *changed})
+        if outdated:
+            self._amend(manifest, outdated)
+
+    def move(self, batch: Batch) -> None:
+        manifest = self._archive.export(batch, self._origin, self._work.check)
+        self._moved.add(manifest.commit)
+        self._register(manifest, np.ones(manifest.buckets, dtype=np.bool_))
+        report = self._work.report
+        report.parts += len(manifest.parts)
+        report.bytes += manifest.size
+        if self._work.kept:
+            report.leave(len(batch), self._work.kept)
+        elif self._work.in_grace(manifest.created):
+            report.leave(len(batch), self._grace)
+        elif changed := self._delete(manifest, np.arange(manifest.buckets)):
+            report.change(len(changed))
+            self._amend(manifest, changed)
+
+    def _delete(self, manifest: Manifest, due: Indices) -> list[int]:
+        """Delete these buckets of a commit, as read back from the store; returns those that had changed."""
+        changed: list[int] = []
+        at = 0
+        for piece in chunks(self._archive.load(manifest).take(due)):
+            here = due[at : at + len(piece)]
+            at += len(piece)
+            self._work.check()
+            outcome = guarded_delete(
+                self._work.database,
+                self._work.policy,
+                piece,
+                self._work.guard,
+                partial(self._record, manifest, here),
+            )
+            changed += here[outcome.changed].tolist()
+            self._work.report.deleted += len(outcome.deleted)
+        return changed
+
+    def _record(self, manifest: Manifest, here: Indices, session: ClientSession, outcome: Outcome) -> None:
+        live = self._receipts.live(manifest.commit, manifest.buckets, session)
+        live[here[[*outcome.deleted, *outcome.gone]]] = False
+        facts = self._facts(manifest)
+        self._receipts.set_live(manifest.commit, live, facts, session, len(outcome.deleted))
+
+    def _register(self, manifest: Manifest, live: NDArray[np.bool_]) -> None:
+        facts = self._facts(manifest)
+        transaction(
+            self._work.database,
+            self._work.guard,
+            lambda session: self._receipts.set_live(manifest.commit, live, facts, session),
+        )
+
+    def _facts(self, manifest: Manifest) -> dict[str, object]:
+        return {
+            "collection": manifest.collection,
+            "parts": [part.key for part in manifest.parts],
+            "documents_sha256": manifest.documents_sha256,
+            "at": self._work.now,
+        }
+
+    def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
+        """Take buckets out of a commit: one without them takes it over.
+
+        The exchange is done when the receipts say so, in a transaction that fails for a run that has lost
+        its lease. Until then, and until the old commit is dropped, who reads manifests skips the one that
+        is replaced; `recover` goes on, or back, after a crash.
+        """
+        held = self._archive.load(manifest)
+        staying = np.setdiff1d(np.arange(len(held)), leaving)
+        self._archive.set_aside(manifest.commit, held.take(np.array(leaving, dtype=np.int64)))
+        successor, place = None, np.zeros(0, dtype=np.int64)
+        if len(staying):
+            remaining = held.take(staying)
+            successor = self._archive.export(remaining, self._origin, self._work.check, manifest)
+            index = {remaining.unit(i): staying[i] for i in range(len(remaining))}
+            copied = self._archive.load(successor)
+            place = np.array([index[copied.unit(i)] for i in range(len(copied))], dtype=np.int64)
+
+        def exchange(session: ClientSession) -> None:
+            live = self._receipts.live(manifest.commit, len(held), session)
+            old = self._receipts.get(manifest.commit, session) or {}
+            if successor is not None:
+                facts, deleted = self._facts(successor), old.get("deleted", 0)
+                self._receipts.set_live(successor.commit, live[place], facts, session, deleted)
+            self._receipts.update(manifest.commit, {"$set": {"state": "replaced"}}, session)
+
+        transaction(self._work.database, self._work.guard, exchange)
+        self._archive.drop(manifest)
+        self._receipts.remove(manifest.commit)
+
+    @property
+    def _grace(self) -> str:
+        return f"copied, and waits for the grace of {self._work.archive.grace}"
+
+    @property
+    def _measured(self) -> bool:
+        """Measurements of a native time-series collection don't change, and may share an `_id`."""
+        return self._work.policy.model == "timeseries"

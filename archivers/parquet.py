@@ -1,0 +1,182 @@
+"""Parquet files of the offline archive: parts (one row a reading) and buckets files (what restore needs)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from buckets.asked import series_text
+from buckets.columns import Series
+from buckets.pack import PackedGroup, Rows
+
+_ROW_GROUP = 500_000
+#: Columns with fewer distinct values than this share of their rows are written as a dictionary.
+_DICTIONARY_SHARE = 0.25
+_SAMPLE = 20_000
+_LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading", "field")
+
+
+def column_name(dotted: str) -> str:
+    return dotted.replace(".", "_")
+
+
+def series_types(series: Sequence[Series], fields: Sequence[str]) -> dict[str, str]:
+    """The column type of each series field: int64, bool, double, or string for all else."""
+    found = {}
+    for position, field in enumerate(fields):
+        kinds = {type(values[position]) for values in series}
+        if kinds == {int}:
+            found[field] = "int64"
+        elif kinds == {bool}:
+            found[field] = "bool"
+        elif kinds and kinds <= {int, float}:
+            found[field] = "double"
+        else:
+            found[field] = "string"
+    return found
+
+
+def misfit(series: Series, types: dict[str, str]) -> tuple[str, Any] | None:
+    """The first series field whose value the archive's column can't hold, or None."""
+    fitting: dict[str, tuple[type, ...]] = {"int64": (int,), "bool": (bool,), "double": (int, float)}
+    for (field, kind), value in zip(types.items(), series, strict=True):
+        wanted = fitting.get(kind)
+        if wanted is not None and type(value) not in wanted:
+            return field, value
+        if kind == "int64" and not -(2**63) <= value < 2**63:
+            return field, value
+    return None
+
+
+def as_table(rows: Rows, span: slice, types: dict[str, str]) -> pa.Table:
+    """Readings as the columns of a part."""
+    arrays: dict[str, pa.Array] = {}
+    indices = pa.array(rows.row_series[span])
+    written = [_as_written(series, types) for series in rows.series]
+    for position, (field, kind) in enumerate(types.items()):
+        values = [series[position] for series in written]
+        arrays[column_name(field)] = pa.array(values, type=_arrow_type(kind)).take(indices)
+    arrays["time"] = pa.array(rows.time[span]).cast(pa.timestamp("ms", tz="UTC"))
+    for name, column in rows.values.items():
+        arrays[column_name(name)] = pa.array(column[span], mask=~rows.present[name][span])
+    return pa.table(arrays)
+
+
+def write_part(path: Path, rows: Rows, span: slice, types: dict[str, str]) -> None:
+    """The rows of one UTC day."""
+    columns = as_table(rows, span, types)
+    dictionary = [column_name(field) for field in types]
+    # Noisy values stay plain: Spark's vectorized reader does not know BYTE_STREAM_SPLIT.
+    dictionary += [column_name(name) for name, column in rows.values.items() if _repeats(column[span])]
+    order = [(column_name(field), "ascending") for field in types] + [("time", "ascending")]
+    written = [_as_written(series, types) for series in rows.series]
+    ordered = all(low < high for low, high in itertools.pairwise(written))  # not where 9 and "10" are texts
+    pq.write_table(
+        columns,
+        path,
+        row_group_size=_ROW_GROUP,
+        compression="zstd",
+        use_dictionary=dictionary,
+        column_encoding={"time": "DELTA_BINARY_PACKED"},
+        write_page_index=True,
+        write_page_checksum=True,
+        sorting_columns=pq.SortingColumn.from_ordering(columns.schema, order) if ordered else None,
+    )
+
+
+def _as_written(series: Series, types: dict[str, str]) -> Series:
+    """The values of a series as its columns hold them."""
+    writers: dict[str, Callable[[Any], Any]] = {"string": series_text, "double": float}
+    return tuple(
+        writers[kind](value) if kind in writers else value
+        for value, kind in zip(series, types.values(), strict=True)
+    )
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    return {"int64": pa.int64(), "bool": pa.bool_(), "double": pa.float64(), "string": pa.string()}[kind]
+
+
+def _repeats(values: NDArray[np.float64]) -> bool:
+    """Whether a dictionary serves better than the plain bytes: prices of few decimals, states."""
+    step = max(1, len(values) // _SAMPLE)
+    sample = values[::step]
+    return len(np.unique(sample)) <= _DICTIONARY_SHARE * len(sample)
+
+
+def read_part(path: Path, value_fields: Sequence[str]) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+    """Times (milliseconds) and values (NaN where there is none) of a part. Raises pyarrow's errors where
+    a page's checksum is wrong."""
+    columns = ["time", *(column_name(name) for name in value_fields)]
+    table = pq.ParquetFile(path, page_checksum_verification=True).read(columns=columns)
+    time = table["time"].cast(pa.int64()).to_numpy()
+    return time, [_numbers(table[name]) for name in columns[1:]]
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    return np.asarray(column.fill_null(float("nan")).to_numpy(), dtype=np.float64)
+
+
+_GROUP_SCHEMA = pa.schema(
+    [
+        ("overflow", pa.bool_()),
+        ("readings", pa.int32()),
+        ("skeleton", pa.large_binary()),
+        ("residue", pa.large_binary()),
+        *((name, pa.large_list(pa.int32())) for name in _LIST_COLUMNS),
+    ]
+)
+
+
+def write_buckets(path: Path, groups: Sequence[PackedGroup]) -> None:
+    """One row a group; see docs/archive-format.md."""
+    columns: dict[str, list[Any]] = {name: [] for name in _GROUP_SCHEMA.names}
+    for group in groups:
+        columns["overflow"].append(group.overflow)
+        columns["readings"].append(group.rows.shape[1])
+        columns["skeleton"].append(group.skeleton)
+        columns["residue"].append(group.residue)
+        for name in _LIST_COLUMNS:
+            columns[name].append(getattr(group, name).ravel().astype(np.int32))
+    leaves = {f"{name}.list.element": "DELTA_BINARY_PACKED" for name in _LIST_COLUMNS}
+    pq.write_table(
+        pa.table(columns, schema=_GROUP_SCHEMA),
+        path,
+        row_group_size=256,
+        compression="zstd",
+        use_dictionary=False,
+        column_encoding=leaves,
+        write_page_checksum=True,
+    )
+
+
+def read_buckets(path: Path) -> list[PackedGroup]:
+    table = pq.ParquetFile(path, page_checksum_verification=True).read()
+    columns = {name: table[name].combine_chunks() for name in _GROUP_SCHEMA.names}
+    groups = []
+    for i in range(table.num_rows):
+        lists = {name: columns[name][i].values.to_numpy() for name in _LIST_COLUMNS}
+        readings = columns["readings"][i].as_py()
+        groups.append(
+            PackedGroup(
+                overflow=columns["overflow"][i].as_py(),
+                units=lists["units"],
+                order=lists["order"],
+                rows=lists["rows"].astype(np.int64).reshape(len(lists["units"]), readings),
+                skeleton=columns["skeleton"][i].as_py(),
+                hole=lists["hole"],
+                width=lists["width"],
+                source=lists["source"].astype(np.int8),
+                reading=lists["reading"],
+                field=lists["field"].astype(np.int16),
+                residue=columns["residue"][i].as_py(),
+            )
+        )
+    return groups

@@ -1,0 +1,147 @@
+"""Receipts: the record of each delete, in MongoDB beside the data, written in the transaction that deletes.
+
+Offline there is one a commit, written after its manifest. Its `live` says which of the commit's buckets no
+run has deleted yet: only those may be deleted, and only of those can a document with the same `_id` be a
+newer version. Where another one stands, it is another bucket: the archive keeps both.
+
+Online there is one a batch of moved buckets; `ids` are those whose originals no run has deleted yet.
+"""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import bson
+import numpy as np
+from bson.codec_options import CodecOptions, DatetimeConversion
+from numpy.typing import NDArray
+from pymongo import ASCENDING, ReturnDocument, WriteConcern
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from buckets.raw import Docs
+
+COLLECTION = "bucketwise_receipts"
+_PAGE = 1000
+
+Document = dict[str, Any]
+_CODEC: CodecOptions[Document] = CodecOptions(
+    tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+
+
+class Receipts:
+    """The receipts of one policy."""
+
+    def __init__(self, database: Database[Document], policy: str) -> None:
+        self.policy = policy
+        self.collection: Collection[Document] = database.get_collection(
+            COLLECTION, codec_options=_CODEC, write_concern=WriteConcern("majority")
+        )
+
+    def prepare(self) -> None:
+        """The index that finds an online copy by its `_id`."""
+        self.collection.create_index(
+            [("_id.policy", ASCENDING), ("ids", ASCENDING)], partialFilterExpression={"state": "copied"}
+        )
+
+    def identity(self, name: str) -> Document:
+        return {"policy": self.policy, "name": name}
+
+    def get(self, name: str, session: ClientSession | None = None) -> Document | None:
+        return self.collection.find_one({"_id": self.identity(name)}, session=session)
+
+    def update(self, name: str, update: Document, session: ClientSession | None = None) -> None:
+        self.collection.update_one({"_id": self.identity(name)}, update, upsert=True, session=session)
+
+    def remove(self, name: str) -> None:
+        self.collection.delete_one({"_id": self.identity(name)})
+
+    def in_state(self, state: str, kind: str) -> Iterator[Document]:
+        query = {"_id.policy": self.policy, "state": state, "kind": kind}
+        yield from self.collection.find(query, {"live": 0}).sort("_id")
+
+    def owner(self) -> str:
+        """Tells this database from others that may archive to the same place: random, made once."""
+        found = self.collection.find_one_and_update(
+            {"_id": self.identity("owner")},
+            {"$setOnInsert": {"kind": "owner", "owner": uuid.uuid4().hex}},
+            upsert=True,
+            return_document=ReturnDocument.AFTER,
+        )
+        assert found is not None
+        return str(found["owner"])
+
+    def kinds(self) -> set[str]:
+        """The archives that this policy has written to: "offline", "online"."""
+        wanted = ("offline", "online")
+        return {
+            kind for kind in wanted if self.collection.find_one({"_id.policy": self.policy, "kind": kind})
+        }
+
+    def commits(self) -> Iterator[str]:
+        """The offline commits that must be there, by their receipts."""
+        query = {"_id.policy": self.policy, "kind": "offline", "state": {"$in": ["open", "closed"]}}
+        for found in self.collection.find(query, {"_id": 1}):
+            yield found["_id"]["name"]
+
+    def known(self, names: Iterable[str]) -> set[str]:
+        """Those that have a receipt."""
+        wanted = [self.identity(name) for name in names]
+        found: set[str] = set()
+        for at in range(0, len(wanted), _PAGE):
+            page = self.collection.find({"_id": {"$in": wanted[at : at + _PAGE]}}, {"_id": 1})
+            found |= {document["_id"]["name"] for document in page}
+        return found
+
+    def live(self, name: str, buckets: int, session: ClientSession | None = None) -> NDArray[np.bool_]:
+        """Of an offline commit's buckets: which may be live as it holds them. Without a receipt: all."""
+        found = self.get(name, session)
+        if found is None:
+            return np.ones(buckets, dtype=np.bool_)
+        bits = np.frombuffer(zlib.decompress(found["live"]), dtype=np.uint8)
+        return np.unpackbits(bits, count=buckets).astype(np.bool_)
+
+    def set_live(
+        self,
+        name: str,
+        live: NDArray[np.bool_],
+        facts: Document,
+        session: ClientSession,
+        deleted: int = 0,
+    ) -> None:
+        """`deleted` is how many went just now."""
+        state = "open" if live.any() else "closed"
+        bits = zlib.compress(np.packbits(live).tobytes())
+        update = {
+            "$set": {**facts, "kind": "offline", "state": state, "live": bits},
+            "$inc": {"deleted": deleted},
+        }
+        self.update(name, update, session)
+
+    def copied(self, ids: Sequence[Any], session: ClientSession | None = None) -> dict[bytes, datetime]:
+        """Of these `_id`s: those of online copies whose originals no run has deleted, as `Docs.raw_id` gives
+        them, and when the copies were made."""
+        found: dict[bytes, datetime] = {}
+        for at in range(0, len(ids), _PAGE):
+            wanted = {"$in": list(ids[at : at + _PAGE])}
+            query = {"_id.policy": self.policy, "state": "copied", "ids": wanted}
+            for receipt in self.collection.find(query, {"ids": 1, "copied": 1}, session=session):
+                named = Docs.of([bson.encode({"_id": it}, codec_options=_CODEC) for it in receipt["ids"]])
+                found.update((named.raw_id(i), receipt["copied"]) for i in range(len(named)))
+        return found
+
+    def pull(self, ids: Sequence[Any], session: ClientSession) -> None:
+        """These online copies are nobody's business any more; a receipt without any is closed."""
+        mine = {"_id.policy": self.policy, "state": "copied"}
+        self.collection.update_many(
+            {**mine, "ids": {"$in": list(ids)}}, {"$pullAll": {"ids": list(ids)}}, session=session
+        )
+        self.collection.update_many(
+            {**mine, "ids": []}, {"$set": {"state": "closed"}, "$unset": {"ids": ""}}, session=session
+        )

@@ -1,0 +1,237 @@
+"""Restore: archived buckets come back as they were, byte for byte, into any collection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import numpy as np
+from bson.raw_bson import RawBSONDocument
+from numpy.typing import NDArray
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from archivers.delete import MAX_BUCKETS, chunks, same_id, transaction
+from archivers.manifest import Manifest
+from archivers.offline import OfflineArchive
+from archivers.online import archive_collections, archived_source, insert_raw
+from archivers.receipts import Receipts
+from archivers.stores.base import ObjectStore
+from buckets import timeseries
+from buckets.asked import check_asked, series_text
+from buckets.columns import Series
+from buckets.decode import Decoded, decode
+from buckets.raw import LOSSLESS, Batch, Docs
+from buckets.source import Source
+from buckets.times import FIRST_MS, LAST_MS, as_date, as_ms
+from buckets.timeseries import measurement
+from config.errors import BucketwiseError, HaltedError, UsageError
+from config.policies import Policy
+
+Document = dict[str, Any]
+Indices = NDArray[np.int64]
+#: Tells the books which of a batch's buckets are restored, in the transaction that restores them.
+Note = Callable[[Indices, ClientSession], None]
+
+
+@dataclass
+class RestoreReport:
+    """What is in the target now, whether this run put it there or an earlier one."""
+
+    buckets: int = 0
+    readings: int = 0
+    overflow: int = 0  # overflow documents
+
+
+def restore(
+    database: Database[Document],
+    policy: Policy,
+    store: ObjectStore | None,
+    *,
+    since: datetime | None,
+    until: datetime | None,
+    series: Mapping[str, str],
+    to: str,
+    check: Callable[[], None],
+    progress: Callable[[str, int], None],
+) -> RestoreReport:
+    """Bring back every bucket with a reading in [since, until) of the series asked for.
+
+    Overflow documents go back into the policy's overflow collection. What is there already and equal
+    stays; another document of the same `_id` is never written over. Raises UsageError for a target that
+    won't do, BucketwiseError where documents are in the way, HaltedError where the archive is not what it
+    should be.
+    """
+    _check_request(database, policy, series, to)
+    start = FIRST_MS if since is None else as_ms(since)
+    end = LAST_MS + 1 if until is None else as_ms(until)
+    report = RestoreReport()
+    blocked: list[Any] = []
+    for batch, decoded, note in _archived(database, policy, store, start, end, to):
+        wanted = _wanted(decoded, policy, start, end, series)
+        chosen = np.sort(decoded.units[wanted])
+        at = 0
+        for piece in chunks(batch.take(chosen)):
+            check()
+            here = chosen[at : at + len(piece)]
+            at += len(piece)
+            if policy.model == "timeseries":
+                _put_measurements(database, policy, to, piece.main)
+            else:
+                blocked += _put(database, policy, to, piece, here, note)
+            report.overflow += len(piece.extra)
+            progress("restored buckets", len(piece))
+        report.buckets += len(chosen)
+        report.readings += int(wanted[decoded.columns.bucket].sum())
+    if blocked:
+        raise BucketwiseError(
+            f"--to {to}: {len(blocked)} of {report.buckets} buckets were not restored: another document has "
+            f"the same _id, the first time {blocked[0]!r}. What is there was left as it is. Restore into a "
+            "new collection, or a shorter range where one _id was archived more than once"
+        )
+    return report
+
+
+def _check_request(database: Database[Document], policy: Policy, series: Mapping[str, str], to: str) -> None:
+    check_asked(policy, series)
+    if policy.archive is None or policy.archive.to == "none":
+        raise UsageError(f"policy {policy.name} archives nothing, so there is nothing to restore")
+    taken = [policy.rollup.hourly, policy.rollup.daily] if policy.rollup else []
+    if policy.archive.to == "online":
+        taken += archive_collections(policy)
+    if policy.overflow is not None:
+        taken.append(policy.overflow.collection)
+    if to in taken or to.startswith(("system.", "bucketwise_")) or not to or "$" in to:
+        raise UsageError(f"--to {to}: buckets can't be restored there; name the source or a new collection")
+    found = next(iter(database.list_collections(filter={"name": to})), None)
+    wanted = "timeseries" if policy.model == "timeseries" else "collection"
+    if found is not None and found["type"] != wanted:
+        needed = "a native time-series collection" if wanted == "timeseries" else "an ordinary collection"
+        raise UsageError(f"--to {to}: it is a {found['type']}; this policy's buckets need {needed}")
+
+
+def _archived(
+    database: Database[Document], policy: Policy, store: ObjectStore | None, start: int, end: int, to: str
+) -> Iterator[tuple[Batch, Decoded, Note]]:
+    """All that may hold something of the range. What is restored into the source is live again: the receipt
+    has to say so, for later versions to take the place of the archived ones."""
+    assert policy.archive is not None
+    receipts = Receipts(database, policy.name)
+    if policy.archive.to == "online":
+        for batch in archived_source(database, policy).batches(start, end):
+            note = partial(_note_online, receipts, batch) if to == policy.collection else _note_nothing
+            yield batch, decode(batch, policy), note
+        return
+    assert store is not None
+    archive = OfflineArchive(policy, store)
+    for manifest in archive.manifests(start, end):
+        if manifest.timeseries is not None and timeseries.made_with(database, to) is None:
+            database.create_collection(to, timeseries=manifest.timeseries)
+        batch = archive.load(manifest)
+        note = partial(_note_offline, receipts, manifest) if to == policy.collection else _note_nothing
+        yield batch, decode(batch, manifest.archived_policy), note
+
+
+def _note_nothing(_chosen: Indices, _session: ClientSession) -> None:
+    pass
+
+
+def _note_offline(receipts: Receipts, manifest: Manifest, chosen: Indices, session: ClientSession) -> None:
+    live = receipts.live(manifest.commit, manifest.buckets, session)
+    live[chosen] = True
+    receipts.set_live(manifest.commit, live, {}, session)
+
+
+def _note_online(receipts: Receipts, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+    ids = [batch.main.decode_id(i) for i in chosen.tolist()]
+    facts = {"kind": "online", "state": "copied", "ids": ids, "copied": as_date(FIRST_MS)}
+    receipts.update(f"restored-{batch.take(chosen).digest()[:32]}", {"$set": facts}, session)
+
+
+def _wanted(
+    decoded: Decoded, policy: Policy, start: int, end: int, series: Mapping[str, str]
+) -> NDArray[np.bool_]:
+    """Of the decoded buckets: those with a reading in the range (empty ones: their last time)."""
+    columns = decoded.columns
+    inside = (columns.time >= start) & (columns.time < end)
+    hit = np.bincount(columns.bucket[inside], minlength=len(decoded.units)) > 0
+    empty = np.bincount(columns.bucket, minlength=len(decoded.units)) == 0
+    hit |= empty & (decoded.last >= start) & (decoded.last < end)
+    named = np.array([_matches(one, policy, series) for one in columns.series], dtype=np.bool_)
+    return np.asarray(hit & named[columns.bucket_series])
+
+
+def _matches(one: Series, policy: Policy, wanted: Mapping[str, str]) -> bool:
+    values = dict(zip(policy.series_fields, one, strict=False))
+    return all(series_text(values[name]) == text for name, text in wanted.items() if name in values)
+
+
+def _put(
+    database: Database[Document],
+    policy: Policy,
+    to: str,
+    piece: Batch,
+    here: Indices,
+    note: Note,
+) -> list[Any]:
+    """Insert what isn't there, with the note, in one transaction; read back and compare.
+
+    Returns the `_id`s of buckets in whose way another document is: those are left out.
+    """
+    places: list[tuple[str, Docs, list[int]]] = [(to, piece.main, list(range(len(piece))))]
+    if policy.overflow is not None:
+        places.append((policy.overflow.collection, piece.extra, piece.owner.tolist()))
+    blocked: set[int] = set()
+    missing: list[tuple[str, Docs, list[int], list[int]]] = []
+    for collection, documents, owner in places:
+        there = _standing(database, collection, documents)
+        blocked |= {owner[i] for i, it in enumerate(there) if it not in (None, documents[i])}
+        missing.append((collection, documents, owner, [i for i, it in enumerate(there) if it is None]))
+
+    def step(session: ClientSession) -> None:
+        for collection, documents, owner, absent in missing:
+            new = documents.take(i for i in absent if owner[i] not in blocked)
+            insert_raw(database, collection, new, session)
+        note(here[[i for i in range(len(piece)) if i not in blocked]], session)
+
+    transaction(database, lambda _session: None, step)
+    for collection, documents, owner in places:
+        for i, it in enumerate(_standing(database, collection, documents)):
+            if it != documents[i] and owner[i] not in blocked:
+                raise HaltedError(
+                    f"a restored document is not in {collection} as it was: _id {documents.decode_id(i)!r}"
+                )
+    return [piece.main.decode_id(i) for i in sorted(blocked)]
+
+
+def _standing(database: Database[Document], collection: str, documents: Docs) -> list[bytes | None]:
+    """Of each document: what has its `_id` there. 1 and 1.0 are one `_id` to MongoDB."""
+    target = database.get_collection(collection, codec_options=LOSSLESS)
+    ids = [documents.decode_id(i) for i in range(len(documents))]
+    there: dict[bytes, bytes] = {}
+    for at in range(0, len(ids), MAX_BUCKETS):
+        for found in target.find({"_id": {"$in": ids[at : at + MAX_BUCKETS]}}):
+            assert isinstance(found, RawBSONDocument)
+            document = Docs.of([bytes(found.raw)])
+            there[same_id(document.raw_id(0))] = document[0]
+    return [there.get(same_id(documents.raw_id(i))) for i in range(len(documents))]
+
+
+def _put_measurements(database: Database[Document], policy: Policy, collection: str, documents: Docs) -> None:
+    """Into a native time-series collection, which has no unique `_id`: what is there is looked up first."""
+    decoded = decode(Batch.of(documents), policy)
+    span = int(decoded.columns.time.min()), int(decoded.columns.time.max()) + 1
+
+    def there() -> set[bytes]:
+        found = Source(database, policy, collection).batches(*span)
+        return {measurement(document) for batch in found for document in batch.main}
+
+    present = there()
+    missing = [document for document in documents if measurement(document) not in present]
+    insert_raw(database, collection, Docs.of(missing))
+    present = there()
+    if not all(measurement(document) in present for document in documents):
+        raise HaltedError(f"a restored measurement is not in {collection} as it was; nothing was deleted")

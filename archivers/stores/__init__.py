@@ -1,0 +1,49 @@
+"""Where offline archives lie: a directory, or an S3 bucket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from archivers.stores.base import (
+    AlreadyExists,
+    Capabilities,
+    Corrupt,
+    Denied,
+    NotFound,
+    ObjectStore,
+    OutcomeUnknown,
+    StoreError,
+    StoreObject,
+)
+from archivers.stores.file import FileStore
+from archivers.stores.s3 import S3Store
+from config.errors import UsageError
+from config.policies import Store
+
+__all__ = [
+    "AlreadyExists",
+    "Capabilities",
+    "Corrupt",
+    "Denied",
+    "NotFound",
+    "ObjectStore",
+    "OutcomeUnknown",
+    "StoreError",
+    "StoreObject",
+    "open_store",
+]
+
+
+def open_store(settings: Store) -> ObjectStore:
+    """The store behind `url`, not connected to yet. Raises UsageError where it is no s3 or file url."""
+    url = urlsplit(settings.url)
+    if url.scheme == "file" and url.netloc in ("", "localhost") and url.path.strip("/"):
+        return FileStore(Path(unquote(url.path)))
+    if url.scheme == "s3" and url.netloc and not (url.query or url.fragment):
+        return S3Store(
+            url.netloc, url.path.strip("/"), endpoint_url=settings.endpoint_url, region=settings.region
+        )
+    raise UsageError(
+        f"store.url = {settings.url!r} is no store. Write s3://bucket/prefix or file:///absolute/directory."
+    )

@@ -1,0 +1,177 @@
+"""What every object store can do, and how it fails.
+
+Keys are relative paths with `/`, under the store's url: `ticks/data/dt=2018-06-30/a.parquet`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+from config.errors import BucketwiseError
+
+PROBE_PREFIX = ".bucketwise-probe/"
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f\\]")
+_USERINFO = re.compile(r"//[^/@\s]+@")
+
+
+@dataclass(frozen=True)
+class StoreObject:
+    key: str
+    size: int  # bytes
+    modified: datetime  # aware
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a probe found beyond write, read, list and delete, which a store must have."""
+
+    conditional_put: bool  # `if_absent` holds against another writer too, by the store's own doing
+
+
+class StoreError(BucketwiseError):
+    """The store refused or failed; what was asked did not happen."""
+
+    def __init__(self, operation: str, place: str, reason: str, mend: str = "") -> None:
+        self.operation = operation
+        self.place = _USERINFO.sub("//***@", place)  # the object's url
+        self.reason = _USERINFO.sub("//***@", reason).rstrip(". ")
+        self.mend = mend
+        super().__init__(f"{operation} {self.place}: {self.reason}" + (f". {mend}" if mend else ""))
+
+
+class NotFound(StoreError):
+    """No object has this key."""
+
+
+class AlreadyExists(StoreError):
+    """`if_absent` was asked for, and an object has this key."""
+
+
+class Corrupt(StoreError):
+    """Each time it was read, the object's bytes did not have the checksum that the store keeps of it."""
+
+    exit_code = 5
+
+
+class Denied(StoreError):
+    """The credentials lack a right."""
+
+
+class OutcomeUnknown(StoreError):
+    """The reply was lost, and so was the answer to "is it there?". It may have happened."""
+
+
+class ObjectStore(Protocol):
+    """A flat space of objects. Every method raises StoreError; an object is seen whole or not at all."""
+
+    @property
+    def url(self) -> str:
+        """Where the keys begin, without a `/` at its end."""
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Write the file's bytes, replacing what was there. Raises OutcomeUnknown."""
+
+    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+        """Write `data`. Raises OutcomeUnknown; with `if_absent`, AlreadyExists.
+
+        Where a reply was lost, equal bytes found at the key count as ours: data that must tell two writers
+        apart has to differ between them.
+        """
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Write the object's bytes to `path`; where that fails, `path` is not there. Raises NotFound."""
+
+    def get_bytes(self, key: str) -> bytes:
+        """Raises NotFound."""
+
+    def head(self, key: str) -> StoreObject | None:
+        """The object's size and time, or None where there is none."""
+
+    def list(self, prefix: str = "") -> Iterator[StoreObject]:
+        """The objects whose key starts with `prefix`, which need not end at a `/`, in order of their keys."""
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove the objects; a key that has none is fine."""
+
+    def clean_temporaries(self, before: datetime) -> int:
+        """Remove what writes begun before that instant left unfinished; how many there were.
+
+        For the owner of a lease: a slow writer elsewhere may still be at work on them.
+        """
+
+    def probe(self) -> Capabilities:
+        """Try every right on a small object of our own. Raises Denied, which names those that are missing."""
+
+
+def checked_key(key: str, place: str) -> str:
+    """The key, if it is safe as a path and an object name."""
+    parts = key.split("/")
+    if _UNSAFE.search(key) or any(part in ("", ".", "..") for part in parts):
+        mend = "A key is a relative path without empty parts, '.', '..', backslashes and control characters."
+        raise StoreError("use key", place, f"{key!r} is no safe key", mend)
+    return key
+
+
+@contextmanager
+def local_errors(operation: str, place: str) -> Iterator[None]:
+    """Errors of this machine's side of a transfer, which are not the store's."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(operation, place, str(error), "Look at this machine's disk and rights.") from error
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What a store calls the rights that the suite needs."""
+
+    write: str
+    read: str
+    list: str
+    delete: str
+
+
+def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], bool]) -> Capabilities:
+    """Write, read, list and delete an object; `is_refused` tries a conditional write to its key.
+
+    A missing right does not end the probe, so that all are told at once; any other error does.
+    """
+    key, data = f"{PROBE_PREFIX}{uuid4().hex}", b"bucketwise probe"
+    missing: list[str] = []
+    conditional = False
+
+    def check(holds: bool, reason: str) -> None:
+        if not holds:
+            raise StoreError("probe", f"{store.url}/{key}", reason, "Use another store, or mend this one.")
+
+    try:
+        store.put_bytes(key, data)
+    except Denied:
+        missing.append(rights.write)
+    written = not missing
+    try:
+        if written:
+            check(store.get_bytes(key) == data, "it gives back other bytes than were written")
+    except Denied:
+        missing.append(rights.read)
+    try:
+        listed = [item.key for item in store.list(PROBE_PREFIX)]
+        check(key in listed or not written, "it is not listed")
+    except Denied:
+        missing.append(rights.list)
+    if not missing:
+        conditional = is_refused(key)
+    try:
+        store.delete([key])
+    except Denied:
+        missing.append(rights.delete)
+    if missing:
+        raise Denied("probe", store.url, f"missing: {', '.join(missing)}", "Grant what is missing.")
+    return Capabilities(conditional_put=conditional)

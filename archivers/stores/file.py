@@ -1,0 +1,237 @@
+"""A store in a directory: each object is a file, written aside and moved into place."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+from archivers.stores.base import (
+    AlreadyExists,
+    Capabilities,
+    Denied,
+    NotFound,
+    Rights,
+    StoreError,
+    StoreObject,
+    checked_key,
+    local_errors,
+    probe_store,
+)
+
+_TEMPORARY = ".tmp"
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_ABSENT = (FileNotFoundError, NotADirectoryError)
+_PUT_TRIES = 5
+
+
+class FileStore:
+    """The directory may be absent: the first write makes it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._temporaries = root / _TEMPORARY
+
+    @property
+    def url(self) -> str:
+        return self._root.absolute().as_uri()
+
+    def put_file(self, key: str, path: Path) -> None:
+        with local_errors(f"read {path} to put", f"{self.url}/{key}"):
+            source = path.open("rb")
+        with source:
+            self._put(key, source, if_absent=False)
+
+    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+        self._put(key, BytesIO(data), if_absent)
+
+    def get_file(self, key: str, path: Path) -> None:
+        with self._reading(key) as source, local_errors(f"write {path} to get", f"{self.url}/{key}"):
+            try:
+                with path.open("wb") as sink:
+                    shutil.copyfileobj(source, sink, 1 << 20)
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+
+    def get_bytes(self, key: str) -> bytes:
+        with self._reading(key) as source:
+            return source.read()
+
+    def head(self, key: str) -> StoreObject | None:
+        try:
+            with self._errors("look at", key):
+                return _described(key, self._path(key))
+        except NotFound:
+            return None
+
+    def list(self, prefix: str = "") -> Iterator[StoreObject]:
+        folder = prefix.rpartition("/")[0]
+        with self._errors("list", prefix):
+            top = self._path(folder) if folder else self._root
+            found = [item for item in self._walk(top) if item.key.startswith(prefix)]
+        yield from sorted(found, key=lambda item: item.key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            with self._errors("delete", key):
+                path = self._path(key)
+                try:
+                    path.unlink()
+                except _ABSENT:
+                    continue
+                self._remove_empty(path.parent)
+
+    def clean_temporaries(self, before: datetime) -> int:
+        count = 0
+        with self._errors("clean", _TEMPORARY):
+            for path in self._temporaries.glob("*"):
+                if path.stat().st_mtime < before.timestamp():
+                    path.unlink(missing_ok=True)
+                    count += 1
+        return count
+
+    def probe(self) -> Capabilities:
+        where = self._root
+        rights = Rights(f"write in {where}", f"read in {where}", f"list {where}", f"delete in {where}")
+        return probe_store(self, rights, lambda key: _refuses_links(self._path(key)))
+
+    def _put(self, key: str, source: BinaryIO, if_absent: bool) -> None:
+        with self._errors("put", key):
+            target = self._path(key)
+            temporary = self._temporaries / uuid4().hex
+            try:
+                _make_folders(self._temporaries)
+                with temporary.open("xb") as sink:
+                    shutil.copyfileobj(source, sink, 1 << 20)
+                    sink.flush()
+                    os.fsync(sink.fileno())
+                placed = _place(temporary, target, if_absent)
+            finally:
+                temporary.unlink(missing_ok=True)
+        if not placed:
+            raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
+
+    def _path(self, key: str) -> Path:
+        checked = checked_key(key, self.url)
+        if checked.split("/")[0] == _TEMPORARY:
+            raise StoreError("use key", f"{self.url}/{key}", f"{_TEMPORARY} is kept for unfinished writes")
+        return self._root / checked
+
+    def _walk(self, top: Path) -> Iterator[StoreObject]:
+        def refuse(error: OSError) -> None:
+            if not isinstance(error, _ABSENT):
+                raise error
+
+        for folder, folders, files in os.walk(top, onerror=refuse):
+            here = Path(folder)
+            if here == self._root and _TEMPORARY in folders:
+                folders.remove(_TEMPORARY)
+            for name in files:
+                path = here / name
+                try:
+                    yield _described(path.relative_to(self._root).as_posix(), path)
+                except _ABSENT:
+                    continue  # deleted since the folder was read
+
+    def _remove_empty(self, folder: Path) -> None:
+        """Remove folders that hold nothing now, and make what was removed last."""
+        while folder != self._root:
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError:
+                break
+            folder = folder.parent
+        _sync_folder(folder)
+
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[BinaryIO]:
+        with self._errors("get", key), self._path(key).open("rb") as source:
+            yield source
+
+    @contextmanager
+    def _errors(self, operation: str, key: str) -> Iterator[None]:
+        place = f"{self.url}/{key}"
+        try:
+            yield
+        except _ABSENT:
+            raise NotFound(operation, place, "no such file") from None
+        except PermissionError as error:
+            raise Denied(operation, place, str(error), "Give this user the right to it.") from error
+        except OSError as error:
+            mend = "Make room." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+            raise StoreError(operation, place, str(error), mend) from error
+
+
+def _described(key: str, path: Path) -> StoreObject:
+    found = path.stat()
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    return StoreObject(key, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+
+def _place(temporary: Path, target: Path, if_absent: bool) -> bool:
+    """Move a finished file to its place; False where `if_absent` forbids it."""
+    for attempt in range(_PUT_TRIES):
+        try:
+            _make_folders(target.parent)
+            if not if_absent:
+                temporary.replace(target)
+            elif not _link(temporary, target):
+                return False
+            _sync_folder(target.parent)
+            return True
+        except FileNotFoundError as error:  # a delete beside us removed the folder while it was empty
+            if attempt == _PUT_TRIES - 1:
+                raise OSError(errno.EAGAIN, "its folder keeps vanishing", str(target.parent)) from error
+    raise AssertionError("unreachable")
+
+
+def _link(temporary: Path, target: Path) -> bool:
+    try:
+        target.hardlink_to(temporary)
+    except OSError as error:
+        if target.exists():
+            return False
+        if error.errno not in _NO_LINKS:
+            raise
+        temporary.replace(target)  # the probe has said that this file system has no links
+    return True
+
+
+def _refuses_links(existing: Path) -> bool:
+    """Whether this file system has hard links, and keeps them from replacing a file."""
+    try:
+        existing.hardlink_to(existing)
+    except FileExistsError:
+        return True
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+    return False
+
+
+def _make_folders(folder: Path) -> None:
+    """Make the folder and its parents, each durable before what goes into it."""
+    if folder.is_dir():
+        return
+    _make_folders(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,108 @@
+"""What botocore's errors mean: which of ours, why, and how to mend it."""
+
+from __future__ import annotations
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    FlexibleChecksumError,
+    IncompleteReadError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from archivers.stores.base import AlreadyExists, Corrupt, Denied, NotFound, StoreError
+
+FAILURES = (BotoCoreError, ClientError)
+
+_CREDENTIALS = "Give boto3 credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role."
+_ENDPOINT = "Look at store.endpoint_url, store.region and the network, then run again."
+_AGAIN = "It is safe to run again."
+_MENDS = {
+    "NoSuchBucket": "Create the bucket, or mend store.url.",
+    "InvalidBucketName": "Mend store.url.",
+    "InvalidAccessKeyId": _CREDENTIALS,
+    "SignatureDoesNotMatch": "The secret key does not fit the access key. " + _CREDENTIALS,
+    "ExpiredToken": "Get fresh credentials, then run again.",
+    "InvalidToken": "Get fresh credentials, then run again.",
+    "RequestTimeTooSkewed": "Set this machine's clock.",
+    "PermanentRedirect": "Set store.region to the bucket's region.",
+    "AuthorizationHeaderMalformed": "Set store.region to the bucket's region.",
+    "SlowDown": "The store asks for fewer requests. Run again later.",
+}
+_DENIED = {"AccessDenied", "AllAccessDisabled", "Forbidden", "403", "401"}
+
+
+def http_status(error: Exception) -> int | None:
+    """The status the server answered with, or None where it did not answer."""
+    if not isinstance(error, ClientError):
+        return None
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return int(status) if status is not None else None
+
+
+def is_definite(error: Exception) -> bool:
+    """Whether nothing can have happened: refused at the first try.
+
+    A refusal at a later try says nothing of the earlier ones, whose replies may have been lost.
+    """
+    status = http_status(error)
+    if status is None or not isinstance(error, ClientError):
+        return isinstance(error, ParamValidationError | NoCredentialsError | PartialCredentialsError)
+    return 400 <= status < 500 and not error.response["ResponseMetadata"].get("RetryAttempts", 0)
+
+
+def may_still_happen(error: Exception) -> bool:
+    """Whether the server may be at work on it yet: it, or a gateway before it, was too slow to answer."""
+    return isinstance(error, ReadTimeoutError) or http_status(error) == 504
+
+
+def store_error(operation: str, place: str, error: Exception) -> StoreError:
+    """The error of ours that says this."""
+    if isinstance(error, ClientError):
+        return _refusal(operation, place, error)
+    reason = str(error)
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+        return StoreError(operation, place, "no credentials were found", _CREDENTIALS)
+    if isinstance(error, CredentialRetrievalError):  # its text may quote what a helper program printed
+        return StoreError(operation, place, "the credentials could not be fetched", _CREDENTIALS)
+    if isinstance(error, EndpointConnectionError | ConnectTimeoutError | SSLError):
+        return StoreError(operation, place, reason, _ENDPOINT)
+    if isinstance(error, IncompleteReadError):
+        return StoreError(operation, place, f"the object came cut short: {reason}", _AGAIN)
+    if isinstance(error, FlexibleChecksumError):
+        return Corrupt(operation, place, reason, _AGAIN)
+    if isinstance(error, ParamValidationError):
+        return StoreError(operation, place, " ".join(reason.split()), "Mend store.url.")
+    return StoreError(operation, place, reason or type(error).__name__, _AGAIN)
+
+
+def _refusal(operation: str, place: str, error: ClientError) -> StoreError:
+    found = error.response.get("Error", {})
+    code, status = str(found.get("Code", "")), http_status(error)
+    reason = f"{code}: {found.get('Message') or 'the server says no more'}"[:300]
+    if code in _MENDS:
+        return StoreError(operation, place, reason, _MENDS[code])
+    if code in _DENIED:
+        return Denied(operation, place, reason, "Grant these credentials the right to it.")
+    if status == 412:
+        return AlreadyExists(operation, place, "it is there already")
+    if code in ("NoSuchKey", "404"):
+        return NotFound(operation, place, "no such object")
+    return StoreError(operation, place, reason, _AGAIN if status and status >= 500 else "")
+
+
+def is_unsupported(error: Exception) -> bool:
+    """Whether the server does not know what was asked for."""
+    return http_status(error) == 501
+
+
+def is_gone(error: Exception) -> bool:
+    """Whether a multipart upload has ended, or never was."""
+    return isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") == "NoSuchUpload"

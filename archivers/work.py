@@ -1,0 +1,126 @@
+"""What one archive run works with, and what it reports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from archivers.receipts import Receipts
+from buckets import timeseries
+from buckets.columns import Quarantined, Series
+from buckets.raw import Batch
+from buckets.source import Source
+from buckets.times import as_ms
+from config.policies import Archive, Policy
+
+Document = dict[str, Any]
+#: So many quarantined buckets are reported one by one; the rest is counted.
+MAX_DETAILS = 1000
+
+
+@dataclass
+class ArchiveReport:
+    """Counts of one run. `left` are expired buckets that stay; `reasons` says why, with how many."""
+
+    to: str
+    buckets: int = 0
+    readings: int = 0
+    parts: int = 0
+    bytes: int = 0
+    deleted: int = 0
+    left: int = 0
+    changed: int = 0  # of those left: changed between copy and delete, or while they were read
+    quarantined: list[Quarantined] = field(default_factory=list)
+    quarantined_total: int = 0
+    _named: set[int] = field(default_factory=set)  # of the quarantined, 8 bytes a bucket
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def quarantine(self, found: list[Quarantined]) -> None:
+        """Each bucket once; the first thousand in detail."""
+        for bucket in found:
+            name = hash((type(bucket.id), repr(bucket.id)))
+            if name not in self._named:
+                self._named.add(name)
+                self.quarantined_total += 1
+                if len(self.quarantined) < MAX_DETAILS:
+                    self.quarantined.append(bucket)
+
+    def leave(self, count: int, reason: str) -> None:
+        if count:
+            self.left += count
+            self.reasons[reason] += count
+
+    def change(self, count: int) -> None:
+        self.changed += count
+        self.leave(count, "changed between copy and delete: copied again by a later run")
+
+
+@dataclass(frozen=True)
+class Work:
+    """One policy's archive run. `check` raises where the run must stop; `guard` does in a transaction."""
+
+    database: Database[Document]
+    policy: Policy
+    now: datetime
+    fence: int
+    guard: Callable[[ClientSession], None]
+    check: Callable[[], None]
+    progress: Callable[[str, int], None]
+    report: ArchiveReport
+    dry_run: bool
+
+    @property
+    def archive(self) -> Archive:
+        assert self.policy.archive is not None
+        return self.policy.archive
+
+    @property
+    def source(self) -> Source:
+        return Source(self.database, self.policy)
+
+    @property
+    def receipts(self) -> Receipts:
+        return Receipts(self.database, self.policy.name)
+
+    @property
+    def cutoff(self) -> int:
+        """Milliseconds; a bucket whose last reading is before it has expired."""
+        after = self.archive.after
+        return -(2**62) if after is None else as_ms(self.now - after)
+
+    @property
+    def kept(self) -> str | None:
+        """Why copies are not followed by a delete; None where they are."""
+        if self.policy.model == "timeseries":
+            return timeseries.KEPT
+        return None if self.archive.delete else "copied and kept: the policy says delete = false"
+
+    def in_grace(self, copied: datetime) -> bool:
+        return self.now < copied + self.archive.grace
+
+
+class Archiver(Protocol):
+    """One of the two archives, at work."""
+
+    def recover(self) -> None:
+        """Undo or finish what a crash left."""
+
+    def settle(self, start_ms: int, end_ms: int) -> None:
+        """Of buckets that end in [start, end): delete what was copied by earlier runs and may go now."""
+
+    def misfit(self, series: Series) -> tuple[str, object] | None:
+        """A series field, and its value, that the archive can't hold beside what it has."""
+
+    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+        """Of some expired buckets, that cover first to last: the indices of those that have to be copied."""
+
+    def move(self, batch: Batch) -> None:
+        """Copy, verify, and delete what may go."""

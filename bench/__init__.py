@@ -1,0 +1,1 @@
+"""`python -m bench`: how fast each step is, as ratios measured in one run on one machine."""

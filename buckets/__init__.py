@@ -1,0 +1,1 @@
+"""How readings lie in documents: one file a bucket model; documents ⇄ columns."""

@@ -1,0 +1,71 @@
+"""BSON values as bytes: their types, how long they are, and one value decoded."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+
+# BSON type codes (bsonspec.org, version 1.1)
+DOUBLE, STRING, DOCUMENT, ARRAY, BINARY, UNDEFINED, OBJECT_ID, BOOL, DATE, NULL = range(1, 11)
+REGEX, DB_POINTER, CODE, SYMBOL, CODE_WITH_SCOPE, INT32, TIMESTAMP, INT64, DECIMAL128 = range(11, 20)
+MIN_KEY, MAX_KEY = 255, 127
+
+#: For messages.
+TYPE_NAMES = {
+    DOUBLE: "a double", STRING: "a string", DOCUMENT: "a document", ARRAY: "an array", BINARY: "binary data",
+    UNDEFINED: "undefined", OBJECT_ID: "an ObjectId", BOOL: "a bool", DATE: "a date", NULL: "null",
+    REGEX: "a regular expression", DB_POINTER: "a DBPointer", CODE: "code", SYMBOL: "a symbol",
+    CODE_WITH_SCOPE: "code", INT32: "an int", TIMESTAMP: "a timestamp", INT64: "a long",
+    DECIMAL128: "a decimal", MIN_KEY: "MinKey", MAX_KEY: "MaxKey",
+}  # fmt: skip
+
+_FIXED = {
+    DOUBLE: 8, UNDEFINED: 0, OBJECT_ID: 12, BOOL: 1, DATE: 8, NULL: 0, INT32: 4, TIMESTAMP: 8, INT64: 8,
+    DECIMAL128: 16, MIN_KEY: 0, MAX_KEY: 0,
+}  # fmt: skip
+_INT = struct.Struct("<i")
+
+_LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(
+    tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+_LEGIBLE = _LOSSLESS.with_options(unicode_decode_error_handler="backslashreplace")
+
+
+def extent(document: bytes, kind: int, start: int) -> tuple[int, int, int]:
+    """Of a value: its size, and the offset and width of its hole."""
+    fixed = _FIXED.get(kind)
+    if fixed is not None:
+        return fixed, start, fixed
+    if kind == REGEX:
+        return document.index(0, document.index(0, start) + 1) + 1 - start, start, 0
+    length = _INT.unpack_from(document, start)[0]
+    if kind in (STRING, CODE, SYMBOL):
+        return 4 + length, start + 4, length - 1
+    if kind == BINARY:
+        return 5 + length, start + 5, length
+    if kind == DB_POINTER:
+        return 4 + length + 12, start, 0
+    if kind in (DOCUMENT, ARRAY, CODE_WITH_SCOPE):
+        return length, start, 0
+    raise ValueError(f"no BSON type has the code {kind}")
+
+
+def elements(document: bytes) -> Iterator[tuple[int, int, int]]:
+    """The fields on top of a document: where each starts (with its type), its value, and its end."""
+    position, end = 4, len(document) - 1
+    while position < end:
+        value = document.index(0, position + 1) + 1
+        size, _, _ = extent(document, document[position], value)
+        yield position, value, value + size
+        position = value + size
+
+
+def decode_value(kind: int, value: bytes, *, legible: bool = False) -> Any:
+    """One BSON value as pymongo gives it. A string that is not UTF-8 raises InvalidBSON; `legible` gives
+    its odd bytes as escapes."""
+    body = bytes([kind]) + b"v\0" + value + b"\0"
+    return bson.decode(_INT.pack(len(body) + 4) + body, _LEGIBLE if legible else _LOSSLESS)["v"]

@@ -1,0 +1,53 @@
+"""Readings as columns: what every roll-up and archive works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: The values of the series fields, in the order of the policy's `series_fields`. Whole numbers are one
+#: series whatever their BSON type (1, 1.0 and NumberLong(1) are equal in MongoDB too).
+Series = tuple[Any, ...]
+
+
+class Kind(IntEnum):
+    """What a reading holds for one value field."""
+
+    MISSING = 0  # absent or null
+    FINITE = 1
+    NONFINITE = 2  # NaN, +Inf, -Inf
+    NONNUMERIC = 3  # a string, a bool, a date …
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The readings of some buckets.
+
+    Buckets are in ascending `_id` order; readings are in bucket order, within a bucket in the order in
+    which they lie there. A stable sort by (series, time) thus puts the lower `_id` first where times tie.
+
+    Shapes: b buckets, n readings, s distinct series.
+    """
+
+    series: list[Series]  # s
+    bucket_series: NDArray[np.int32]  # b: index into series
+    bucket_order: NDArray[np.bytes_]  # b: `_id`s as bytes that sort as BSON sorts them
+    bucket: NDArray[np.int32]  # n: index of the reading's bucket
+    time: NDArray[np.int64]  # n: milliseconds since the epoch, UTC
+    values: dict[str, NDArray[np.float64]]  # value field -> n; NaN where kind is not FINITE or NONFINITE
+    kinds: dict[str, NDArray[np.uint8]]  # value field -> n; Kind
+    #: n: the time that the reading's own clock shows, as if it were UTC; None: the policy names no offset
+    local: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A bucket that breaks its model: left where it is, and reported."""
+
+    id: Any  # the document's _id
+    field: str  # where, dotted
+    reason: str  # what is wrong with it, with the value

@@ -1,0 +1,190 @@
+"""Documents → columns, whatever the bucket model; what breaks its model is set apart with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets import reading, samples, slots, timeseries
+from buckets.columns import Columns, Quarantined
+from buckets.ids import illegible, sort_keys
+from buckets.layout import Group, Layout, group
+from buckets.local import local_times
+from buckets.overflow import flagged
+from buckets.raw import Batch
+from buckets.series import SeriesTable
+from buckets.shape import Breach, Shape
+from buckets.soundness import Faults, Piece, Span, check_times, check_totals
+from buckets.times import NO_TIME, read_times
+from buckets.values import read_values
+from config.policies import Policy
+
+_SHAPES: dict[str, Callable[[Layout, Policy], Shape]] = {
+    "reading": reading.shape,
+    "slots": slots.shape,
+    "samples": samples.shape,
+    "timeseries": timeseries.shape,
+}
+_OVERFLOW_SHAPES = {"slots": slots.overflow_shape, "samples": samples.overflow_shape}
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A batch in columns. Only sound buckets are in `columns`: b of them, of the batch's."""
+
+    columns: Columns
+    units: NDArray[np.int64]  # b: each bucket's index in the batch
+    last: NDArray[np.int64]  # b: time of its last reading; of its own last time where it holds none
+    quarantined: list[Quarantined]
+    pieces: list[Piece]
+    rows: list[NDArray[np.int64]]  # a piece: n × k, where its readings stand in the columns; -1: not there
+
+
+def decode(batch: Batch, policy: Policy) -> Decoded:
+    """All readings of a batch, in the order that `Columns` promises."""
+    faults = Faults(len(batch))
+    table = SeriesTable()
+    series = np.zeros(len(batch), dtype=np.int32)
+    span = Span.unknown(len(batch))
+    keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]] = []
+    pieces: list[Piece] = []
+    lonely = np.zeros(len(batch), dtype=np.bool_)
+    for found in group(batch.main):
+        identity = found.layout.get(("_id",))
+        keys.append((found.members, sort_keys(found, identity)))
+        faults.add(found.members[illegible(found, identity)], "_id", "the string is not UTF-8")
+        try:
+            lonely[found.members] = flagged(found, policy)
+            shape = _SHAPES[policy.model](found.layout, policy)
+            series[found.members], breaches = table.of_group(found, policy.series_fields)
+        except Breach as breach:
+            faults.add(found.members, breach.field, breach.reason)
+            continue
+        for row, wrong in breaches.items():
+            faults.add(found.members[row : row + 1], wrong.field, wrong.reason)
+        span.fill(found, shape, policy, faults)
+        pieces.append(_piece(found, shape, found.members, span, policy, overflow=False))
+    lonely[batch.owner] = False
+    pieces += _overflow(batch, lonely, span, policy, faults)
+    for piece in pieces:
+        check_times(piece, span, policy, faults)
+    check_totals(pieces, policy, faults)
+    local = local_times(pieces, policy, faults)
+    decoded = _assemble(policy, table, series, span, _joined(keys, len(batch)), pieces, faults, batch)
+    return decoded if local is None else _with_local(decoded, local)
+
+
+def _overflow(
+    batch: Batch, lonely: NDArray[np.bool_], span: Span, policy: Policy, faults: Faults
+) -> list[Piece]:
+    if policy.overflow is None:
+        return []
+    target = policy.overflow.collection
+    missing = f"says that there is overflow, but no document of {target} refers to this bucket"
+    faults.add(np.flatnonzero(lonely), policy.overflow.flag_field, missing)
+    pieces = []
+    for found in group(batch.extra):
+        units = batch.owner[found.members].astype(np.int64)
+        try:
+            shape = _OVERFLOW_SHAPES[policy.model](found.layout, policy)
+        except Breach as breach:
+            faults.add(units, f"{target}: {breach.field}", breach.reason)
+        else:
+            pieces.append(_piece(found, shape, units, span, policy, overflow=True))
+    return pieces
+
+
+def _piece(
+    found: Group, shape: Shape, units: NDArray[np.int64], span: Span, policy: Policy, *, overflow: bool
+) -> Piece:
+    if shape.times is not None:
+        time = read_times(found.matrix, shape.times)
+    else:
+        assert shape.offsets is not None
+        first = span.first[units][:, None]
+        time = np.where(first == NO_TIME, NO_TIME, first + shape.offsets)
+    values = {name: read_values(found.matrix, shape.values[name]) for name in policy.value_fields}
+    return Piece(found, shape, units, overflow, time, values)
+
+
+def _joined(keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]], size: int) -> NDArray[np.bytes_]:
+    width = max((values.dtype.itemsize for _, values in keys), default=1)
+    joined = np.zeros(size, dtype=f"S{width}")
+    for members, values in keys:
+        joined[members] = values
+    return joined
+
+
+def _assemble(
+    policy: Policy,
+    table: SeriesTable,
+    series: NDArray[np.int32],
+    span: Span,
+    keys: NDArray[np.bytes_],
+    pieces: list[Piece],
+    faults: Faults,
+    batch: Batch,
+) -> Decoded:
+    """Sound buckets in `_id` order; readings in bucket order, the bucket's own before its overflow's."""
+    sound = np.flatnonzero(faults.sound)
+    units = sound[np.argsort(keys[sound], kind="stable")]
+    rank = np.full(len(keys), -1, dtype=np.int64)
+    rank[units] = np.arange(len(units))
+    rows, total = _rows(pieces, rank)
+    time = np.empty(total, dtype=np.int64)
+    bucket = np.empty(total, dtype=np.int32)
+    values = {name: np.full(total, np.nan) for name in policy.value_fields}
+    kinds = {name: np.zeros(total, dtype=np.uint8) for name in policy.value_fields}
+    for piece, at in zip(pieces, rows, strict=True):
+        here = rank[piece.units] >= 0
+        to = at[here]
+        time[to] = piece.time[here]
+        bucket[to] = rank[piece.units][here][:, None]
+        for name, (numbers, kind) in piece.values.items():
+            values[name][to] = numbers[here]
+            kinds[name][to] = kind[here]
+    last = np.full(len(units), NO_TIME, dtype=np.int64)
+    np.maximum.at(last, bucket, time)
+    empty = last == NO_TIME
+    last[empty] = span.last[units][empty]
+    columns = Columns(table.series, series[units], keys[units], bucket, time, values, kinds)
+    return Decoded(columns, units, last, _quarantined(batch, faults), pieces, rows)
+
+
+def _with_local(decoded: Decoded, times: list[NDArray[np.int64]]) -> Decoded:
+    local = np.empty_like(decoded.columns.time)
+    for at, found in zip(decoded.rows, times, strict=True):
+        local[at[at >= 0]] = found[at >= 0]
+    return replace(decoded, columns=replace(decoded.columns, local=local))
+
+
+def _rows(pieces: list[Piece], rank: NDArray[np.int64]) -> tuple[list[NDArray[np.int64]], int]:
+    """Where each document's readings stand: documents by bucket, then own before overflow."""
+    if not pieces:
+        return [], 0
+    ranks = np.concatenate([rank[piece.units] for piece in pieces])
+    order = np.concatenate(
+        [piece.group.members + 1 if piece.overflow else np.zeros(len(piece.units), int) for piece in pieces]
+    )
+    lengths = np.concatenate([np.full(len(piece.units), piece.time.shape[1]) for piece in pieces])
+    lengths[ranks < 0] = 0
+    sequence = np.lexsort((order, ranks))
+    starts = np.empty(len(ranks), dtype=np.int64)
+    starts[sequence] = np.cumsum(lengths[sequence]) - lengths[sequence]
+    rows, at = [], 0
+    for piece in pieces:
+        here = slice(at, at + len(piece.units))
+        found = starts[here][:, None] + np.arange(piece.time.shape[1])
+        rows.append(np.where((ranks[here] < 0)[:, None], -1, found))
+        at += len(piece.units)
+    return rows, int(lengths.sum())
+
+
+def _quarantined(batch: Batch, faults: Faults) -> list[Quarantined]:
+    return [
+        Quarantined(batch.main.legible_id(unit), field, reason)
+        for unit, (field, reason) in sorted(faults.reasons.items())
+    ]

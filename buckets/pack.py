@@ -1,0 +1,243 @@
+"""Documents taken apart for the archive, and put together again to the bit.
+
+A packed batch is rows (one a reading: series, time, values) and groups (one a layout: the skeleton, and
+the bytes of every hole that the rows can't carry). A hole is carried by the rows only where writing the
+row's value back gives the very same bits in every document of its group; all else is kept whole:
+`_id`s, extra fields, NaNs and -0.0, longs beyond 2**53, decimals, strings among the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.asked import series_order
+from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
+from buckets.columns import Kind, Series
+from buckets.decode import decode
+from buckets.layout import Bytes2D, read_holes, spread, write_holes
+from buckets.raw import Batch, Docs
+from buckets.soundness import Piece
+from buckets.times import DAY_MS, from_seconds
+from config.policies import Policy
+
+
+class Source(IntEnum):
+    """Where the bytes of a hole come from. The numbers are part of the archive format."""
+
+    KEPT = 0  # the group's residue
+    TIME_DATE = 1  # the row's time …
+    TIME_INT32 = 2  # … in seconds
+    TIME_INT64 = 3
+    TIME_DOUBLE = 4
+    VALUE_DOUBLE = 5  # the row's value of a field
+    VALUE_INT32 = 6
+    VALUE_INT64 = 7
+
+
+_TIME_SOURCES = {
+    DATE: Source.TIME_DATE,
+    INT32: Source.TIME_INT32,
+    INT64: Source.TIME_INT64,
+    DOUBLE: Source.TIME_DOUBLE,
+}
+_VALUE_SOURCES = {DOUBLE: Source.VALUE_DOUBLE, INT32: Source.VALUE_INT32, INT64: Source.VALUE_INT64}
+_DTYPES = {
+    Source.TIME_DATE: "<i8",
+    Source.TIME_INT32: "<i4",
+    Source.TIME_INT64: "<i8",
+    Source.TIME_DOUBLE: "<f8",
+    Source.VALUE_DOUBLE: "<f8",
+    Source.VALUE_INT32: "<i4",
+    Source.VALUE_INT64: "<i8",
+}
+
+
+@dataclass(frozen=True)
+class PackedGroup:
+    """n documents of one layout with k readings each and h holes, of which r bytes are kept."""
+
+    overflow: bool
+    units: NDArray[np.int32]  # n: the bucket
+    order: NDArray[np.int32]  # n: among the overflow documents of the batch; 0 for a bucket's own
+    rows: NDArray[np.int64]  # n × k: the row of each reading
+    skeleton: bytes
+    hole: NDArray[np.int32]  # h: offset
+    width: NDArray[np.int32]  # h
+    source: NDArray[np.int8]  # h: Source
+    reading: NDArray[np.int32]  # h: which of the k readings; 0 where kept
+    field: NDArray[np.int16]  # h: which value field; 0 where it is no value
+    residue: bytes  # r × n, byte by byte: what is alike lies together and packs well
+
+
+@dataclass(frozen=True)
+class Rows:
+    """n readings, sorted by UTC day, then series, then time; where those tie, by `_id`."""
+
+    series: list[Series]  # sorted
+    row_series: NDArray[np.int32]  # n
+    time: NDArray[np.int64]  # n: milliseconds
+    values: dict[str, NDArray[np.float64]]  # n
+    present: dict[str, NDArray[np.bool_]]  # n: is there a number
+
+
+@dataclass(frozen=True)
+class Packed:
+    rows: Rows
+    groups: list[PackedGroup]
+    order: NDArray[np.int64]  # b: the batch's buckets in the order in which `unpack` gives them
+    first: int  # what the buckets cover, milliseconds: their first and last reading; where a bucket
+    last: int  # holds none, its own last time
+
+
+def pack(batch: Batch, policy: Policy) -> Packed:
+    """The batch must hold a bucket, and sound ones alone (`decode` quarantines none); else ValueError."""
+    decoded = decode(batch, policy)
+    if decoded.quarantined:
+        raise ValueError(f"a bucket that breaks its model can't be packed: {decoded.quarantined[0]}")
+    columns = decoded.columns
+    by_order = sorted(range(len(columns.series)), key=lambda i: series_order(columns.series[i]))
+    rank = np.empty(len(by_order), dtype=np.int32)
+    rank[by_order] = np.arange(len(by_order), dtype=np.int32)
+    row_series = rank[columns.bucket_series][columns.bucket]
+    sequence = np.lexsort((columns.time, row_series, columns.time // DAY_MS))
+    row_of = np.empty(len(sequence), dtype=np.int64)
+    row_of[sequence] = np.arange(len(sequence))
+
+    first = np.full(len(batch), len(sequence), dtype=np.int64)  # of each bucket; none: at the end
+    np.minimum.at(first, decoded.units[columns.bucket], row_of)
+    order = np.argsort(first, kind="stable")
+    number = np.empty(len(batch), dtype=np.int64)
+    number[order] = np.arange(len(batch))
+
+    rows = Rows(
+        series=[columns.series[i] for i in by_order],
+        row_series=row_series[sequence],
+        time=columns.time[sequence],
+        values={name: column[sequence] for name, column in columns.values.items()},
+        present={
+            name: np.isin(kinds[sequence], (Kind.FINITE, Kind.NONFINITE))
+            for name, kinds in columns.kinds.items()
+        },
+    )
+    groups = [
+        _pack_group(piece, number, row_of[at], policy)
+        for piece, at in zip(decoded.pieces, decoded.rows, strict=True)
+    ]
+    covered = np.concatenate([columns.time, decoded.last])
+    return Packed(rows, groups, order, int(covered.min()), int(covered.max()))
+
+
+def _pack_group(
+    piece: Piece, number: NDArray[np.int64], rows: NDArray[np.int64], policy: Policy
+) -> PackedGroup:
+    units = number[piece.units]
+    order = piece.group.members if piece.overflow else np.zeros(len(units), dtype=np.int64)
+    sequence = np.lexsort((order, units))
+    matrix = piece.group.matrix[sequence]
+    carried = _carried(piece, matrix, policy)
+    elements = [element for element in piece.group.layout.elements if element.width]
+    hole = np.array([element.hole for element in elements], dtype=np.int32)
+    width = np.array([element.width for element in elements], dtype=np.int32)
+    described = [carried.get(element.hole, (Source.KEPT, 0, 0)) for element in elements]
+    source = np.array([source for source, _, _ in described], dtype=np.int8)
+    kept = source == Source.KEPT
+    return PackedGroup(
+        overflow=piece.overflow,
+        units=units[sequence].astype(np.int32),
+        order=order[sequence].astype(np.int32),
+        rows=rows[sequence],
+        skeleton=piece.group.layout.skeleton.tobytes(),
+        hole=hole,
+        width=width,
+        source=source,
+        reading=np.array([reading for _, reading, _ in described], dtype=np.int32),
+        field=np.array([field for _, _, field in described], dtype=np.int16),
+        residue=np.ascontiguousarray(matrix[:, spread(hole[kept], width[kept])].T).tobytes(),
+    )
+
+
+def _carried(piece: Piece, matrix: Bytes2D, policy: Policy) -> dict[int, tuple[Source, int, int]]:
+    """The holes that the rows carry: offset -> source, reading, field."""
+    wanted: dict[Source, list[tuple[int, int, int]]] = {}  # source -> offset, reading, field
+    for reading, element in enumerate(piece.shape.times or []):
+        wanted.setdefault(_TIME_SOURCES[element.type], []).append((element.hole, reading, 0))
+    for field, name in enumerate(policy.value_fields):
+        for reading, value in enumerate(piece.shape.values[name]):
+            if value is not None and value.type in _VALUE_SOURCES:
+                wanted.setdefault(_VALUE_SOURCES[value.type], []).append((value.hole, reading, field))
+    found: dict[int, tuple[Source, int, int]] = {}
+    for source, places in wanted.items():
+        holes = np.array([hole for hole, _, _ in places], dtype=np.int64)
+        exact = _exact(read_holes(matrix, holes, _DTYPES[source]), source)
+        found.update(
+            (hole, (source, reading, field))
+            for (hole, reading, field), carried in zip(places, exact.tolist(), strict=True)
+            if carried
+        )
+    return found
+
+
+def _exact(raw: NDArray[Any], source: Source) -> NDArray[np.bool_]:
+    """Of n × h holes: whether a row's double (value) or milliseconds (time) give the bits back in all n."""
+    if source == Source.VALUE_DOUBLE:
+        # -0.0 and NaN survive in Parquet, but a dictionary may take one NaN, or zero, for another
+        same = (raw == raw) & ((raw != 0) | ~np.signbit(raw))
+    elif source == Source.VALUE_INT64:
+        same = (raw >= -(2**53)) & (raw <= 2**53)
+    elif source == Source.TIME_DOUBLE:
+        same = (from_seconds(raw) / 1000.0).view("<i8") == raw.view("<i8")
+    else:
+        return np.ones(raw.shape[1], dtype=np.bool_)
+    return np.asarray(same.all(axis=0))
+
+
+def unpack(
+    time: NDArray[np.int64], values: Sequence[NDArray[np.float64]], groups: Sequence[PackedGroup]
+) -> Batch:
+    """The batch again, from rows as read back. `values` are in the order of the policy's value fields.
+
+    Buckets come in the order that `Packed.order` tells.
+    """
+    size = 1 + max((int(group.units.max()) for group in groups if len(group.units)), default=-1)
+    main: list[bytes] = [b""] * size
+    extra: list[tuple[int, int, bytes]] = []
+    for group in groups:
+        matrix = _fill(group, time, values)
+        documents = (row.tobytes() for row in matrix)
+        if group.overflow:
+            extra += zip(group.units.tolist(), group.order.tolist(), documents, strict=True)
+        else:
+            for unit, document in zip(group.units.tolist(), documents, strict=True):
+                main[unit] = document
+    extra.sort(key=lambda entry: entry[:2])
+    owner = np.array([unit for unit, _, _ in extra], dtype=np.int32)
+    return Batch(Docs.of(main), Docs.of([document for _, _, document in extra]), owner)
+
+
+def _fill(group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]) -> Bytes2D:
+    matrix = np.tile(np.frombuffer(group.skeleton, dtype=np.uint8), (len(group.units), 1))
+    whole = group.source == Source.KEPT
+    kept = spread(group.hole[whole], group.width[whole])
+    residue = np.frombuffer(group.residue, dtype=np.uint8)
+    matrix[:, kept] = residue.reshape(len(kept), len(group.units)).T
+    for source in np.unique(group.source[group.source != Source.KEPT]).tolist():
+        for field in np.unique(group.field[group.source == source]).tolist():
+            at = np.flatnonzero((group.source == source) & (group.field == field))
+            rows = group.rows[:, group.reading[at]]
+            filled: NDArray[Any]
+            if source == Source.TIME_DATE:
+                filled = time[rows]
+            elif source == Source.TIME_DOUBLE:
+                filled = time[rows] / 1000.0
+            elif source in (Source.TIME_INT32, Source.TIME_INT64):
+                filled = time[rows] // 1000
+            else:
+                filled = values[field][rows]
+            write_holes(matrix, group.hole[at].astype(np.int64), filled.astype(_DTYPES[Source(source)]))
+    return matrix

@@ -1,0 +1,168 @@
+"""Raw BSON documents, back to back, as the server sent them: a bucket's identity is its bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+from numpy.typing import NDArray
+
+from buckets.bsontypes import DOCUMENT, decode_value, elements
+
+_LENGTH = struct.Struct("<i")
+LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
+    document_class=RawBSONDocument,
+    tz_aware=True,
+    uuid_representation=4,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+)
+
+
+@dataclass(frozen=True)
+class Docs:
+    """n documents in one buffer; document i is data[offsets[i]:offsets[i + 1]]."""
+
+    data: bytes
+    offsets: NDArray[np.int64]  # n + 1
+
+    @classmethod
+    def split(cls, data: bytes) -> Docs:
+        """The documents of a raw batch; each tells its own length in its first four bytes."""
+        offsets = [0]
+        position, size = 0, len(data)
+        while position < size:
+            position += _LENGTH.unpack_from(data, position)[0]
+            offsets.append(position)
+        return cls(data, np.array(offsets, dtype=np.int64))
+
+    @classmethod
+    def of(cls, documents: Sequence[bytes]) -> Docs:
+        lengths = np.fromiter((len(document) for document in documents), np.int64, len(documents))
+        return cls(b"".join(documents), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+    @classmethod
+    def none(cls) -> Docs:
+        return cls(b"", np.zeros(1, dtype=np.int64))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Docs]) -> Docs:
+        if len(parts) == 1:
+            return parts[0]
+        return cls.split(b"".join(part.data for part in parts))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> bytes:
+        return self.data[self.offsets[index] : self.offsets[index + 1]]
+
+    def __iter__(self) -> Iterator[bytes]:
+        edges = self.offsets.tolist()
+        for start, end in itertools.pairwise(edges):
+            yield self.data[start:end]
+
+    def raw_id(self, index: int) -> bytes:
+        """The type and the bytes of the `_id`: equal for equal `_id`s of one BSON type; empty for none.
+
+        It comes first in every document of an ordinary collection; not in a time-series collection.
+        """
+        document = self[index]
+        for start, value, end in elements(document):
+            if document[start + 1 : value] == b"_id\0":
+                return document[start : start + 1] + document[value:end]
+        return b""
+
+    def decode_id(self, index: int) -> Any:
+        """The document's `_id` as pymongo gives it; None where it has none. A document stays raw, so that
+        it goes back to the server with the types it has."""
+        raw = self.raw_id(index)
+        if raw[:1] == bytes([DOCUMENT]):
+            return RawBSONDocument(raw[1:], LOSSLESS)
+        return self.legible_id(index)
+
+    def legible_id(self, index: int) -> Any:
+        """The document's `_id` for people: a document as a dict, bytes that are not UTF-8 as escapes."""
+        raw = self.raw_id(index)
+        return decode_value(raw[0], raw[1:], legible=True) if raw else None
+
+    def slice(self, start: int, stop: int) -> Docs:
+        """Documents start to stop, as they lie."""
+        low, high = int(self.offsets[start]), int(self.offsets[stop])
+        return Docs(self.data[low:high], self.offsets[start : stop + 1] - low)
+
+    def take(self, indices: Iterable[int]) -> Docs:
+        edges = self.offsets.tolist()
+        view = memoryview(self.data)
+        return Docs.split(b"".join([view[edges[i] : edges[i + 1]] for i in indices]))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some buckets of one policy: each a document and, where it has any, its overflow documents."""
+
+    main: Docs
+    extra: Docs  # overflow documents, those of one bucket side by side, in `_id` order
+    owner: NDArray[np.int32]  # of each overflow document: the index of its bucket in main
+
+    @classmethod
+    def of(cls, main: Docs) -> Batch:
+        return cls(main, Docs.none(), np.zeros(0, dtype=np.int32))
+
+    def __len__(self) -> int:
+        return len(self.main)
+
+    @property
+    def size(self) -> int:
+        """Bytes of BSON."""
+        return len(self.main.data) + len(self.extra.data)
+
+    def take(self, indices: NDArray[np.integer]) -> Batch:
+        """These buckets, in this order, each with its overflow."""
+        main = self.main.take(indices.tolist())
+        if not len(self.extra):
+            return Batch.of(main)
+        place = np.full(len(self.main), -1, dtype=np.int64)
+        place[indices] = np.arange(len(indices))
+        new_owner = place[self.owner]
+        kept = np.flatnonzero(new_owner >= 0)
+        kept = kept[np.argsort(new_owner[kept], kind="stable")]
+        return Batch(main, self.extra.take(kept.tolist()), new_owner[kept].astype(np.int32))
+
+    def slice(self, start: int, stop: int) -> Batch:
+        """Buckets start to stop, each with its overflow."""
+        low, high = (int(at) for at in np.searchsorted(self.owner, [start, stop]))
+        owner = self.owner[low:high] - np.int32(start)
+        return Batch(self.main.slice(start, stop), self.extra.slice(low, high), owner)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Batch]) -> Batch:
+        if len(parts) == 1:
+            return parts[0]
+        shift = np.cumsum([0, *(len(part) for part in parts)])
+        owners = [part.owner + base for part, base in zip(parts, shift, strict=False)]
+        return cls(
+            Docs.concat([part.main for part in parts]) if parts else Docs.none(),
+            Docs.concat([part.extra for part in parts]) if parts else Docs.none(),
+            np.concatenate(owners).astype(np.int32) if owners else np.zeros(0, dtype=np.int32),
+        )
+
+    def unit(self, index: int) -> bytes:
+        """A bucket and its overflow as one string of bytes: equal for equal buckets alone."""
+        if not len(self.extra):
+            return self.main[index]
+        low, high = np.searchsorted(self.owner, [index, index + 1])
+        return b"".join([self.main[index], *(self.extra[i] for i in range(int(low), int(high)))])
+
+    def digest(self) -> str:
+        """SHA-256 over the documents as they lie here: buckets first, then overflow, then whose it is."""
+        state = hashlib.sha256(self.main.data)
+        state.update(self.extra.data)
+        state.update(self.owner.astype("<i4").tobytes())
+        return state.hexdigest()

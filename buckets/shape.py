@@ -1,0 +1,71 @@
+"""What a bucket model makes of a layout: which holes are times and values, and what must hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bsontypes import DATE, DOUBLE, INT32, INT64, NULL, TYPE_NAMES, UNDEFINED
+from buckets.layout import Element, Layout, Path
+
+#: Types that a point of time may have inside a `samples` bucket.
+EPOCH_TYPES = (DOUBLE, INT32, INT64)
+_NOTHING = (NULL, UNDEFINED)
+
+
+class Breach(Exception):
+    """A document breaks its model."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The k readings of a document. Times lie in it (`times`), or follow from its start (`offsets`)."""
+
+    values: dict[str, list[Element | None]]  # value field -> k; None: no value there
+    times: list[Element] | None = None  # k
+    offsets: NDArray[np.int64] | None = None  # k, milliseconds from the bucket's start
+    start: Element | None = None  # `slots`: the bucket's start
+    step: int = 0  # `slots`: the start is a multiple of this many milliseconds
+    bounds: tuple[Element, Element] | None = None  # `samples`: the bucket's first and last time
+    count: Element | None = None
+    sums: dict[str, Element] = field(default_factory=dict)  # value field -> its sum
+
+    @property
+    def readings(self) -> int:
+        return len(self.times) if self.times is not None else len(self.offsets)  # type: ignore[arg-type]
+
+
+def split(dotted: str) -> Path:
+    return tuple(dotted.split("."))
+
+
+def find(layout: Layout, path: Path) -> Element | None:
+    """The element there; absent, null and undefined are all nothing."""
+    for depth in range(1, len(path) + 1) if layout.repeated else ():
+        if path[:depth] in layout.repeated:
+            raise Breach(".".join(path[:depth]), "the field appears twice")
+    element = layout.get(path)
+    return None if element is None or element.type in _NOTHING else element
+
+
+def need(layout: Layout, path: Path, types: tuple[int, ...], what: str) -> Element:
+    """The element there, of one of these types; `what` names it in the message ("no time")."""
+    element = find(layout, path)
+    name = ".".join(path)
+    if element is None:
+        raise Breach(name, f"no {what}: the field is missing or null")
+    if element.type not in types:
+        wanted = " or ".join(TYPE_NAMES[t] for t in types)
+        raise Breach(name, f"no {what}: {TYPE_NAMES[element.type]} stands where {wanted} is needed")
+    return element
+
+
+#: A time in a `samples` bucket.
+TIME_TYPES = (DATE, *EPOCH_TYPES)

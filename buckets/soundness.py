@@ -1,0 +1,190 @@
+"""What a bucket must keep to; what breaks it is reported with field and reason, never repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bsontypes import INT32, INT64
+from buckets.columns import Kind
+from buckets.layout import Element, Group
+from buckets.shape import Shape
+from buckets.slots import length_ms
+from buckets.times import LAST_MS, NO_TIME, as_date, read_times
+from buckets.values import read_values
+from config.policies import Policy
+
+#: A writer's running sum may differ from ours by rounding: relative to the sum of magnitudes.
+_SUM_TOLERANCE = 1e-9
+_UNUSABLE = "no time: it is outside the years 1 to 9999 (numbers are seconds since 1970, not milliseconds)"
+
+Times = NDArray[np.int64]
+Figures = NDArray[np.float64]
+
+
+class Piece(NamedTuple):
+    """The readings of a group of documents: n documents of k readings."""
+
+    group: Group
+    shape: Shape
+    units: NDArray[np.int64]  # n: index of the bucket in the batch
+    overflow: bool
+    time: Times  # n × k
+    values: dict[str, tuple[NDArray[np.float64], NDArray[np.uint8]]]  # n × k: value, kind
+
+
+class Faults:
+    """The first fault found in each bucket of a batch."""
+
+    def __init__(self, size: int) -> None:
+        self.sound = np.ones(size, dtype=np.bool_)
+        self.reasons: dict[int, tuple[str, str]] = {}
+
+    def add(self, units: NDArray[np.integer], field: str, reason: str | Callable[[int], str]) -> None:
+        """`reason` is the text, or gives it for a position in `units`."""
+        for i, unit in enumerate(units.tolist()):
+            if self.sound[unit]:
+                self.sound[unit] = False
+                self.reasons[unit] = (field, reason if isinstance(reason, str) else reason(i))
+
+
+class Span(NamedTuple):
+    """The time that each bucket of a batch says it covers, first to last; NO_TIME where it doesn't."""
+
+    first: Times
+    last: Times
+
+    @classmethod
+    def unknown(cls, size: int) -> Span:
+        return cls(np.full(size, NO_TIME), np.full(size, NO_TIME))
+
+    def fill(self, found: Group, shape: Shape, policy: Policy, faults: Faults) -> None:
+        """From the documents of one group."""
+        if shape.start is not None:
+            first = read_times(found.matrix, [shape.start])[:, 0]
+            _check_start(found, shape, first, faults)
+            last = np.where(first == NO_TIME, NO_TIME, np.minimum(first + length_ms(policy) - 1, LAST_MS))
+        elif shape.bounds is not None:
+            first, last = read_times(found.matrix, list(shape.bounds)).T
+            if shape.bounds[1].type in (INT32, INT64):
+                last = np.where(last == NO_TIME, NO_TIME, last + 999)  # a whole second is meant
+            _check_bounds(found, shape, first, last, faults)
+        else:
+            assert shape.times is not None
+            first = last = read_times(found.matrix, shape.times)[:, 0]
+            _check_present(found.members, first, shape.times[0], faults)
+        self.first[found.members], self.last[found.members] = first, last
+
+
+def _iso(ms: int) -> str:
+    return as_date(int(ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _name(element: Element) -> str:
+    return ".".join(element.path)
+
+
+def _check_present(units: NDArray[np.int64], times: Times, element: Element, faults: Faults) -> None:
+    faults.add(units[times == NO_TIME], _name(element), _UNUSABLE)
+
+
+def _check_start(found: Group, shape: Shape, first: Times, faults: Faults) -> None:
+    assert shape.start is not None
+    _check_present(found.members, first, shape.start, faults)
+    off = np.flatnonzero((first != NO_TIME) & (first % shape.step != 0))
+    whole = "minute" if shape.step == 60_000 else "quarter of an hour"
+    reason = "the bucket's start {} is not on a whole {}"
+    faults.add(found.members[off], _name(shape.start), lambda i: reason.format(_iso(first[off[i]]), whole))
+
+
+def _check_bounds(found: Group, shape: Shape, first: Times, last: Times, faults: Faults) -> None:
+    assert shape.bounds is not None
+    for times, element in zip((first, last), shape.bounds, strict=True):
+        _check_present(found.members, times, element, faults)
+    reverse = np.flatnonzero(first > last)
+    reason = "the bucket's first time {} is after its last {}"
+    faults.add(
+        found.members[reverse],
+        _name(shape.bounds[0]),
+        lambda i: reason.format(_iso(first[reverse[i]]), _iso(last[reverse[i]])),
+    )
+
+
+def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> None:
+    """Every reading has a time, inside what its bucket says it covers."""
+    elements = piece.shape.times
+    if elements is None or not piece.time.size:
+        return
+    where = f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
+    first, last = span.first[piece.units][:, None], span.last[piece.units][:, None]
+    outside = (piece.time < first) | (piece.time > last)  # NO_TIME is before everything
+    for row in np.flatnonzero(outside.any(axis=1)).tolist():
+        position = int(np.flatnonzero(outside[row])[0])
+        at, reason = piece.time[row, position], _UNUSABLE
+        if at != NO_TIME:
+            bounds = f"{_iso(first[row, 0])} to {_iso(last[row, 0])}"
+            reason = f"the reading at {_iso(at)} is outside the bucket's bounds, {bounds}"
+        faults.add(piece.units[row : row + 1], where + _name(elements[position]), reason)
+
+
+def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:
+    """The writer's count and sums equal the array's (the bucket's own, or with its overflow). A sum may
+    take in NaN and ±Inf, or leave them out."""
+    if not policy.count_field and not policy.sum_fields:
+        return
+    size = len(faults.sound)
+    lengths = [np.full(len(piece.units), float(piece.time.shape[1])) for piece in pieces]
+    counts = _with_overflow(pieces, size, lengths)
+    for piece in pieces:
+        if piece.shape.count is not None:
+            _compare(piece, piece.shape.count, counts, np.zeros(size), "the array holds {} samples", faults)
+    for name in policy.sum_fields:
+        values = [piece.values[name] for piece in pieces]
+        finite = [np.where(kinds == Kind.FINITE, numbers, 0.0) for numbers, kinds in values]
+        numeric = [
+            np.where(kinds == Kind.NONFINITE, numbers, f)
+            for (numbers, kinds), f in zip(values, finite, strict=True)
+        ]
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = [
+                *_with_overflow(pieces, size, [numbers.sum(axis=1) for numbers in finite]),
+                *_with_overflow(pieces, size, [numbers.sum(axis=1) for numbers in numeric]),
+            ]
+            _, scale = _with_overflow(pieces, size, [np.abs(numbers).sum(axis=1) for numbers in finite])
+        for piece in pieces:
+            if name in piece.shape.sums:
+                element, slack = piece.shape.sums[name], scale * _SUM_TOLERANCE
+                _compare(piece, element, sums, slack, "the samples sum to {}", faults)
+
+
+def _with_overflow(pieces: list[Piece], size: int, figures: list[Figures]) -> list[Figures]:
+    """A figure of each bucket: of its own document, and with its overflow."""
+    own, whole = np.zeros(size), np.zeros(size)
+    for piece, figure in zip(pieces, figures, strict=True):
+        np.add.at(whole, piece.units, figure)
+        if not piece.overflow:
+            own[piece.units] = figure
+    return [own, whole]
+
+
+def _compare(
+    piece: Piece, element: Element, figures: list[Figures], slack: Figures, truth: str, faults: Faults
+) -> None:
+    """The element must be one of the figures. `truth` says what the first of them means."""
+    said = read_values(piece.group.matrix, [element])[0][:, 0]
+    right = np.zeros(len(said), dtype=np.bool_)
+    with np.errstate(invalid="ignore"):
+        for figure in figures:
+            here = figure[piece.units]
+            right |= (said == here) | (np.isnan(said) & np.isnan(here))
+            right |= np.abs(said - here) <= slack[piece.units]
+    wrong = np.flatnonzero(~right)
+    units = piece.units[wrong]
+
+    def reason(i: int) -> str:
+        return f"the field says {said[wrong[i]]:.17g}, " + truth.format(f"{figures[0][units[i]]:.17g}")
+
+    faults.add(units, _name(element), reason)

@@ -1,0 +1,206 @@
+"""The buckets of one policy in MongoDB, as raw batches: the source, or a collection archived to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+import numpy as np
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.decimal128 import Decimal128
+from pymongo import ASCENDING, DESCENDING
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from buckets import reading, samples, slots
+from buckets.overflow import attach, flagged_buckets
+from buckets.raw import Batch, Docs
+from buckets.times import FIRST_MS, LAST_MS, as_date, as_ms, as_seconds, from_seconds
+from config.policies import Policy
+
+Document = dict[str, Any]
+_HOLDING = {
+    "reading": reading.holding,
+    "timeseries": reading.holding,
+    "slots": slots.holding,
+    "samples": samples.holding,
+}
+_CODEC: CodecOptions[Document] = CodecOptions(
+    tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+#: Overflow is looked up for so many buckets at once.
+_LOOKUP = 1000
+
+
+class Source:
+    """Reads buckets; never writes.
+
+    `collection` and `overflow` name other collections than the policy's own, laid out alike.
+    """
+
+    def __init__(
+        self,
+        database: Database[Document],
+        policy: Policy,
+        collection: str | None = None,
+        overflow: str | None = None,
+        session: ClientSession | None = None,
+    ) -> None:
+        self.policy = policy
+        self.collection: Collection[Document] = database.get_collection(
+            collection or policy.collection, codec_options=_CODEC
+        )
+        self._session = session
+        self.overflow: Collection[Document] | None = None
+        if policy.overflow is not None:
+            self.overflow = database.get_collection(
+                overflow or policy.overflow.collection, codec_options=_CODEC
+            )
+        last_field = policy.end_field if policy.model == "samples" else policy.time_field
+        first_field = policy.start_field if policy.model == "samples" else policy.time_field
+        self._first, self._last = str(first_field), str(last_field)
+
+    def batches(self, start_ms: int, end_ms: int, also: Document | None = None) -> Iterator[Batch]:
+        """Every bucket that may hold a reading in [start, end), and is met by the query `also`."""
+        if _is_empty(start_ms, end_ms):
+            return iter(())
+        holding = _HOLDING[self.policy.model](self.policy, start_ms, end_ms)
+        return self._read({"$and": [holding, also]} if also else holding)
+
+    def ending(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
+        """Every bucket whose last time by its fields (`slots`: whose start) lies in [start, end)."""
+        if _is_empty(start_ms, end_ms):
+            return iter(())
+        return self._read(self._between(self._last, start_ms, end_ms))
+
+    def by_ids(self, ids: Sequence[Any]) -> Iterator[Batch]:
+        """The buckets with these `_id`s, as far as they are there."""
+        return self._read({"_id": {"$in": list(ids)}})
+
+    def present(self, ids: Sequence[Any]) -> set[bytes]:
+        """Which of these `_id`s are there, as `Docs.raw_id` gives them."""
+        query = {"_id": {"$in": list(ids)}}
+        # From the `_id` index alone, a NaN would come without its payload.
+        found = self.collection.find_raw_batches(query, {"_id": 1, self._last: 1}, session=self._session)
+        present: set[bytes] = set()
+        for data in found:
+            documents = Docs.split(cast(bytes, data))
+            present |= {documents.raw_id(i) for i in range(len(documents))}
+        return present
+
+    def strays(self) -> Iterator[Batch]:
+        """Buckets with no usable time: no query by time finds them."""
+        fields = {self._first, self._last}
+        parts = [{"$expr": part} for field in fields for part in self._not_in_time(f"${field}")]
+        return self._read({"$or": parts})
+
+    def _not_in_time(self, value: str) -> list[Document]:
+        """All that sorts before, between and after usable times. Unlike a query's, the comparisons of an
+        expression go across types, and an index answers them: missing and null come before numbers, these
+        before arrays, these before dates."""
+        before_dates: Document = {"$lt": [value, as_date(FIRST_MS)]}
+        after_dates: Document = {"$gt": [value, as_date(LAST_MS)]}
+        if self.policy.model != "samples":
+            return [before_dates, after_dates]
+        seconds = as_seconds(FIRST_MS), as_seconds(LAST_MS + 1)
+        between: Document = {"$and": [{"$gte": [value, seconds[1]]}, before_dates]}
+        return [{"$lt": [value, seconds[0]]}, between, after_dates]
+
+    def earliest(self, at_or_after_ms: int | None = None) -> int | None:
+        """The first instant, at or after the argument, that a bucket covers; None where there is none. (Where
+        bounds are seconds, the argument itself may be given for the whole second in which a bucket ended.)"""
+        at = FIRST_MS if at_or_after_ms is None else at_or_after_ms
+        if at > FIRST_MS and self._covers(at):
+            return at
+        return self._extreme(self._first, at, ASCENDING)
+
+    def earliest_ending(self, at_or_after_ms: int) -> int | None:
+        """The first time at or after the argument for which `ending` finds a bucket."""
+        return self._extreme(self._last, at_or_after_ms, ASCENDING)
+
+    def count_ending(self, start_ms: int, end_ms: int) -> int:
+        """How many buckets `ending` finds."""
+        if _is_empty(start_ms, end_ms):
+            return 0
+        query = self._between(self._last, start_ms, end_ms)
+        return self.collection.count_documents(query, session=self._session)
+
+    def latest(self) -> int | None:
+        """The last time that a bucket's fields tell (`slots`: the start of the last bucket)."""
+        return self._extreme(self._last, FIRST_MS, DESCENDING)
+
+    def _covers(self, at: int) -> bool:
+        if at > LAST_MS or self.policy.model in ("reading", "timeseries"):
+            return False
+        running = _HOLDING[self.policy.model](self.policy, at, at + 1)
+        found = self.collection.find(running, {"_id": 0, self._first: 1}, session=self._session)
+        return any(True for _ in found.limit(1))
+
+    def _between(self, field: str, start_ms: int, end_ms: int) -> Document:
+        dates = {field: {"$gte": as_date(start_ms), "$lte": as_date(end_ms - 1)}}
+        if self.policy.model != "samples":
+            return dates
+        return {"$or": [dates, {field: {"$gte": as_seconds(start_ms), "$lt": as_seconds(end_ms)}}]}
+
+    def _extreme(self, field: str, at: int, direction: int) -> int | None:
+        """The lowest or highest time in this field, at or after `at`."""
+        if at > LAST_MS:
+            return None
+        ranges: list[Document] = [{"$gte": as_date(at), "$lte": as_date(LAST_MS)}]
+        if self.policy.model == "samples":
+            ranges.append({"$gte": as_seconds(at), "$lt": as_seconds(LAST_MS + 1)})
+        found = []
+        for span in ranges:
+            query = {field: span, "$nor": _arrays(field)}
+            cursor = self.collection.find(query, {"_id": 0, field: 1}, session=self._session)
+            for document in cursor.sort(field, direction).limit(1):
+                found.append(max(_time_in(document, field), at))
+        if not found:
+            return None
+        return min(found) if direction == ASCENDING else max(found)
+
+    def _read(self, query: Document) -> Iterator[Batch]:
+        for found in _raw(self.collection, query, self._session):
+            yield self.with_overflow(found)
+
+    def with_overflow(self, main: Docs) -> Batch:
+        """The buckets with the overflow of those that are flagged."""
+        if self.overflow is None or self.policy.overflow is None:
+            return Batch.of(main)
+        flagged = flagged_buckets(main, self.policy)
+        if not len(flagged):
+            return Batch.of(main)
+        identities = [main.decode_id(int(index)) for index in flagged]
+        found: list[Docs] = [Docs.none()]
+        for at in range(0, len(identities), _LOOKUP):
+            reference = {self.policy.overflow.ref_field: {"$in": identities[at : at + _LOOKUP]}}
+            found += _raw(self.overflow, reference, self._session)
+        return attach(main, Docs.concat(found), self.policy)
+
+
+def _is_empty(start_ms: int, end_ms: int) -> bool:
+    """Dates are clipped to the years 1 to 9999: a range with nothing in it would find what is at its rim."""
+    return end_ms <= max(start_ms, FIRST_MS)
+
+
+def _raw(collection: Collection[Document], query: Document, session: ClientSession | None) -> Iterator[Docs]:
+    for data in collection.find_raw_batches(query, session=session):
+        yield Docs.split(cast(bytes, data))  # typed as a document by pymongo; it is a batch's bytes
+
+
+def _arrays(field: str) -> list[Document]:
+    """What is met where the field, or one on the way to it, is an array: a query would look inside."""
+    parts = field.split(".")
+    return [{".".join(parts[:depth]): {"$type": "array"}} for depth in range(1, len(parts) + 1)]
+
+
+def _time_in(document: Document, dotted: str) -> int:
+    value: Any = document
+    for part in dotted.split("."):
+        value = value[part]
+    if isinstance(value, datetime):
+        return as_ms(value)
+    seconds = float(str(value)) if isinstance(value, Decimal128) else value
+    return int(from_seconds(np.array([seconds]))[0])

@@ -1,0 +1,60 @@
+"""Points of time: milliseconds since the epoch inside, dates and epoch seconds in documents."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
+from buckets.layout import Bytes2D, Element, read_holes
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: The years that people, Python and the archive's `dt=` can name: 1 to 9999.
+FIRST_MS = -62_135_596_800_000
+LAST_MS = 253_402_300_799_999
+DAY_MS = 86_400_000
+
+#: Stands for a time that is no time.
+NO_TIME = -(2**63)
+
+_DTYPES = {DATE: "<i8", DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
+
+
+def as_date(ms: int) -> datetime:
+    """Clipped to the years 1 to 9999."""
+    return _EPOCH + timedelta(milliseconds=min(max(ms, FIRST_MS), LAST_MS))
+
+
+def as_ms(date: datetime) -> int:
+    return (date - _EPOCH) // timedelta(milliseconds=1)
+
+
+def read_times(matrix: Bytes2D, elements: list[Element]) -> NDArray[np.int64]:
+    """Times as n × k milliseconds. A time outside the years 1 to 9999, or NaN, is NO_TIME."""
+    times = np.empty((len(matrix), len(elements)), dtype=np.int64)
+    for kind in {element.type for element in elements}:
+        at = np.array([i for i, element in enumerate(elements) if element.type == kind])
+        holes = np.array([elements[i].hole for i in at], dtype=np.int64)
+        raw = read_holes(matrix, holes, _DTYPES[kind])
+        times[:, at] = raw if kind == DATE else from_seconds(raw)
+    times[(times < FIRST_MS) | (times > LAST_MS)] = NO_TIME
+    return times
+
+
+def from_seconds(seconds: NDArray[np.generic]) -> NDArray[np.int64]:
+    """To the nearest millisecond, halves upwards; NO_TIME for NaN and what is far outside."""
+    low, high = FIRST_MS // 1000 - 1, LAST_MS // 1000 + 1
+    sane = (seconds >= low) & (seconds <= high)  # type: ignore[operator]
+    held = np.where(sane, seconds, 0)
+    if held.dtype.kind == "i":
+        ms = held.astype(np.int64) * 1000
+    else:
+        ms = np.floor(held * 1000.0 + 0.5).astype(np.int64)
+    return np.where(sane, ms, NO_TIME)
+
+
+def as_seconds(ms: int) -> float:
+    """The first number of seconds that `from_seconds` takes to this millisecond."""
+    return (ms - 0.5) / 1000

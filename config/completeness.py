@@ -1,0 +1,49 @@
+"""Do the interval that a policy expects and the holes that it allows make sense?"""
+
+from __future__ import annotations
+
+import zoneinfo
+from datetime import UTC, datetime, timedelta
+
+from config.durations import format_duration
+from config.policies import Policy
+from config.problems import Fault, Key, Report
+
+_HOUR = timedelta(hours=1)
+_SHORTEST = timedelta(seconds=1)
+_MEND = 'write a length that divides an hour, such as "1s", "10s", "1m", "15m" or "1h"'
+
+
+def check_completeness(policy: Policy, report: Report) -> None:
+    at: Key = ("policies", policy.name)
+    expected, allowed = (*at, "expected_interval"), (*at, "max_hole")
+    interval, hole = policy.expected_interval, policy.max_hole
+    if interval is not None and policy.rollup is None:
+        fault = Fault(
+            "summaries tell what is missing, and this policy makes none", "add a rollup, or take it out"
+        )
+        report.add(expected, fault, rests_on=[(*at, "rollup")])
+    if interval is not None and (interval < _SHORTEST or _HOUR % interval):
+        report.broken(expected, Fault("an hour is no whole number of such intervals", _MEND))
+    elif interval is not None and policy.rollup is not None and policy.rollup.daily is not None:
+        zone = policy.rollup.timezone
+        if _cuts(interval, zone):
+            message = f"days in {zone} begin in the middle of such an interval"
+            mend = 'write one that divides a quarter of an hour, such as "1m", "5m" or "15m"'
+            report.add(expected, Fault(message, mend), rests_on=[(*at, "rollup", "timezone")])
+    if hole is not None and interval is None:
+        fault = Fault("holes are told by expected_interval, and there is none", "add `expected_interval`")
+        report.add(allowed, fault, rests_on=[expected])
+    elif hole is not None and interval is not None and hole < interval:
+        shortest = format_duration(interval)
+        fault = Fault(f"it is shorter than expected_interval ({shortest})", f'write "{shortest}" or longer')
+        report.add(allowed, fault, rests_on=[expected])
+
+
+def _cuts(interval: timedelta, zone: str) -> bool:
+    """Whether some day of the zone, since 1980, begins in the middle of an interval."""
+    if zone not in zoneinfo.available_timezones():
+        return False  # told where the zone is checked
+    clock, fortnight = zoneinfo.ZoneInfo(zone), timedelta(days=14)
+    instants = (datetime(1980, 1, 1, tzinfo=UTC) + n * fortnight for n in range(60 * 26))
+    return any((instant.astimezone(clock).utcoffset() or timedelta(0)) % interval for instant in instants)

@@ -1,0 +1,39 @@
+"""Durations as people write them: `90s`, `10m`, `36h`, `30d`, `12w`, `forever`."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+_SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_SHAPE = re.compile(r"([0-9]{1,15})([smhdw])")
+#: Counting back from now by more than this would leave the calendar.
+LONGEST = timedelta(days=36_500)
+MEND = 'write a whole number and one unit: "90s", "10m", "36h", "30d", "12w", or "forever"'
+
+
+class DurationError(ValueError):
+    """The text is no duration; the message says why."""
+
+
+def parse_duration(text: str) -> timedelta | None:
+    """The span that `text` names; None for `forever`. Raises DurationError."""
+    if text == "forever":
+        return None
+    if not (shape := _SHAPE.fullmatch(text)):
+        raise DurationError("it is no duration")
+    seconds = int(shape[1]) * _SECONDS[shape[2]]
+    if seconds > LONGEST.total_seconds():
+        raise DurationError(f'it is longer than {LONGEST.days} days; for no end there is "forever"')
+    return timedelta(seconds=seconds)
+
+
+def format_duration(span: timedelta | None) -> str:
+    """`span` in the largest unit that divides it; what is less than a second is dropped. Never negative."""
+    if span is None:
+        return "forever"
+    if span < timedelta(0):
+        raise ValueError(f"a duration is never negative: {span!r}")
+    seconds = span // timedelta(seconds=1)
+    unit = next((unit for unit, size in _SECONDS.items() if seconds and seconds % size == 0), "s")
+    return f"{seconds // _SECONDS[unit]}{unit}"

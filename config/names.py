@@ -1,0 +1,58 @@
+"""Which names MongoDB, the ledger and the store can take."""
+
+from __future__ import annotations
+
+import re
+
+from config.problems import Fault
+
+_LONGEST_NAMESPACE = 255  # bytes, MongoDB's limit on "database.collection"
+_OPERATOR = Fault(
+    "a name that starts with `$` is an operator to MongoDB, such as `$where` or `$function`",
+    "name the field or collection itself, without `$`",
+)
+
+
+def policy_fault(name: str) -> Fault | None:
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+        return None
+    return Fault("a policy's name is a folder in the store", "use 1 to 64 letters, digits, `_` and `-`")
+
+
+def database_fault(name: str) -> Fault | None:
+    if name in ("admin", "local", "config"):
+        return Fault("this database is MongoDB's own", "name the database that holds the collections")
+    if re.fullmatch(r"[^\x00-\x20/\\.\"$*<>:|?]+", name) and len(name.encode()) <= 63:
+        return None
+    mend = 'use 1 to 63 bytes without blanks and without / \\ . " $ * < > : | ?'
+    return Fault("MongoDB has no such database name", mend)
+
+
+def collection_fault(name: str, database: str) -> Fault | None:
+    if not name:
+        return Fault("it is empty", "name a collection")
+    if any(part.startswith("$") for part in name.split(".")):
+        return _OPERATOR
+    if "$" in name or "\x00" in name:
+        return Fault("a collection's name holds no `$` and no NUL", "leave that character out")
+    if name.startswith(".") or name.endswith(".") or ".." in name:
+        return Fault("a collection's name has text on both sides of each dot", "take out the stray dot")
+    if name.startswith("system."):
+        return Fault("`system.` collections are MongoDB's own", "name another collection")
+    if name.startswith("bucketwise_"):
+        return Fault("`bucketwise_` collections are the ledger's own", "name another collection")
+    if len(f"{database}.{name}".encode()) > _LONGEST_NAMESPACE:
+        mend = f"keep database and collection within {_LONGEST_NAMESPACE} bytes together"
+        return Fault("the name is too long for MongoDB", mend)
+    return None
+
+
+def field_fault(path: str) -> Fault | None:
+    parts = path.split(".")
+    if not all(parts):
+        return Fault("a part of the field's path is empty", "write a name on each side of every dot")
+    if "\x00" in path:
+        return Fault("a field's name holds no NUL", "leave that character out")
+    if any(part.startswith("$") for part in parts):
+        return _OPERATOR
+    return None

@@ -1,0 +1,169 @@
+"""What is wrong with a config, gathered in one pass and told at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from config.errors import BucketwiseError
+from config.secrets import HIDDEN, hide_in_url, hide_secrets
+
+#: Where a value stands: the names of its tables, then its own.
+Key = tuple[str, ...]
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_URLS = {"uri", "url", "endpoint_url"}
+_MAY_SHOW = re.compile(r"://|\A\$\{[^}]*\}\Z")
+_LONGEST_SHOWN = 120
+_AS_WRITTEN = object()
+
+
+class Fault(NamedTuple):
+    """What is wrong with one value, and how to mend it."""
+
+    message: str
+    mend: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    file: str  # or the environment variable that the value came from
+    key: str  # dotted; empty where the whole file is meant
+    value: str | None  # as written, secrets hidden; None where there is none
+    message: str
+    mend: str
+    line: int | None = None  # from 1
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        lines = [f"{place}: {self.key}" if self.key else place]
+        if self.value is not None:
+            lines.append(f"  value: {self.value}")
+        return "\n".join([*lines, f"  wrong: {self.message}", f"  mend:  {self.mend}"])
+
+
+class ConfigError(BucketwiseError):
+    """The config is wrong; nothing was connected to or touched."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        head = f"{count} in the config; nothing was touched"
+        super().__init__("\n\n".join([head, *map(str, self.problems)]))
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """The problems for machines: file, key, value, message, mend and line of each."""
+        return [asdict(problem) for problem in self.problems]
+
+
+def dotted(key: Key) -> str:
+    """The key as TOML writes it."""
+    return ".".join(name if _BARE.fullmatch(name) else json.dumps(name) for name in key)
+
+
+class Report:
+    """Gathers problems. Knows what the file says at each key, so that what is shown is what was written.
+
+    A *broken* key has no usable value. What follows from it alone is not reported again.
+    """
+
+    def __init__(
+        self, file: str, written: Mapping[str, Any], lines: Mapping[Key, int], variables: Mapping[Key, str]
+    ) -> None:
+        self._file = file
+        self._written = written
+        self._lines = lines
+        self._variables = variables  # key -> the environment variable that overrides it
+        self._problems: list[Problem] = []
+        self._broken: set[Key] = set()
+        self._misspelt: dict[Key, str] = {}  # the key that was meant -> its last name as written
+        self._spelt: dict[str, str] = {}  # a string with its `${NAME}` replaced -> as written
+
+    @property
+    def problems(self) -> list[Problem]:
+        """In the order of the file; those without a line come last."""
+        return sorted(self._problems, key=lambda it: (it.line is None, it.line))
+
+    def add(
+        self, key: Key, fault: Fault, *, value: object = _AS_WRITTEN, rests_on: Iterable[Key] = ()
+    ) -> None:
+        """Report `fault` at `key`, unless `key` or one of `rests_on` is broken.
+
+        `value`: what is at fault, where that is a part of what stands at the key.
+        """
+        if not any(self._is_broken(it) for it in (key, *rests_on)):
+            meant, key = key, self._as_spelt(key)
+            variable = self._variables.get(key)
+            self._problems.append(
+                Problem(
+                    file=f"environment variable {variable}" if variable else self._file,
+                    key=dotted(key),
+                    value=self._at(key, meant) if value is _AS_WRITTEN else self.quote(value),
+                    message=fault.message,
+                    mend=fault.mend,
+                    line=None if variable else self._line(key),
+                )
+            )
+
+    def unknown(self, key: Key, fault: Fault) -> None:
+        """Report a key that nobody knows. Outside the policies its value may be a credential: hidden."""
+        self.add(key, fault, value=_AS_WRITTEN if key[0] == "policies" and len(key) > 2 else _Hidden())
+
+    def broken(self, key: Key, fault: Fault | None = None, *, value: object = _AS_WRITTEN) -> None:
+        """Report `fault` at `key`, which has no usable value. No fault: it is reported already."""
+        if fault is not None:
+            self.add(key, fault, value=value)
+        self._broken.add(key)
+
+    def misspelt(self, key: Key, as_written: str) -> None:
+        """What is called `as_written` in the file is taken for `key`."""
+        self._misspelt[key] = as_written
+
+    def expanded(self, text: str, as_written: str) -> None:
+        """`text` is what `as_written` became; it is never shown."""
+        self._spelt[text] = as_written
+
+    def quote(self, value: object) -> str:
+        """`value` for people: as written, secrets hidden."""
+        return _show(self._spelt.get(value, value) if isinstance(value, str) else value)
+
+    def _is_broken(self, key: Key) -> bool:
+        return any(key[:length] in self._broken for length in range(1, len(key) + 1))
+
+    def _as_spelt(self, key: Key) -> Key:
+        return tuple(self._misspelt.get(key[: i + 1], name) for i, name in enumerate(key))
+
+    def _at(self, key: Key, meant: Key) -> str | None:
+        at: Any = self._written
+        for name in key:
+            if not isinstance(at, Mapping) or name not in at:
+                return None
+            at = at[name]
+        if meant == ("mongodb", "uri") and not (isinstance(at, str) and _MAY_SHOW.search(at)):
+            return HIDDEN  # whatever it is, it was put where a password belongs
+        return _show(hide_in_url(at) if isinstance(at, str) and meant[-1] in _URLS else at)
+
+    def _line(self, key: Key) -> int | None:
+        found = (self._lines.get(key[:length]) for length in range(len(key), 0, -1))
+        return next((line for line in found if line is not None), None)
+
+
+class _Hidden:
+    def __str__(self) -> str:
+        return HIDDEN
+
+
+def _show(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{…}" if value else "{}"
+    if isinstance(value, str) and "://" in value:
+        value = hide_in_url(value)
+    plain = isinstance(value, str | bool | list | tuple)
+    text = hide_secrets(json.dumps(value, ensure_ascii=False, default=str) if plain else str(value))
+    text = text.encode(errors="backslashreplace").decode()
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"

@@ -1,0 +1,35 @@
+"""Keeps passwords out of every text that people or files get to see."""
+
+from __future__ import annotations
+
+import re
+
+HIDDEN = "***"
+
+# What stands between `scheme://` and the last `@` of a word. A password may hold any sign that its owner
+# forgot to escape, so this rather hides too much. A quote that closes a JSON or Python string ends it.
+_IN_WORD = r"""(?:[^\s"']|["'](?![,:;)}\]\s]|$))*"""
+_USERINFO = re.compile(rf"(?i)\b([a-z][a-z0-9+.-]*://)(?=[^/\s]*[:@]){_IN_WORD}@")
+# A user and a password with the host forgotten: what follows the colon is no port.
+_UNFINISHED = re.compile(
+    r"(?i)\b(mongodb(?:\+srv)?://)[^\s/?@,:\"'\[]+:(?![0-9]{1,5}(?![^\s/?,\"')\]}.;]))[^\s@]+"
+)
+_HOSTS = re.compile(r"[^:/?]*(:[0-9]{0,5}(,[^:/?]*)?)*([/?].*)?|\[.*", re.DOTALL)
+_OPTIONS = re.compile(r"(?i)\b(tlsCertificateKeyFilePassword=|AWS_SESSION_TOKEN:|proxyPassword=)[^&,;\s\"']+")
+
+
+def hide_secrets(text: str) -> str:
+    """`text` with the userinfo of every URL in it, and the secret options of MongoDB URIs, as `***`."""
+    text = _USERINFO.sub(rf"\1{HIDDEN}@", text)
+    text = _UNFINISHED.sub(rf"\1{HIDDEN}", text)
+    return _OPTIONS.sub(rf"\1{HIDDEN}", text)
+
+
+def hide_in_url(url: str) -> str:
+    """`url`, which is a URL or was meant to be one, without its secrets; blanks do not end it."""
+    scheme, separator, rest = url.rpartition("://") if url.count("://") == 1 else ("", "", url)
+    if "@" in rest:
+        rest = f"{HIDDEN}@{rest.rpartition('@')[2]}"
+    elif not _HOSTS.fullmatch(rest):
+        rest = HIDDEN
+    return hide_secrets(f"{scheme}{separator}{rest}")

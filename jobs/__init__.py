@@ -1,0 +1,1 @@
+"""What runs and when: command line, runner, lease, ledger, scheduler, reports, demo."""

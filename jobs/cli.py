@@ -1,0 +1,94 @@
+"""The command line: `bucketwise VERB`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from config.errors import UsageError
+from jobs import clock
+from jobs.execute import emit, failed
+from jobs.ledger import suite_version
+from jobs.options import Config, Json, Names, Now, Quiet, Yes, command, common
+from jobs.report import Report
+from jobs.verbs import VERBS
+
+NAME = "bucketwise"
+
+app = typer.Typer(
+    name=NAME,
+    help="Keeps time-series collections in MongoDB small: hourly and daily summaries, verified archives, "
+    "guarded deletes.",
+    epilog="Exit codes: 0 all done, 1 failed and safe to run again, 2 bad usage or config, 3 something was "
+    "left alone, 4 a policy is not kept, 5 halted, 11 another run holds the lease, 130 interrupted.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"{NAME} {suite_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_the_verb(
+    context: typer.Context,
+    config: Config = None,
+    policy: Names = None,
+    now: Now = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
+    version: Annotated[  # noqa: ARG001  # its callback has the say
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    context.obj = common(config, policy, now, json, quiet, yes)
+
+
+def _add(name: str, verb: Callable[..., Report], examples: list[str]) -> None:
+    epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
+    app.command(name, help=verb.__doc__, epilog=epilog)(command(verb, name))
+
+
+for _name, (_verb, _examples) in VERBS.items():
+    _add(_name, _verb, _examples)
+
+
+def main() -> None:
+    """The program: ends the process with the exit code."""
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments:
+        app(["--help"], prog_name=NAME, standalone_mode=False)
+        return 2
+    try:
+        code: Any = app(arguments, prog_name=NAME, standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except Exception as error:
+        # typer has brought its own click since 0.2x, so this goes by what the errors of both can do.
+        if not hasattr(error, "format_message"):
+            raise
+        return _refuse(error.format_message(), arguments)
+    return code if isinstance(code, int) else 0
+
+
+def _refuse(message: str, arguments: list[str]) -> int:
+    verb = next((argument for argument in arguments if argument in VERBS), None)
+    hint = f"See: {NAME} {verb} --help" if verb else f"See: {NAME} --help"
+    report = failed(verb, UsageError(f"{message} {hint}"), clock.current())
+    emit(report, as_json="--json" in arguments)
+    return report.exit_code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The one place that reads the clock, and the reading of instants given by a user."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from config.errors import UsageError
+
+#: Counts on while the machine sleeps, where the system has such a clock: a lease expires then too.
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def current() -> datetime:
+    """The present, UTC, in whole milliseconds as MongoDB keeps them."""
+    return whole_milliseconds(datetime.now(UTC))
+
+
+def steady() -> float:
+    """Seconds since some fixed point; never set back."""
+    return time.clock_gettime(_STEADY)
+
+
+def parse_instant(text: str, option: str) -> datetime:
+    """The instant that `text` names, UTC: ISO 8601 with any offset or Z; without one it is UTC.
+
+    A date alone is its midnight. Digits below the millisecond are dropped. Raises UsageError, which
+    names `option`.
+    """
+    try:
+        instant = datetime.fromisoformat(text.strip())
+        aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+        return whole_milliseconds(aware.astimezone(UTC))
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"{option}: {text!r} is no instant. Write ISO 8601, as 2018-06-30, 2018-06-30T12:00:00Z "
+            "or 2018-06-30T14:00:00+02:00"
+        ) from None
+
+
+def whole_milliseconds(instant: datetime) -> datetime:
+    return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
+
+
+def iso(instant: datetime) -> str:
+    """2018-06-30T00:00:00Z; with milliseconds where there are some."""
+    precision = "milliseconds" if instant.microsecond else "seconds"
+    return instant.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
+
+
+def parse_range(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
+    """What --since and --until name. Raises UsageError where they are no instants or hold no time."""
+    start = None if since is None else parse_instant(since, "--since")
+    end = None if until is None else parse_instant(until, "--until")
+    if start is not None and end is not None and start >= end:
+        raise UsageError(f"--since {since} is not before --until {until}: there is no time between them")
+    return start, end

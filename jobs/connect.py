@@ -1,0 +1,42 @@
+"""The one way to a MongoDB client: what every read and write of the suite may rely on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pymongo import MongoClient
+
+from config.policies import MongoDB
+
+APPLICATION = "bucketwise"
+Document = dict[str, Any]
+
+
+def connect(settings: MongoDB) -> MongoClient[Document]:
+    """A client that reads what a majority holds, from the primary, and writes to a majority.
+
+    These win over options of the URI: a delete that rests on a read must not rest on a stale one.
+    Nothing is connected to before the first command.
+    """
+    uri = settings.uri.get_secret_value()
+    waits: dict[str, Any] = (
+        {} if "serverselectiontimeoutms" in uri.lower() else {"serverSelectionTimeoutMS": 10_000}
+    )
+    return MongoClient(
+        uri,
+        w="majority",
+        retryWrites=True,
+        retryReads=True,
+        readConcernLevel="majority",
+        readPreference="primary",
+        appname=APPLICATION,
+        tz_aware=True,
+        uuidRepresentation="standard",
+        **waits,
+    )
+
+
+def hosts(settings: MongoDB) -> str:
+    """The hosts that the URI names, without what stands before and behind them."""
+    rest = settings.uri.get_secret_value().partition("://")[2]
+    return rest.partition("?")[0].partition("/")[0].rpartition("@")[2]

@@ -1,0 +1,73 @@
+"""Carries one command out: signals, failures, and what is printed where."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from config.problems import ConfigError
+from config.secrets import hide_secrets
+from jobs import clock, logs
+from jobs.call import Call
+from jobs.failures import explain
+from jobs.report import Report
+from jobs.stopping import Stop, signals_to
+
+_WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
+
+
+def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) -> int:
+    """Run `verb` with the common options `given`, print what it reports, give the exit code."""
+    as_json, quiet = given.get("json", False), given.get("quiet", False)
+    logs.configure(quiet=quiet)
+    call: Call | None = None
+    stop = Stop()
+    try:
+        with signals_to(stop):
+            call = make_call(name, given, stop)
+            report = verb(call)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # no traceback reaches a user
+        report = failed(name, error, call.now if call else clock.current(), call.hosts if call else "")
+    emit(report, as_json=as_json)
+    return report.exit_code
+
+
+def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
+    """Raises UsageError where --now is no instant."""
+    text = given.get("now")
+    return Call(
+        command=name,
+        config=given.get("config"),
+        names=tuple(given.get("policy", ())),
+        now=clock.current() if text is None else clock.parse_instant(text, "--now"),
+        is_now_given=text is not None,
+        json=given.get("json", False),
+        quiet=given.get("quiet", False),
+        yes=given.get("yes", False),
+        stop=stop,
+    )
+
+
+def failed(name: str | None, error: BaseException, now: datetime, hosts: str = "") -> Report:
+    """The report of a command that could not work at all."""
+    failure = explain(error, hosts)
+    extra = {"problems": error.as_dicts()} if isinstance(error, ConfigError) else {}
+    return Report(name, now, error=failure.message, error_code=failure.exit_code, extra=extra)
+
+
+def emit(report: Report, *, as_json: bool) -> None:
+    """Results to stdout, complaints to stderr."""
+    if as_json:
+        sys.stdout.write(report.as_json() + "\n")
+    else:
+        out = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES, markup=False, highlight=False)
+        for table in report.tables:
+            out.print(table, soft_wrap=isinstance(table, Text))  # whole lines, to be copied from
+    sys.stdout.flush()
+    for line in report.complaints:
+        sys.stderr.write(hide_secrets(f"bucketwise: {line}\n"))

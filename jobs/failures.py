@@ -1,0 +1,96 @@
+"""Any exception as an exit code and a message for people, secrets hidden."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+
+from botocore.exceptions import BotoCoreError, ClientError
+from pymongo.errors import (
+    ConnectionFailure,
+    ExecutionTimeout,
+    NetworkTimeout,
+    OperationFailure,
+    PyMongoError,
+    ServerSelectionTimeoutError,
+    WTimeoutError,
+)
+
+from config.errors import BucketwiseError, InterruptedRun
+from config.secrets import hide_secrets
+
+DEBUG_VARIABLE = "BUCKETWISE_DEBUG"
+
+
+@dataclass(frozen=True)
+class Failure:
+    exit_code: int
+    message: str
+
+    @property
+    def outcome(self) -> str:
+        return OUTCOMES[self.exit_code]
+
+
+#: What the ledger, the metrics and people call an exit code.
+OUTCOMES = {
+    0: "done",
+    1: "failed",
+    2: "refused",
+    3: "left something",
+    4: "not kept",
+    5: "halted",
+    11: "held elsewhere",
+    130: "interrupted",
+}
+
+
+def explain(error: BaseException, hosts: str = "") -> Failure:
+    """What to tell of `error`. `hosts`: where MongoDB is, for errors that don't say so."""
+    if os.environ.get(DEBUG_VARIABLE) == "1":
+        _show_trace(error)
+    if isinstance(error, BucketwiseError):
+        return Failure(error.exit_code, hide_secrets(str(error)))
+    if isinstance(error, KeyboardInterrupt):
+        return Failure(InterruptedRun.exit_code, "interrupted")
+    if isinstance(error, PyMongoError):
+        return Failure(1, _one_line(_of_mongodb(error, hosts)))
+    if isinstance(error, ClientError | BotoCoreError):
+        return Failure(1, _one_line(f"the S3 store failed: {error}"))
+    if isinstance(error, OSError):
+        place = f" {error.filename}" if error.filename else ""
+        return Failure(1, _one_line(f"the system refused{place}: {error.strerror or error}"))
+    return Failure(
+        1,
+        _one_line(f"unexpected error: {type(error).__name__}: {error}")
+        + f"\nThis is a defect of bucketwise. It is safe to run again. Run with {DEBUG_VARIABLE}=1 to see "
+        "where it happened, and report that at the project's issue tracker",
+    )
+
+
+def _of_mongodb(error: PyMongoError, hosts: str) -> str:
+    where = f"MongoDB at {hosts}" if hosts else "MongoDB"
+    if isinstance(error, ServerSelectionTimeoutError):
+        reason = str(error).partition(" (configured timeouts")[0].partition(", Timeout: ")[0]
+        return f"cannot reach {where}: {reason}. Is it up, and is the URI right?"
+    if isinstance(error, WTimeoutError | ExecutionTimeout | NetworkTimeout):
+        return f"{where} took too long: {error}. It is safe to run again"
+    if isinstance(error, ConnectionFailure):
+        return f"lost the connection to {where}: {error}. It is safe to run again"
+    if isinstance(error, OperationFailure):
+        details = error.details or {}
+        said = details.get("errmsg") or str(error).partition(", full error:")[0]
+        name = details.get("codeName", "")
+        code = " ".join(str(part) for part in (error.code, name) if part not in (None, ""))
+        return f"{where} refused: {said}" + (f" ({code})" if code else "")
+    return f"{where}: {error}"
+
+
+def _one_line(text: str) -> str:
+    return hide_secrets(" ".join(text.split()))
+
+
+def _show_trace(error: BaseException) -> None:
+    sys.stderr.write(hide_secrets("".join(traceback.format_exception(error))))

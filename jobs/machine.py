@@ -1,0 +1,72 @@
+"""Which process on which machine: what a lease and a ledger entry name as their holder."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+Host = dict[str, Any]
+
+
+def this_process() -> Host:
+    """What tells this process from every other, also after its pid is used again.
+
+    `{name, boot_id, pid_namespace, pid, pid_started}`; what comes from /proc is None where there is none.
+    """
+    return {
+        "name": socket.gethostname(),
+        "boot_id": _boot_id(),
+        "pid_namespace": _pid_namespace(),
+        "pid": os.getpid(),
+        "pid_started": _started(os.getpid()),
+    }
+
+
+def surely_gone(host: Host) -> bool:
+    """Is `host` a process of this very machine and pid namespace that no longer runs?
+
+    False wherever that can't be known: a lease is then waited for until it expires.
+    """
+    boot_id, namespace = _boot_id(), _pid_namespace()
+    if not boot_id or not namespace:
+        return False
+    here = (socket.gethostname(), boot_id, namespace)
+    if (host.get("name"), host.get("boot_id"), host.get("pid_namespace")) != here:
+        return False
+    pid = host.get("pid")
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # it runs as another user
+    started = _started(pid)
+    return started is not None and started != host.get("pid_started")
+
+
+def _boot_id() -> str | None:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def _pid_namespace() -> int | None:
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return None
+
+
+def _started(pid: int) -> int | None:
+    """Clock ticks from boot to the start of the process; -1 once it has ended and only awaits its parent."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the name before may hold spaces and brackets
+    return -1 if fields[0] in "ZX" else int(fields[19])

@@ -1,0 +1,78 @@
+"""The options that every verb takes, and how a verb becomes a command of the command line."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jobs.execute import execute
+from jobs.report import Report
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        show_default=False,
+        help="The policy file. Else BUCKETWISE_CONFIG, else ./bucketwise.toml.",
+    ),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Option("--policy", "-p", metavar="NAME", help="Only this policy; may repeat.", show_default=False),
+]
+Now = Annotated[
+    str | None,
+    typer.Option("--now", metavar="INSTANT", help="Take this instant, ISO 8601, as the present."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="INSTANT", help="From this instant on, ISO 8601.")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="INSTANT", help="Up to this instant, itself excluded.")
+]
+
+
+def common(
+    config: Config = None,
+    policy: Names = None,
+    now: Now = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
+) -> dict[str, Any]:
+    """The common options as given, without those that were not."""
+    given = {"config": config, "policy": policy, "now": now, "json": json, "quiet": quiet, "yes": yes}
+    return {name: value for name, value in given.items() if value}
+
+
+_COMMON = list(inspect.signature(common, eval_str=True).parameters.values())
+
+
+def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
+    """`verb(call, **own options)` with the common options added, as typer takes it; gives the exit code."""
+    own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+    @functools.wraps(verb)
+    def run(context: typer.Context, **given: Any) -> int:
+        before: dict[str, Any] = context.obj or {}  # common options that stood before the verb
+        after = common(**{parameter.name: given.pop(parameter.name) for parameter in _COMMON})
+        policies = (*before.get("policy", ()), *after.get("policy", ()))
+        merged = before | after | {"policy": policies}
+        return execute(name, merged, functools.partial(verb, **given))
+
+    parameters = [it.replace(kind=inspect.Parameter.KEYWORD_ONLY) for it in (context, *own, *_COMMON)]
+    run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
+    run.__annotations__ = {it.name: it.annotation for it in parameters}
+    return run

@@ -1,0 +1,198 @@
+"""Runs policies one after another: the lease, the ledger, then the steps of the verb."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NoReturn
+
+import structlog
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from archivers.stores import ObjectStore
+from config.errors import HaltedError
+from config.policies import Policy
+from jobs.call import Call
+from jobs.failures import OUTCOMES, Failure, explain
+from jobs.lease import Lease
+from jobs.ledger import Ledger
+from jobs.progress import Progress
+from jobs.report import Result, worst
+from jobs.stopping import Stop
+
+Document = dict[str, Any]
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Work:
+    """One policy's turn. `check` raises where it must stop; `guard` does so inside a transaction."""
+
+    database: Database[Document]
+    store: ObjectStore | None
+    policy: Policy
+    steps: tuple[str, ...]  # all of this turn, by name
+    now: datetime
+    since: datetime | None
+    until: datetime | None
+    dry_run: bool
+    fence: int
+    guard: Callable[[ClientSession], None]
+    check: Callable[[], None]
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a step did: its part of the JSON, and its exit code, 0 or that of what it found."""
+
+    body: Document
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    do: Callable[[Work], Done]
+
+
+@dataclass
+class Runner:
+    """Runs `steps` for policies. With one step its body is the policy's; with more each goes by its name."""
+
+    verb: str
+    steps: Sequence[Step]
+    database: Database[Document]
+    store: ObjectStore | None
+    now: datetime
+    stop: Stop
+    progress: Progress
+    since: datetime | None = None
+    until: datetime | None = None
+    dry_run: bool = False
+    hosts: str = ""
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @classmethod
+    def of(
+        cls,
+        call: Call,
+        database: Database[Document],
+        steps: Sequence[Step],
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        dry_run: bool = False,
+    ) -> Runner:
+        """A runner for what the command line asks for."""
+        return cls(
+            verb=call.command,
+            steps=steps,
+            database=database,
+            store=call.store,
+            now=call.now,
+            stop=call.stop,
+            progress=call.progress,
+            since=since,
+            until=until,
+            dry_run=dry_run,
+            hosts=call.hosts,
+        )
+
+    def run_all(self, policies: Sequence[Policy]) -> list[Result]:
+        """A policy that fails keeps none of the others from running; an interruption does."""
+        results = []
+        for policy in policies:
+            results.append(self.run_one(policy))
+            if self.stop.asked:
+                break
+        return results
+
+    def run_one(self, policy: Policy) -> Result:
+        """Raises nothing: what went wrong is in the result."""
+        result = self.run_if(policy, lambda: True)
+        assert result is not None
+        return result
+
+    def run_if(self, policy: Policy, is_wanted: Callable[[], bool]) -> Result | None:
+        """`is_wanted` is asked once the lease is held; None where it says no, and nothing was done."""
+        result = Result(policy.name)
+        try:
+            self.stop.check()
+            if self.dry_run:
+                self._do(result, self._work(policy, 0, _no_delete, self.stop.check))
+                return result
+            with Lease(self.database, policy.name) as lease:
+                if not is_wanted():
+                    return None
+                self._do_recorded(result, policy, lease)
+        except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
+            self._fail(result, error)
+        return result
+
+    def _do_recorded(self, result: Result, policy: Policy, lease: Lease) -> None:
+        ledger = Ledger(self.database)
+        entry = ledger.start(self.run, self.verb, policy.name, self.now, lease)
+
+        def check() -> None:
+            lease.check()
+            self.stop.check()
+
+        try:
+            self._do(result, self._work(policy, lease.fence, lease.guard, check))
+        except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
+            self._fail(result, error)
+        counts = _counts(result.body)
+        ledger.finish(entry, result.exit_code, OUTCOMES[result.exit_code], counts, result.error)
+
+    def _do(self, result: Result, work: Work) -> None:
+        for step in self.steps:
+            work.check()
+            with self.progress.step(f"{work.policy.name}: {step.name}"):
+                done = step.do(work)
+            result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
+            result.exit_code = worst([result.exit_code, done.exit_code])
+
+    def _work(
+        self,
+        policy: Policy,
+        fence: int,
+        guard: Callable[[ClientSession], None],
+        check: Callable[[], None],
+    ) -> Work:
+        return Work(
+            database=self.database,
+            store=self.store,
+            policy=policy,
+            steps=tuple(step.name for step in self.steps),
+            now=self.now,
+            since=self.since,
+            until=self.until,
+            dry_run=self.dry_run,
+            fence=fence,
+            guard=guard,
+            check=check,
+            progress=self.progress,
+        )
+
+    def _fail(self, result: Result, error: BaseException) -> None:
+        """The first failure is the cause; what follows from it must not hide it."""
+        failure: Failure = explain(error, self.hosts)
+        result.exit_code = worst([result.exit_code, failure.exit_code])
+        result.error = result.error or failure.message
+
+
+def _no_delete(_session: ClientSession) -> NoReturn:
+    raise HaltedError("a dry run was about to delete; it was stopped and nothing was deleted")
+
+
+def _counts(body: Document) -> Document:
+    """The numbers of a body: lists belong into the report, and the ledger stays small."""
+    return {
+        key: _counts(value) if isinstance(value, dict) else value
+        for key, value in body.items()
+        if not isinstance(value, list)
+    }

@@ -1,0 +1,56 @@
+"""Where each policy stands: how far it has come, what waits, how its last runs went."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from archivers.reader import ArchivedReader
+from buckets.times import FIRST_MS, as_date, as_ms
+from config.policies import Policy
+from jobs.ledger import Ledger
+from jobs.runner import Done, Step, Work
+from rollups import quarantine
+from rollups.progress import NO_GATE, rolled_up_through
+
+LAST_RUNS = 5
+Document = dict[str, Any]
+
+
+def _status(work: Work) -> Done:
+    runs = [asdict(run) for run in Ledger(work.database).last_runs(work.policy.name, LAST_RUNS)]
+    through = rolled_up_through(work.database, work.policy)
+    archived = ArchivedReader(work.database, work.policy, work.store).span()
+    return Done(
+        {
+            "rolled_up_through": None if through in (None, NO_GATE) else as_date(through),
+            "archived_through": None if archived is None else as_date(archived[1]),
+            "waiting": _waiting(work),
+            "quarantined": _quarantined(work),
+            "last_runs": runs,
+        }
+    )
+
+
+def _waiting(work: Work) -> int:
+    """Buckets that have expired and are still in the source."""
+    policy = work.policy
+    if policy.archive is None or policy.archive.to == "none" or policy.archive.after is None:
+        return 0
+    cutoff = work.now - policy.archive.after
+    return work.database[policy.collection].count_documents(_before(policy, as_ms(cutoff)))
+
+
+def _before(policy: Policy, cutoff_ms: int) -> Document:
+    field = policy.end_field if policy.model == "samples" else policy.time_field
+    dates = {str(field): {"$gte": as_date(FIRST_MS), "$lt": as_date(cutoff_ms)}}
+    if policy.model != "samples":
+        return dates
+    return {"$or": [dates, {str(field): {"$gte": FIRST_MS // 1000, "$lt": cutoff_ms / 1000}}]}
+
+
+def _quarantined(work: Work) -> int:
+    return work.database[quarantine.COLLECTION].count_documents({"_id.policy": work.policy.name})
+
+
+STATUS = Step("status", _status)

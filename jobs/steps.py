@@ -1,0 +1,227 @@
+"""The steps of the verbs: each calls the layers below and says what was done in the words of the JSON."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from archivers.archive import archive, check_archive, recover
+from archivers.audit import audit
+from archivers.checks import check
+from archivers.reader import ArchivedReader
+from archivers.receipts import COLLECTION as RECEIPTS
+from archivers.restore import restore
+from archivers.stores.base import Denied
+from archivers.verify import verify
+from archivers.work import ArchiveReport
+from buckets.columns import Quarantined
+from buckets.times import FIRST_MS, as_date
+from config.errors import HaltedError
+from jobs import clock, lease, ledger
+from jobs.runner import Done, Step, Work
+from rollups import progress as rollup_progress
+from rollups import quarantine
+from rollups.due import Calendar, kinds_of
+from rollups.expiry import expire_summaries
+from rollups.progress import rolled_up_through
+from rollups.rollup import RollupReport, roll_up
+
+Body = dict[str, Any]
+LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
+#: A write takes no longer; what one left unfinished before that is of no use.
+_ABANDONED = timedelta(days=1)
+OWN_COLLECTIONS = (
+    lease.COLLECTION,
+    ledger.COLLECTION,
+    rollup_progress.COLLECTION,
+    quarantine.COLLECTION,
+    RECEIPTS,
+)
+
+
+def _prepare(work: Work) -> None:
+    """Before summaries are made from it: the archive is all there, and nothing half-done is in it."""
+    check_archive(work.database, work.policy, work.store)
+    if work.dry_run:
+        return
+    if work.store is not None:
+        with contextlib.suppress(Denied):  # listing unfinished uploads takes a right that nothing else needs
+            work.store.clean_temporaries(clock.current() - _ABANDONED)
+    recover(
+        work.database,
+        work.policy,
+        work.now,
+        store=work.store,
+        fence=work.fence,
+        guard=work.guard,
+        check=work.check,
+    )
+
+
+def _roll_up(work: Work) -> Done:
+    _prepare(work)
+    report = _roll_up_range(work, work.since, work.until, dry_run=work.dry_run, progress=work.progress)
+    body = {
+        "hourly": {"written": report.hourly.written, "unchanged": report.hourly.unchanged},
+        "daily": {"written": report.daily.written, "unchanged": report.daily.unchanged},
+        "readings": report.readings,
+        **quarantine_body(report.quarantined, report.quarantined_total),
+    }
+    return Done(body, LEFT_SOMETHING if report.quarantined_total else 0)
+
+
+def _roll_up_range(
+    work: Work,
+    since: datetime | None,
+    until: datetime | None,
+    *,
+    dry_run: bool,
+    progress: Callable[[str, int], None],
+) -> RollupReport:
+    archived = ArchivedReader(work.database, work.policy, work.store)
+    return roll_up(
+        work.database,
+        work.policy,
+        work.now,
+        since=since,
+        until=until,
+        archived=archived.batches,
+        archived_span=archived.span(),
+        check=work.check,
+        dry_run=dry_run,
+        progress=progress,
+    )
+
+
+def _archive(work: Work) -> Done:
+    if work.policy.archive is None:
+        return Done(_archive_body(ArchiveReport("none"), 0))
+    check_archive(work.database, work.policy, work.store)
+    mended = 0
+
+    def bring_up_to_date(start_ms: int, end_ms: int) -> bool:
+        """The windows of what is about to go: a late reading may have come since they were rolled up."""
+        nonlocal mended
+        if not work.dry_run:
+            report = _roll_up_range(
+                work, as_date(start_ms), as_date(end_ms), dry_run=False, progress=lambda _what, _count: None
+            )
+            mended += report.hourly.written + report.daily.written
+        return True
+
+    report = archive(
+        work.database,
+        work.policy,
+        work.now,
+        store=work.store,
+        fence=work.fence,
+        guard=work.guard,
+        through=_through(work),
+        rolled_up=bring_up_to_date,
+        since=work.since,
+        until=work.until,
+        check=work.check,
+        dry_run=work.dry_run,
+        progress=work.progress,
+    )
+    stays = bool(report.quarantined or report.changed)
+    return Done(_archive_body(report, mended), LEFT_SOMETHING if stays else 0)
+
+
+def _through(work: Work) -> int | None:
+    """Up to where readings may be archived (milliseconds); None: the policy rolls nothing up."""
+    if not kinds_of(work.policy):
+        return None
+    if work.dry_run and ROLLUP.name in work.steps and work.policy.rollup is not None:
+        # A plan of both: as far as the roll-up before would have come.
+        calendar = Calendar(work.policy, work.policy.rollup, work.now)
+        return min(kind.through(calendar.due_end) - kind.reach for kind in calendar.kinds)
+    through = rolled_up_through(work.database, work.policy)
+    return FIRST_MS if through is None else through
+
+
+def _archive_body(report: ArchiveReport, mended: int) -> Body:
+    return {
+        "to": report.to,
+        "buckets": report.buckets,
+        "readings": report.readings,
+        "parts": report.parts,
+        "bytes": report.bytes,
+        "deleted": report.deleted,
+        "left": report.left,
+        "reasons": [{"reason": reason, "count": count} for reason, count in report.reasons.items()],
+        "summaries": mended,
+        **quarantine_body(report.quarantined, report.quarantined_total),
+    }
+
+
+def quarantine_body(found: list[Quarantined], total: int) -> Body:
+    named = [{"id": it.id, "field": it.field, "reason": it.reason} for it in found]
+    return {"quarantined": total, "quarantine": named}
+
+
+def _expire(work: Work) -> Done:
+    gone = expire_summaries(work.database, work.policy, work.now, dry_run=work.dry_run)
+    return Done({"hourly": gone.get("hourly", 0), "daily": gone.get("daily", 0)})
+
+
+def _verify(work: Work) -> Done:
+    if work.policy.archive is None or work.policy.archive.to != "offline" or work.store is None:
+        return Done({"parts": 0, "readings": 0, "bad": 0, "damage": []})
+    report = verify(
+        work.database,
+        work.policy,
+        work.store,
+        since=work.since,
+        until=work.until,
+        check=work.check,
+        progress=work.progress,
+    )
+    damage = [{"code": it.code, "place": it.place, "message": it.message} for it in report.bad]
+    body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
+    return Done(body, HaltedError.exit_code if damage else 0)
+
+
+def restore_step(to: str, series: Mapping[str, str]) -> Step:
+    def do(work: Work) -> Done:
+        report = restore(
+            work.database,
+            work.policy,
+            work.store,
+            since=work.since,
+            until=work.until,
+            series=series,
+            to=to,
+            check=work.check,
+            progress=work.progress,
+        )
+        counts = {"buckets": report.buckets, "readings": report.readings, "overflow": report.overflow}
+        return Done({"to": to, **counts})
+
+    return Step("restore", do)
+
+
+def _audit(work: Work) -> Done:
+    found = audit(work.database, work.policy, work.store, work.now, check=work.check, progress=work.progress)
+    return _findings(found, NOT_KEPT)
+
+
+def _check(work: Work) -> Done:
+    return _findings(check(work.database, work.policy, OWN_COLLECTIONS), FAILED)
+
+
+def _findings(found: Iterable[Any], code: int) -> Done:
+    findings = [finding_body(it) for it in found]
+    return Done({"findings": findings}, code if any(it["severity"] == "error" for it in findings) else 0)
+
+
+def finding_body(found: Any) -> Body:
+    return {key: getattr(found, key) for key in ("code", "policy", "place", "severity", "message")}
+
+
+ROLLUP, ARCHIVE, EXPIRY = Step("rollup", _roll_up), Step("archive", _archive), Step("expiry", _expire)
+VERIFY, AUDIT, CHECK = Step("verify", _verify), Step("audit", _audit), Step("check", _check)
+#: Summaries go last: what they stand for is archived by then.
+RUN = (ROLLUP, ARCHIVE, EXPIRY)

@@ -1,0 +1,73 @@
+"""Being asked to stop: the first signal ends the run after the step in hand, the second at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from config.errors import InterruptedRun
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SHOW_CURSOR = b"\x1b[?25h\n"
+
+
+class Stop:
+    """Whether this process was asked to stop; `check` is for the places where a run may."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+
+    @property
+    def asked(self) -> bool:
+        return self._asked.is_set()
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    def wait(self) -> None:
+        """Sleep until asked."""
+        # With a time limit the main thread wakes for signals on every system.
+        while not self._asked.wait(3600):
+            pass
+
+    def check(self) -> None:
+        """Raise InterruptedRun once asked."""
+        if self.asked:
+            raise InterruptedRun("interrupted: the step in hand was finished; it is safe to run again")
+
+
+@contextmanager
+def signals_to(stop: Stop) -> Iterator[None]:
+    """In the block, SIGINT and SIGTERM ask `stop`; a second one ends the process with 130.
+
+    That end is as safe as a crash: what is half done is undone or finished by the next run.
+    """
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if stop.asked:
+            if sys.stderr.isatty():
+                os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # a progress bar had hidden it
+            os._exit(InterruptedRun.exit_code)
+        stop.ask()
+
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """In the block, SIGINT raises KeyboardInterrupt: for waiting for a person, who has nothing to lose."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

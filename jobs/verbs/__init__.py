@@ -1,0 +1,39 @@
+"""The verbs of the command line: a file a verb. Each has its function and its EXAMPLES."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jobs.report import Report
+from jobs.verbs import (
+    archive,
+    audit,
+    check,
+    demo,
+    plan,
+    readings,
+    restore,
+    rollup,
+    run,
+    schedule,
+    status,
+    summarize,
+    verify,
+)
+
+#: In the order in which --help lists them.
+VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
+    "demo": (demo.demo, demo.EXAMPLES),
+    "check": (check.check, check.EXAMPLES),
+    "plan": (plan.plan, plan.EXAMPLES),
+    "rollup": (rollup.rollup, rollup.EXAMPLES),
+    "archive": (archive.archive, archive.EXAMPLES),
+    "run": (run.run, run.EXAMPLES),
+    "summarize": (summarize.summarize, summarize.EXAMPLES),
+    "readings": (readings.readings, readings.EXAMPLES),
+    "schedule": (schedule.schedule, schedule.EXAMPLES),
+    "verify": (verify.verify, verify.EXAMPLES),
+    "restore": (restore.restore, restore.EXAMPLES),
+    "audit": (audit.audit, audit.EXAMPLES),
+    "status": (status.status, status.EXAMPLES),
+}

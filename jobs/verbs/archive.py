@@ -1,0 +1,35 @@
+"""`bucketwise archive`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jobs.call import Call
+from jobs.clock import parse_range
+from jobs.options import Since, Until
+from jobs.report import Report
+from jobs.runner import Runner
+from jobs.steps import ARCHIVE
+from jobs.tables import archive_tables
+
+EXAMPLES = [
+    "bucketwise archive",
+    "bucketwise archive --dry-run",
+    "bucketwise archive -p ticks --until 2018-07-01",
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be archived; change nothing.")]
+
+
+def archive(call: Call, since: Since = None, until: Until = None, dry_run: DryRun = False) -> Report:
+    """Archive the buckets that have expired.
+
+    They are copied, verified, committed, and only then deleted.
+    """
+    start, end = parse_range(since, until)
+    policies = call.policies
+    with call.database() as database:
+        runner = Runner.of(call, database, [ARCHIVE], since=start, until=end, dry_run=dry_run)
+        results = runner.run_all(policies)
+    return Report(call.command, call.now, results, archive_tables(results))

@@ -1,0 +1,38 @@
+"""`bucketwise audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from config.errors import UsageError
+from jobs.call import Call
+from jobs.html import audit_page
+from jobs.report import Report
+from jobs.runner import Runner
+from jobs.steps import AUDIT
+from jobs.tables import findings_table
+
+EXAMPLES = ["bucketwise audit", "bucketwise audit --html audit.html", "bucketwise audit -p ticks --json"]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write the findings as a page for people.")
+]
+
+
+def audit(call: Call, html: Html = None) -> Report:
+    """Is every policy kept?
+
+    Tells what is overdue, missing, not as recorded, or about to be lost. Ends with exit code 4 where a
+    policy is not kept. Warnings alone end with 0.
+    """
+    if html is not None and not html.parent.is_dir():
+        raise UsageError(f"--html {html}: there is no folder {html.parent}")
+    policies = call.policies
+    with call.database() as database:
+        results = Runner.of(call, database, [AUDIT], dry_run=True).run_all(policies)
+    if html is not None:
+        html.write_text(audit_page(results, call.now), encoding="utf-8")
+    findings = [it for result in results for it in result.body.get("findings", [])]
+    return Report(call.command, call.now, results, [findings_table("Audit", findings)])

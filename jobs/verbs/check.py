@@ -1,0 +1,46 @@
+"""`bucketwise check`."""
+
+from __future__ import annotations
+
+from pymongo.errors import PyMongoError
+
+from archivers.checks import check_server, check_store
+from archivers.findings import Finding
+from jobs.call import Call
+from jobs.failures import explain
+from jobs.report import Report, Result
+from jobs.runner import Runner
+from jobs.steps import CHECK, FAILED, finding_body
+from jobs.tables import findings_table
+
+EXAMPLES = ["bucketwise check", "bucketwise check -c /etc/bucketwise.toml --json"]
+
+
+def check(call: Call) -> Report:
+    """Would a run work here, and safely?
+
+    Validates config, connections, privileges, indexes, TTL conflicts, and what the store can do. Ends
+    with exit code 1 where an error would keep a run from working or put data at risk, and with 0 where
+    there are warnings at most. It writes nothing but a small object to the store, which it removes.
+    """
+    policies = call.policies
+    results: list[Result] = []
+    with call.database() as database:
+        try:
+            general = [finding_body(it) for it in check_server(database)]
+            results = Runner.of(call, database, [CHECK], dry_run=True).run_all(policies)
+        except PyMongoError as error:
+            reason = explain(error, call.hosts).message
+            general = [finding_body(Finding("server-unreachable", None, call.hosts, "error", reason))]
+    if call.store is not None:
+        general += [finding_body(it) for it in check_store(call.store)]
+    findings = [*general, *(it for result in results for it in result.body.get("findings", []))]
+    failed = any(it["severity"] == "error" for it in general)
+    return Report(
+        call.command,
+        call.now,
+        results,
+        [findings_table("Check", findings)],
+        error_code=FAILED if failed else 0,
+        extra={"findings": general},
+    )

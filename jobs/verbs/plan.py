@@ -1,0 +1,22 @@
+"""`bucketwise plan`."""
+
+from __future__ import annotations
+
+from jobs.call import Call
+from jobs.report import Report
+from jobs.runner import Runner
+from jobs.steps import RUN
+from jobs.tables import run_tables
+
+EXAMPLES = ["bucketwise plan", "bucketwise plan -p ticks --now 2026-12-01"]
+
+
+def plan(call: Call) -> Report:
+    """Tell what `run` would do now.
+
+    And why what stays stays. Changes nothing.
+    """
+    policies = call.policies
+    with call.database() as database:
+        results = Runner.of(call, database, RUN, dry_run=True).run_all(policies)
+    return Report(call.command, call.now, results, run_tables(results))

@@ -1,0 +1,149 @@
+"""`bucketwise readings`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+
+from archivers.formats import Format, write
+from archivers.readings import Readings
+from config.errors import UsageError
+from jobs.asked import Series, one_policy, parse_series
+from jobs.call import Call
+from jobs.clock import parse_range
+from jobs.options import Since, Until
+from jobs.report import Report, Result
+from jobs.runner import Done, Runner, Step, Work
+from jobs.steps import LEFT_SOMETHING, quarantine_body
+from jobs.tables import readings_tables
+
+EXAMPLES = [
+    "bucketwise readings -p ticks --series symbol=MDB --since 2018-06-30 --until 2018-07-01",
+    "bucketwise readings -p iot --since 2018-06-01 --format parquet --output iot.parquet",
+    "bucketwise readings -p ticks --format json | jq -c 'select(.p > 60)'",
+]
+_MOST_QUARANTINED = 20
+
+
+How = Annotated[Format, typer.Option("--format", help="CSV, JSON (an object a line), or Parquet.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to this file. It appears once it is whole."),
+]
+
+
+def readings(
+    call: Call,
+    *,
+    series: Series = None,
+    since: Since = None,
+    until: Until = None,
+    form: How = Format.csv,
+    output: Output = None,
+) -> Report:
+    """Give the readings of a range.
+
+    From the collection and from the archive as one, each once, in the order of time; nothing is restored.
+    They go to stdout, or to a file. Where a bucket breaks its model, its readings are not among them: it is
+    reported, and the exit code is 3.
+    """
+    start, end = parse_range(since, until)
+    asked = parse_series(series)
+    _check(call, form, output)
+    policy = one_policy(call)
+
+    def do(work: Work) -> Done:
+        found = Readings(
+            work.database, policy, work.store, since=start, until=end, series=asked, check=work.check
+        )
+        count = _deliver(found, form, output, work)
+        body = {
+            "format": form.value,
+            **({} if output is None else {"output": str(output)}),
+            "readings": count,
+        }
+        quarantine = quarantine_body(found.quarantined, found.quarantined_total)
+        return Done({**body, **quarantine}, LEFT_SOMETHING if found.quarantined_total else 0)
+
+    if output is None and sys.stdout.isatty():
+        call = replace(call, quiet=True)  # a moving bar among the readings
+    with call.database() as database:
+        # It changes nothing, so it needs no lease: dry.
+        results = Runner.of(call, database, [Step("readings", do)], dry_run=True).run_all([policy])
+    if output is None:
+        _tell_quarantined(results)
+    return Report(call.command, call.now, results, [] if output is None else readings_tables(results))
+
+
+def _check(call: Call, form: Format, output: Path | None) -> None:
+    if output is not None and not output.absolute().parent.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {output.parent}")
+    if output is not None and output.exists() and not output.is_file():
+        raise UsageError(f"--output {output}: that is no file; name one, or leave it out and redirect stdout")
+    if output is None and call.json:
+        raise UsageError(
+            "--json prints a report, and the readings go to stdout: name a file for them with --output. "
+            "Readings as JSON are `--format json`"
+        )
+    if output is None and form is Format.parquet and sys.stdout.isatty():
+        raise UsageError("--format parquet: a terminal can't show it; name a file with --output")
+
+
+def _deliver(found: Readings, form: Format, output: Path | None, work: Work) -> int:
+    """Writes them where they are wanted; gives how many."""
+    count = 0
+
+    def wrote(more: int) -> None:
+        nonlocal count
+        count += more
+        work.progress("readings", more)
+
+    if output is not None:
+        with _appearing(output.resolve()) as file:
+            return write(found, form, file, wrote)
+    try:
+        if form is Format.parquet:
+            with tempfile.TemporaryFile() as spool:
+                count = write(found, form, spool, wrote)
+                spool.seek(0)
+                shutil.copyfileobj(spool, sys.stdout.buffer)
+        else:
+            count = write(found, form, sys.stdout.buffer, wrote)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # Who reads has enough: `head`, for one. Python must not try to write the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return count
+
+
+@contextmanager
+def _appearing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that has its name once it is whole."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with unfinished.open("w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _tell_quarantined(results: list[Result]) -> None:
+    """To stderr: stdout has the readings."""
+    for body in (result.body for result in results if result.body.get("quarantined")):
+        for it in body["quarantine"][:_MOST_QUARANTINED]:
+            sys.stderr.write(f"quarantined, and left out: _id {it['id']!r}, {it['field']}: {it['reason']}\n")
+        more = body["quarantined"] - len(body["quarantine"][:_MOST_QUARANTINED])
+        if more > 0:
+            sys.stderr.write(f"{more:,} more quarantined: `bucketwise run --json` lists them\n")

@@ -1,0 +1,29 @@
+"""`bucketwise rollup`."""
+
+from __future__ import annotations
+
+from jobs.call import Call
+from jobs.clock import parse_range
+from jobs.options import Since, Until
+from jobs.report import Report
+from jobs.runner import Runner
+from jobs.steps import ROLLUP
+from jobs.tables import rollup_tables
+
+EXAMPLES = [
+    "bucketwise rollup",
+    "bucketwise rollup -p ticks --since 2018-06-01 --until 2018-07-01",
+]
+
+
+def rollup(call: Call, since: Since = None, until: Until = None) -> Report:
+    """Roll up what is due.
+
+    Hourly and daily summaries are written where they are new or have changed. With --since and --until
+    the windows in that range are computed anew, also where nothing changed.
+    """
+    start, end = parse_range(since, until)
+    policies = call.policies
+    with call.database() as database:
+        results = Runner.of(call, database, [ROLLUP], since=start, until=end).run_all(policies)
+    return Report(call.command, call.now, results, rollup_tables(results))

@@ -1,0 +1,26 @@
+"""`bucketwise run`."""
+
+from __future__ import annotations
+
+from jobs.call import Call
+from jobs.report import Report
+from jobs.runner import Runner
+from jobs.steps import RUN
+from jobs.tables import run_tables
+
+EXAMPLES = [
+    "bucketwise run",
+    "bucketwise run -p ticks -p iot --json",
+    "*/10 * * * * bucketwise run --quiet --config /etc/bucketwise.toml   # a line for cron",
+]
+
+
+def run(call: Call) -> Report:
+    """Roll up, archive, expire summaries.
+
+    For every policy, or those named: the entry for cron.
+    """
+    policies = call.policies
+    with call.database() as database:
+        results = Runner.of(call, database, RUN).run_all(policies)
+    return Report(call.command, call.now, results, run_tables(results))

@@ -1,0 +1,22 @@
+"""`bucketwise status`."""
+
+from __future__ import annotations
+
+from jobs.call import Call
+from jobs.report import Report
+from jobs.runner import Runner
+from jobs.status import STATUS
+from jobs.tables import status_tables
+
+EXAMPLES = ["bucketwise status", "bucketwise status -p ticks --json"]
+
+
+def status(call: Call) -> Report:
+    """Tell where each policy stands.
+
+    How far it is rolled up and archived, what waits, and how the last runs went.
+    """
+    policies = call.policies
+    with call.database() as database:
+        results = Runner.of(call, database, [STATUS], dry_run=True).run_all(policies)
+    return Report(call.command, call.now, results, status_tables(results))

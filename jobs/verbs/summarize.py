@@ -1,0 +1,123 @@
+"""`bucketwise summarize`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from buckets.times import as_date
+from config.errors import UsageError
+from jobs.asked import Series, one_policy, parse_series
+from jobs.call import Call
+from jobs.clock import parse_range
+from jobs.report import Report
+from jobs.runner import Done, Runner, Step, Work
+from jobs.tables import summarize_tables
+from rollups.progress import rolled_up_through
+from rollups.summarize import Answer
+from rollups.summarize import summarize as summarize_range
+from rollups.tiling import Piece
+
+EXAMPLES = [
+    "bucketwise summarize -p ticks --since 2018-06-01 --until 2018-07-01",
+    "bucketwise summarize -p ticks --series symbol=MDB --since 2018-06-30T09 --until 2018-06-30T17 "
+    "--percentiles 50,99.9",
+    "bucketwise summarize -p iot --since 2018-06-01 --until 2018-07-01 --by none --json",
+]
+INCOMPLETE = 3
+
+
+class By(StrEnum):
+    """What there is one answer for."""
+
+    series = "series"
+    none = "none"
+
+
+Since = Annotated[str, typer.Option("--since", metavar="INSTANT", help="From this instant on, ISO 8601.")]
+Until = Annotated[
+    str, typer.Option("--until", metavar="INSTANT", help="Up to this instant, itself excluded.")
+]
+Percentiles = Annotated[
+    str | None,
+    typer.Option(
+        "--percentiles", metavar="LIST", help="Any from 0 to 100, as 50,99.9. Else those of the policy."
+    ),
+]
+ByWhat = Annotated[By, typer.Option("--by", help="One answer a series, or one of all of them together.")]
+
+
+def summarize(
+    call: Call,
+    *,
+    since: Since,
+    until: Until,
+    series: Series = None,
+    percentiles: Percentiles = None,
+    by: ByWhat = By.series,
+) -> Report:
+    """Answer a range from its summaries.
+
+    Any statistic and any percentile, by merging daily and hourly summaries; raw readings are never read.
+    The range must be made up of whole hours (UTC) or whole days of the policy's time zone. Where a part of
+    it is not rolled up yet, or past retention, the answer says so and ends with exit code 3.
+    """
+    start, end = parse_range(since, until)
+    percents = None if percentiles is None else _parse_percentiles(percentiles)
+    asked = parse_series(series)
+    policy = one_policy(call)
+
+    def do(work: Work) -> Done:
+        assert start is not None
+        assert end is not None
+        answer = summarize_range(
+            work.database,
+            policy,
+            work.now,
+            since=start,
+            until=end,
+            series=asked,
+            percentiles=percents,
+            by_series=by is By.series,
+            check=work.check,
+        )
+        through = rolled_up_through(work.database, policy)
+        return Done(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
+
+    with call.database() as database:
+        # It changes nothing, so it needs no lease: dry.
+        results = Runner.of(call, database, [Step("summarize", do)], dry_run=True).run_all([policy])
+    return Report(call.command, call.now, results, summarize_tables(results))
+
+
+def _parse_percentiles(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--percentiles {text}: write numbers and commas, such as 50,99.9") from None
+
+
+def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
+    names = answer.policy.series_fields
+    told = [
+        {"series": dict(zip(names, series, strict=True)) if by is By.series else {}, **answer.told(state)}
+        for series, state in answer.states
+    ]
+    tiling = answer.tiling
+    return {
+        "since": as_date(answer.since),
+        "until": as_date(answer.until),
+        "rolled_up_through": None if through is None else as_date(through),
+        "windows": {"daily": tiling.windows("daily"), "hourly": tiling.windows("hourly")},
+        "summaries": answer.summaries,
+        "complete": answer.is_complete,
+        "missing": [_missing(piece) for piece in tiling.missing],
+        "percentiles": list(answer.percentiles),
+        "series": told,
+    }
+
+
+def _missing(piece: Piece) -> dict[str, Any]:
+    return {"since": as_date(piece.start), "until": as_date(piece.end), "reason": piece.reason}

@@ -1,0 +1,1 @@
+"""Windows, mergeable summaries, and the roll-up that writes them."""

@@ -1,0 +1,289 @@
+"""Rolling up: summaries of every due window, equal to a recomputation from what is live or archived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+from bson.datetime_ms import DatetimeMS
+from pymongo.database import Database
+
+from buckets.columns import Quarantined, Series
+from buckets.decode import decode
+from buckets.raw import Batch
+from buckets.series import series_key
+from buckets.source import Source
+from config.policies import Policy
+from rollups import documents
+from rollups.coverage import interval_of
+from rollups.due import Calendar, Kind, KindName, Span, Spans
+from rollups.progress import Progress, load, store
+from rollups.quarantine import Quarantine
+from rollups.summary import State, aggregate, merge
+from rollups.targets import Changes, Counts, target
+from rollups.windows import HIGHEST, LOWEST, to_ms
+
+Document = dict[str, Any]
+Archived = Callable[[int, int], Iterable[Batch]]
+
+
+@dataclass
+class RollupReport:
+    """What a roll-up did, or would do. `readings`: those in the windows looked at, each once."""
+
+    hourly: Counts = field(default_factory=Counts)
+    daily: Counts = field(default_factory=Counts)
+    readings: int = 0
+    quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
+    quarantined_total: int = 0
+
+    def of(self, kind: KindName) -> Counts:
+        return self.hourly if kind == "hourly" else self.daily
+
+
+def roll_up(
+    database: Database[Document],
+    policy: Policy,
+    now: datetime,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    archived: Archived,
+    archived_span: Span | None = None,
+    check: Callable[[], None],
+    also: Span | None = None,
+    dry_run: bool = False,
+    progress: Callable[[str, int], None],
+) -> RollupReport:
+    """Rolls up what is due, and writes what differs.
+
+    `since`, `until`: exactly the due windows that touch that range. Without them: what is not rolled up yet,
+    what ended less than `recheck` ago, and what touches `also` (milliseconds).
+    `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are not live;
+    `archived_span` holds all of their readings. `check` is called between slices of a day and raises where
+    the run must stop; what is done by then stands, and the next run goes on from there.
+    """
+    report = RollupReport()
+    if policy.rollup is None or not (policy.rollup.hourly or policy.rollup.daily):
+        return report
+    calendar = Calendar(policy, policy.rollup, now)
+    source, quarantine = Source(database, policy), Quarantine(database, policy, now, dry_run=dry_run)
+    run = _Run(
+        database, policy, calendar, source, archived, archived_span, dry_run, report, progress, quarantine
+    )
+    if since is not None or until is not None:
+        start = LOWEST if since is None else to_ms(since)
+        end = HIGHEST if until is None else to_ms(until)
+        run.look_at({kind.name: [(start, end)] for kind in calendar.kinds}, check)
+    else:
+        run.catch_up([also] if also else [], check)
+    return report
+
+
+@dataclass
+class _Slice:
+    """The states of one slice of time: of each series in each cell, cells being what windows are made of."""
+
+    edges: list[int]  # of the cells
+    series: dict[bytes, Series] = field(default_factory=dict)
+    states: dict[tuple[bytes, int], State] = field(default_factory=dict)
+
+    def add(self, key: bytes, series: Series, cell: int, state: State) -> None:
+        self.series.setdefault(key, series)
+        standing = self.states.get((key, cell))
+        self.states[key, cell] = state if standing is None else merge(standing, state)
+
+    def by_window(self, windows: list[Span]) -> dict[tuple[bytes, Span], State]:
+        window_of: dict[int, Span] = {}
+        for start, end in windows:
+            cells = range(self.edges.index(start), self.edges.index(end))
+            window_of |= dict.fromkeys(cells, (start, end))
+        merged: dict[tuple[bytes, Span], State] = {}
+        for (key, cell), state in self.states.items():
+            window = window_of.get(cell)
+            if window is not None:
+                standing = merged.get((key, window))
+                merged[key, window] = state if standing is None else merge(standing, state)
+        return merged
+
+
+@dataclass
+class _Run:
+    database: Database[Document]
+    policy: Policy
+    calendar: Calendar
+    source: Source
+    archived: Archived
+    archived_span: Span | None
+    dry_run: bool
+    report: RollupReport
+    tell: Callable[[str, int], None]
+    quarantine: Quarantine
+    counted_to: int = LOWEST  # readings before it are counted already
+
+    def catch_up(self, more: list[Span], check: Callable[[], None]) -> None:
+        """Everything that is not rolled up, or may have changed since it was."""
+        calendar = self.calendar
+        # Clipped: a run with a later `--now` than this one's said more than is true now.
+        loaded = load(self.database, self.policy).through
+        through = {
+            kind.name: min(loaded[kind.name], kind.through(calendar.due_end))
+            for kind in calendar.kinds
+            if kind.name in loaded
+        }
+        # An empty source may yet be filled with old readings: its first run is still to come.
+        nothing = not through and self.archived_span is None and self.source.earliest() is None
+        self.quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
+        more = [*more, *self.quarantine.recheck(self.source)]
+        spans: dict[KindName, list[Span]] = {}
+        for kind in calendar.kinds:
+            start = min(through.get(kind.name, LOWEST), calendar.recheck_from)
+            spans[kind.name] = [(start, calendar.due_end), *more]
+
+        def finished(end: int) -> None:
+            if nothing:
+                return
+            for kind in calendar.kinds:
+                reached = kind.through(min(end, calendar.due_end))
+                through[kind.name] = max(through.get(kind.name, reached), reached)
+            if not self.dry_run:
+                store(self.database, self.policy, Progress(through))
+
+        self.look_at(spans, check, finished)
+        finished(calendar.due_end)
+        self.quarantine.forget()
+
+    def look_at(
+        self,
+        wanted: dict[KindName, list[Span]],
+        check: Callable[[], None],
+        finished: Callable[[int], None] = lambda _end: None,
+    ) -> None:
+        """Every due window that touches its kind's spans, slice by slice; `finished` hears how far."""
+        spans = {kind: Spans(parts) for kind, parts in wanted.items()}
+        for piece in self._slices(self.calendar.whole(Spans(chain.from_iterable(wanted.values())))):
+            check()
+            windows = {
+                kind.name: self.calendar.windows(kind, piece, spans[kind.name])
+                for kind in self.calendar.kinds
+            }
+            if any(windows.values()):
+                self._roll_up(windows)
+            finished(piece[1])
+        self.report.quarantined = self.quarantine.details
+        self.report.quarantined_total = self.quarantine.total
+
+    def _slices(self, spans: Spans) -> Iterator[Span]:
+        """The slices in which there is anything: live or archived buckets, or summaries."""
+        done = LOWEST
+        for start, end in spans.spans:
+            at = self._first_slice(max(start, done))
+            while at is not None and at < min(end, self.calendar.due_end):
+                piece = self.calendar.slice_at(at, done)
+                yield piece
+                done = piece[1]
+                at = self._first_slice(max(at, done))
+
+    def _first_slice(self, at: int) -> int | None:
+        """An instant, at or after `at`, in the first slice whose windows may have something in them."""
+        reach = self.calendar.reach
+        found = self._next(max(LOWEST, at - reach))
+        return None if found is None else max(at, found - reach)
+
+    def _next(self, at: int) -> int | None:
+        """The first instant at or after `at` where there is something to look at."""
+        found = [self.source.earliest(at)]
+        if self.archived_span is not None and at < self.archived_span[1]:
+            found.append(max(at, self.archived_span[0]))
+        for kind in self.calendar.kinds:
+            later = {"start": {"$gte": DatetimeMS(at)}}
+            first = target(self.database, kind.collection).find_one(later, {"start": 1}, sort=[("start", 1)])
+            found.append(documents.milliseconds(first["start"]) if first else None)
+        return min((instant for instant in found if instant is not None), default=None)
+
+    def _roll_up(self, windows: dict[KindName, list[Span]]) -> None:
+        of_clock: dict[bool, list[Span]] = {}
+        for kind in self.calendar.kinds:
+            if windows[kind.name]:
+                of_clock.setdefault(kind.local, []).extend(windows[kind.name])
+        pieces = {
+            local: _Slice(sorted({edge for span in spans for edge in span}))
+            for local, spans in of_clock.items()
+        }
+        self._read(pieces)
+        counted = min(pieces)  # readings are counted by one clock only
+        self._count(pieces[counted], of_clock[counted])
+        for kind in self.calendar.kinds:
+            if windows[kind.name]:
+                self._write(kind, windows[kind.name], pieces[kind.local])
+
+    def _read(self, pieces: dict[bool, _Slice]) -> None:
+        """Fills the slices, by whether they go by the readings' own clocks. Live and archived buckets alike;
+        of one that reaches over a slice's rim, what is inside."""
+        start = min(piece.edges[0] - local * self.calendar.reach for local, piece in pieces.items())
+        end = max(piece.edges[-1] + local * self.calendar.reach for local, piece in pieces.items())
+        binned = bool(self.policy.rollup and self.policy.rollup.percentiles)
+        interval = interval_of(self.policy)
+        for batch in chain(self.source.batches(start, end), self.archived(start, end)):
+            decoded = decode(batch, self.policy)
+            self.quarantine.add(decoded.quarantined)
+            columns = decoded.columns
+            keys = [series_key(series) for series in columns.series]
+            for local, piece in pieces.items():
+                edges = np.array(piece.edges, dtype=np.int64)
+                for series, cell, state in aggregate(
+                    columns, edges, binned=binned, interval=interval, local=local
+                ):
+                    piece.add(keys[series], columns.series[series], cell, state)
+
+    def _count(self, piece: _Slice, windows: list[Span]) -> None:
+        cells = [
+            start >= self.counted_to and any(low <= start < high for low, high in windows)
+            for start, _ in pairwise(piece.edges)
+        ]
+        readings = sum(state.count for (_, cell), state in piece.states.items() if cells[cell])
+        self.counted_to = max(self.counted_to, piece.edges[-1])
+        self.report.readings += readings
+        self.tell("rolled-up readings", readings)
+
+    def _write(self, kind: Kind, windows: list[Span], piece: _Slice) -> None:
+        merged = piece.by_window(windows)
+        computed = {
+            documents.identity(self.policy, piece.series[key], window[0]): self._document(
+                kind, piece.series[key], window, state
+            )
+            for (key, window), state in merged.items()
+        }
+        filled = {window for _, window in merged}
+        changes = Changes(target(self.database, kind.collection))
+        fields = {name.split(".")[0] for name in self.policy.series_fields}
+
+        def may_delete(window: Span, start: int, series: set[str]) -> bool:
+            """Not the summary of a window that is long over, without a reading of its series: something else
+            removed its raw data (a TTL index, say). What it says can't be checked any more, and must not be
+            lost. One that was made with other settings goes where the window has readings."""
+            if window[1] >= self.calendar.recheck_from:
+                return True
+            return window in filled and (start != window[0] or series != fields)
+
+        changes.compare(windows, computed, may_delete)
+        if not self.dry_run:
+            changes.apply(self.policy)
+        counts = self.report.of(kind.name)
+        counts.due += len(windows)
+        counts.written += len(changes.replaced) + len(changes.deleted)
+        counts.deleted += len(changes.deleted)
+        counts.unchanged += changes.unchanged
+        counts.kept += changes.kept
+
+    def _document(self, kind: Kind, series: Series, window: Span, state: State) -> bytes:
+        if kind.name == "hourly":
+            return documents.hourly(self.policy, series, window[0], state)
+        return documents.daily(self.policy, series, *window, kind.zone_name, state)
+
+    def _quarantined_in(self, batch: Batch) -> list[Quarantined]:
+        return decode(batch, self.policy).quarantined

@@ -1,0 +1,137 @@
+"""Writing summaries: only what differs from what stands there."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
+from pymongo import DeleteOne, ReplaceOne
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError, OperationFailure
+from pymongo.write_concern import WriteConcern
+
+from buckets.raw import LOSSLESS
+from config.errors import BucketwiseError
+from config.policies import Policy
+from rollups.documents import milliseconds
+from rollups.due import Span
+
+Document = dict[str, Any]
+_AT_ONCE = 1000
+_SERIES_INDEX = "bucketwise_series"
+_START_INDEX = "bucketwise_start"
+
+
+@dataclass
+class Counts:
+    """Summaries of one kind. `written` were put, replaced or deleted; `deleted` of them had no reading left.
+
+    `kept` can't be checked: something else removed all raw readings of their window.
+    """
+
+    due: int = 0  # windows
+    written: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    kept: int = 0
+
+
+def target(database: Database[Document], collection: str) -> Collection[RawBSONDocument]:
+    return database.get_collection(collection, codec_options=LOSSLESS, write_concern=WriteConcern("majority"))  # type: ignore[return-value]
+
+
+class Changes:
+    """How the summaries of some windows differ from what they should be."""
+
+    def __init__(self, collection: Collection[RawBSONDocument]) -> None:
+        self._collection = collection
+        self.replaced: list[tuple[RawBSONDocument, RawBSONDocument]] = []
+        self.deleted: list[RawBSONDocument] = []
+        self.unchanged = 0
+        self.kept = 0
+
+    def compare(
+        self,
+        windows: Sequence[Span],
+        computed: dict[bytes, bytes],
+        may_delete: Callable[[Span, int, set[str]], bool],
+    ) -> None:
+        """`computed`: `_id` → document, both BSON, for all series of the windows. `may_delete` is asked of a
+        summary without readings: its window, its own start, the names in its series."""
+        starts = [start for start, _ in windows]
+        waiting = dict(computed)
+        for found in self._standing(windows):
+            at = bisect_right(starts, milliseconds(found["start"])) - 1
+            if at < 0 or milliseconds(found["start"]) >= windows[at][1]:
+                continue  # of a window that is not due
+            identity = found["_id"]
+            wanted = waiting.pop(bytes(identity.raw), None)
+            if wanted == bytes(found.raw):
+                self.unchanged += 1
+            elif wanted is not None:
+                self.replaced.append((identity, RawBSONDocument(wanted)))
+            elif may_delete(windows[at], milliseconds(found["start"]), set(identity["series"])):
+                self.deleted.append(identity)
+            else:
+                self.kept += 1
+        self.replaced += [
+            (RawBSONDocument(key), RawBSONDocument(document)) for key, document in waiting.items()
+        ]
+
+    def _standing(self, windows: Sequence[Span]) -> Iterator[RawBSONDocument]:
+        span = {"$gte": DatetimeMS(windows[0][0]), "$lt": DatetimeMS(windows[-1][1])}
+        for found in self._collection.find({"start": span}):
+            identity = found["_id"]
+            if isinstance(identity, RawBSONDocument) and "series" in identity:  # else it is no summary
+                yield found
+
+    def apply(self, policy: Policy) -> None:
+        """Deletes first: a summary whose `_id` is written otherwise now must not stand in the way."""
+        if not self.deleted and not self.replaced:
+            return
+        _ensure_indexes(self._collection, policy)
+        operations: list[DeleteOne | ReplaceOne[RawBSONDocument]]
+        operations = [DeleteOne({"_id": identity}) for identity in self.deleted]
+        operations += [ReplaceOne({"_id": key}, document, upsert=True) for key, document in self.replaced]
+        for at in range(0, len(operations), _AT_ONCE):
+            try:
+                self._collection.bulk_write(operations[at : at + _AT_ONCE], ordered=True)
+            except BulkWriteError as error:
+                raise BucketwiseError(_explain(policy, self._collection.name, error)) from error
+
+
+def _ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> None:
+    """Made on first use. The unique one is made anew where the policy's series fields are others now."""
+    series = [*((name, 1) for name in policy.series_fields), ("start", 1)]
+    standing = collection.index_information()
+    ours = standing.get(_SERIES_INDEX)
+    try:
+        if ours is not None and _key(ours) != series:
+            collection.drop_index(_SERIES_INDEX)
+            del standing[_SERIES_INDEX]
+        if not any(_key(index) == series and index.get("unique") for index in standing.values()):
+            collection.create_index(series, unique=True, name=_SERIES_INDEX)
+        if not any(key[0] == ("start", 1) for key in [series, *map(_key, standing.values())]):
+            collection.create_index([("start", 1)], name=_START_INDEX)
+    except OperationFailure as error:
+        fields = ", ".join(name for name, _ in series)
+        raise BucketwiseError(
+            f"policy {policy.name}: can't make the indexes of {collection.name} on ({fields}): {error}. "
+            "Is something there that this policy did not write? Remove it, or name another collection."
+        ) from error
+
+
+def _key(index: Mapping[str, Any]) -> list[tuple[str, int]]:
+    return list(index["key"])
+
+
+def _explain(policy: Policy, collection: str, error: BulkWriteError) -> str:
+    details = error.details or {}
+    failed = [*details.get("writeErrors", []), *details.get("writeConcernErrors", [])]
+    reason = failed[0].get("errmsg", error) if failed else error
+    return f"policy {policy.name}: can't write summaries to {collection}: {reason}"

@@ -1,0 +1,88 @@
+"""Windows: half-open spans [start, end) that tile time. Hours are UTC hours, days are local calendar days.
+
+Instants are int64 milliseconds since the epoch, UTC. An array of n + 1 edges stands for n adjoining windows.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+HOUR = 3_600_000
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  (naive arithmetic never overflows at the calendar's ends)
+_MILLISECOND = timedelta(milliseconds=1)
+
+#: Windows exist for LOWEST <= instant < HIGHEST: a little inside what datetime can hold in any zone.
+LOWEST = (datetime(1, 1, 8) - _EPOCH) // _MILLISECOND  # noqa: DTZ001
+HIGHEST = (datetime(9999, 12, 24) - _EPOCH) // _MILLISECOND  # noqa: DTZ001
+
+
+def to_ms(instant: datetime) -> int:
+    """An aware datetime in milliseconds, rounded down."""
+    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND
+
+
+def span_ms(length: timedelta) -> int:
+    return length // _MILLISECOND
+
+
+def hour_edges(start_ms: int, end_ms: int) -> NDArray[np.int64]:
+    """The edges of the whole UTC hours that touch [start_ms, end_ms)."""
+    first = start_ms // HOUR
+    last = max(first, -(-end_ms // HOUR))
+    return np.arange(first, last + 1, dtype=np.int64) * HOUR
+
+
+def day_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
+    """The edges of the whole calendar days in `zone` that touch [start_ms, end_ms).
+
+    Raises ValueError outside LOWEST … HIGHEST.
+    """
+    first = _local_date(start_ms, zone).toordinal() - 2
+    last = _local_date(max(start_ms, end_ms), zone).toordinal() + 3
+    # A day that does not exist starts where the next one does: `unique` leaves no window for it.
+    starts = np.unique([_day_start(date.fromordinal(day), zone) for day in range(first, last)]).astype(
+        np.int64
+    )
+    begin = int(np.searchsorted(starts, start_ms, side="right")) - 1
+    stop = max(begin, int(np.searchsorted(starts, end_ms, side="left")))
+    return starts[begin : stop + 1]
+
+
+def day_of(ms: int, zone: ZoneInfo) -> tuple[int, int]:
+    """The day window in `zone` that holds the instant."""
+    start, end = day_edges(ms, ms + 1, zone).tolist()
+    return start, end
+
+
+@lru_cache(maxsize=65_536)
+def _day_start(day: date, zone: ZoneInfo) -> int:
+    """The first instant of a local date; of a repeated midnight the first, of a skipped one the jump."""
+    wall = datetime(day.year, day.month, day.day)  # noqa: DTZ001
+    early, late = (_utc(wall, zone, fold) for fold in (0, 1))
+    if early <= late:
+        return early
+    # The clock jumps over midnight. Find the jump between the two readings of that wall time, to the second.
+    low, high = late // 1000, early // 1000
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _local_date(middle * 1000, zone) < day:
+            low = middle
+        else:
+            high = middle
+    return high * 1000
+
+
+def _utc(wall: datetime, zone: ZoneInfo, fold: int) -> int:
+    offset = wall.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta(0)
+    return (wall - offset - _EPOCH) // _MILLISECOND
+
+
+def _local_date(ms: int, zone: ZoneInfo) -> date:
+    if not LOWEST <= ms <= HIGHEST:
+        raise ValueError(f"{ms} ms since the epoch lies outside the years 1 to 9999")
+    return (_EPOCH + timedelta(milliseconds=ms)).replace(tzinfo=UTC).astimezone(zone).date()

@@ -1,0 +1,269 @@
+"""The whole cycle on real readings through the command line, held against plain Python over the CSV."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import bson
+import duckdb
+import pytest
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo.database import Database
+
+from config.policies import Store
+from tests.acceptance import readings as real
+from tests.acceptance.readings import Document, Reading
+from tests.conftest import s3_client
+
+NOW = "2026-01-01T00:00:00Z"  # well past all of them
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+
+LAYOUTS = {
+    "reading": 'model = "reading"\ntime_field = "at"',
+    "slots": 'model = "slots"\ntime_field = "at"\nslot = "second"',
+    "sized": 'model = "samples"\nsamples_field = "samples"\nsample_time_field = "time"\n'
+    'start_field = "first"\nend_field = "last"\ncount_field = "nsamples"',
+    "hourly": 'model = "samples"\nsamples_field = "measurements"\nsample_time_field = "timestamp"\n'
+    'start_field = "start_date"\nend_field = "end_date"\ncount_field = "transaction_count"\n'
+    'sum_fields = {value = "sum_value"}',
+    "timeseries": 'model = "timeseries"\ntime_field = "at"',
+}
+MAKERS = {
+    "reading": real.as_readings,
+    "slots": real.as_slots,
+    "sized": real.as_sized_samples,
+    "hourly": real.as_hourly_samples,
+    "timeseries": real.as_readings,
+}
+
+
+def command(config: Path, *arguments: str) -> Document:
+    """Run bucketwise; its JSON."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.cli", *arguments, "--config", str(config), "--now", NOW, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ},
+        check=False,
+    )
+    report: Document = json.loads(done.stdout)
+    assert report["exit_code"] == done.returncode == 0, (report, done.stderr)
+    return report
+
+
+def policy(kind: str, to: str, value_fields: Iterable[str]) -> str:
+    fields = ", ".join(json.dumps(name) for name in value_fields)
+    name = f"{kind}_{to}"
+    target = f'collection = "{name}_archive"\n' if to == "online" else ""
+    return f"""
+[policies.{name}]
+collection = "{name}"
+{LAYOUTS[kind]}
+series_fields = ["rig"]
+value_fields = [{fields}]
+
+[policies.{name}.rollup]
+hourly = "{name}_hourly"
+daily = "{name}_daily"
+percentiles = [50, 99]
+
+[policies.{name}.archive]
+after = "30d"
+to = "{to}"
+{target}"""
+
+
+def write_config(path: Path, uri: str, database: str, store: Store, policies: list[str]) -> Path:
+    endpoint = f'endpoint_url = "{store.endpoint_url}"\n' if store.endpoint_url else ""
+    region = f'region = "{store.region}"\n' if store.region else ""
+    head = f'[mongodb]\nuri = "{uri}"\ndatabase = "{database}"\n\n[store]\nurl = "{store.url}"\n'
+    path.write_text(head + endpoint + region + "".join(policies))
+    return path
+
+
+def load(database: Database[Document], name: str, documents: Iterable[Document]) -> None:
+    if name.startswith("timeseries"):
+        database.create_collection(name, timeseries={"timeField": "at", "metaField": "rig"})
+    database[name].insert_many(list(documents))
+
+
+def raw(database: Database[Document], name: str) -> list[bytes]:
+    """The documents' bytes. Of a native time-series collection, whose server gives the fields in any order:
+    in the order of their names."""
+    found: Any = database.get_collection(name, codec_options=RAW).find()
+    if name.startswith("timeseries"):
+        return sorted(bson.encode(dict(sorted(document.items()))) for document in found)
+    return sorted(bytes(document.raw) for document in found)
+
+
+def assert_summaries(
+    database: Database[Document], name: str, readings: list[Reading], span: timedelta
+) -> None:
+    """Every summary equals one computed from the readings, and there is no other."""
+    windows: dict[tuple[str, datetime], list[Reading]] = defaultdict(list)
+    for reading in readings:
+        start = reading.time.replace(minute=0, second=0, microsecond=0)
+        if span == timedelta(days=1):
+            start = start.replace(hour=0)
+        windows[reading.series, start].append(reading)
+    found = {(doc["rig"], doc["start"]): doc for doc in database[name].find()}
+    assert set(found) == set(windows)
+    for (series, start), held in windows.items():
+        summary = found[series, start]
+        assert summary["_id"] == {"series": {"rig": series}, "start": start}
+        assert summary["end"] - start == span
+        assert summary["count"] == len(held)
+        times = [reading.time for reading in held]
+        for field in held[0].values:
+            values = [reading.values[field] for reading in held]
+            it = summary[field]
+            assert (it["count"], it["min"], it["max"]) == (len(values), min(values), max(values))
+            assert it["sum"] == pytest.approx(math.fsum(values), rel=1e-12, abs=0)
+            assert it["avg"] == pytest.approx(math.fsum(values) / len(values), rel=1e-12)
+            assert it["stddev"] == pytest.approx(statistics.pstdev(values), rel=1e-9, abs=1e-12)
+            assert (it["first_at"], it["last_at"]) == (min(times), max(times))
+            assert it["first"] in {r.values[field] for r in held if r.time == min(times)}
+            assert it["last"] in {r.values[field] for r in held if r.time == max(times)}
+            ordered = sorted(values)
+            for key, share in (("p50", 0.5), ("p99", 0.99)):
+                exact = ordered[math.ceil(share * len(ordered)) - 1]
+                assert it[key] == pytest.approx(exact, rel=0.01)
+
+
+def assert_table(folder: Path, readings: list[Reading]) -> None:
+    """DuckDB reads all parts as one table that gives the CSV's figures per series and day."""
+    expected: dict[tuple[str, str], list[Reading]] = defaultdict(list)
+    for reading in readings:
+        expected[reading.series, reading.time.date().isoformat()].append(reading)
+    for field in readings[0].values:
+        rows = (
+            duckdb.connect()
+            .execute(
+                f'select rig, dt::varchar, count(*), count("{field}"), min("{field}"), max("{field}"), '
+                f'sum("{field}"), epoch_ms(min(time)), epoch_ms(max(time)) '
+                f"from read_parquet('{folder}/**/*.parquet', hive_partitioning = true) group by all"
+            )
+            .fetchall()
+        )
+        assert {(row[0], row[1]) for row in rows} == set(expected)
+        for series, day, count, numbers, low, high, total, first, last in rows:
+            held = expected[series, day]
+            values = [reading.values[field] for reading in held]
+            assert (count, numbers, low, high) == (len(values), len(values), min(values), max(values))
+            assert total == pytest.approx(math.fsum(values), rel=1e-9)
+            times = [int(reading.time.timestamp() * 1000) for reading in held]
+            assert (first, last) == (min(times), max(times))
+
+
+def nothing_done(report: Document) -> None:
+    for it in report["policies"]:
+        rolled, archived = it["rollup"], it["archive"]
+        assert (rolled["hourly"]["written"], rolled["daily"]["written"]) == (0, 0), it
+        counts = {name: archived[name] for name in ("buckets", "parts", "bytes", "deleted", "quarantined")}
+        assert not any(counts.values()), it
+
+
+def source(kind: str, folder: Path) -> list[Reading]:
+    return real.nab(folder) if kind == "hourly" else real.skab(folder)
+
+
+def run_cycle(
+    tmp_path: Path,
+    database: Database[Document],
+    uri: str,
+    store: Store,
+    kinds: list[tuple[str, str]],
+    shared_data: Path,
+) -> dict[str, list[bytes]]:
+    """Load, `run`, and check all that doesn't depend on the archive; gives what was loaded."""
+    loaded, policies = {}, []
+    for kind, to in kinds:
+        rows = source(kind, shared_data)
+        policies.append(policy(kind, to, rows[0].values))
+        load(database, f"{kind}_{to}", MAKERS[kind](rows))
+        loaded[f"{kind}_{to}"] = raw(database, f"{kind}_{to}")
+    config = write_config(tmp_path / "bucketwise.toml", uri, database.name, store, policies)
+    report = command(config, "run")
+    by_name = {it["policy"]: it for it in report["policies"]}
+    for kind, to in kinds:
+        name = f"{kind}_{to}"
+        rows = source(kind, shared_data)
+        assert by_name[name]["archive"]["readings"] == len(rows)
+        assert by_name[name]["archive"]["buckets"] == len(loaded[name])
+        left = len(loaded[name]) if kind == "timeseries" else 0
+        assert database[name].count_documents({}) == left
+        assert by_name[name]["archive"]["left"] == left
+        assert_summaries(database, f"{name}_hourly", rows, timedelta(hours=1))
+        assert_summaries(database, f"{name}_daily", rows, timedelta(days=1))
+        back = command(config, "restore", "-p", name, "--to", f"{name}_back")["policies"][0]
+        assert (back["buckets"], back["readings"]) == (len(loaded[name]), len(rows))
+        assert raw(database, f"{name}_back") == loaded[name]
+    nothing_done(command(config, "run"))
+    assert command(config, "audit")["policies"]
+    return loaded
+
+
+def fetch(store: Store, bucket_client: Any, into: Path) -> dict[str, int]:
+    """Copy a bucket to a folder; every key with its size."""
+    bucket, _, prefix = store.url.removeprefix("s3://").partition("/")
+    sizes = {}
+    for page in bucket_client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        for found in page.get("Contents", ()):
+            key = found["Key"].removeprefix(prefix).lstrip("/")
+            target = into / key
+            target.parent.mkdir(parents=True, exist_ok=True)
+            bucket_client.download_file(bucket, found["Key"], str(target))
+            sizes[key] = found["Size"]
+    return sizes
+
+
+def test_offline_archive_in_a_folder(
+    tmp_path: Path, database: Database[Document], mongodb_uri: str, shared_data: Path
+) -> None:
+    kinds = [(kind, "offline") for kind in LAYOUTS]
+    store = Store(url=f"file://{tmp_path}/store")
+    run_cycle(tmp_path, database, mongodb_uri, store, kinds, shared_data)
+    for kind, _ in kinds:
+        assert_table(tmp_path / "store" / f"{kind}_offline" / "data", source(kind, shared_data))
+
+
+def test_online_archive(
+    tmp_path: Path, database: Database[Document], mongodb_uri: str, shared_data: Path
+) -> None:
+    kinds = [(kind, "online") for kind in LAYOUTS if kind != "timeseries"]
+    store = Store(url=f"file://{tmp_path}/store")
+    loaded = run_cycle(tmp_path, database, mongodb_uri, store, kinds, shared_data)
+    for name, documents in loaded.items():
+        assert raw(database, f"{name}_archive") == documents
+        options = database.command("collStats", f"{name}_archive")["wiredTiger"]["creationString"]
+        assert "block_compressor=zstd" in options
+
+
+@pytest.mark.parametrize("server", ["moto", "rclone"])
+def test_offline_archive_in_s3(
+    server: str,
+    tmp_path: Path,
+    database: Database[Document],
+    mongodb_uri: str,
+    shared_data: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    store: Store = request.getfixturevalue(f"{server}_store")
+    kinds = [("slots", "offline"), ("hourly", "offline")]
+    run_cycle(tmp_path, database, mongodb_uri, store, kinds, shared_data)
+    assert store.endpoint_url is not None
+    fetch(store, s3_client(store.endpoint_url), tmp_path / "fetched")
+    for kind, _ in kinds:
+        assert_table(tmp_path / "fetched" / f"{kind}_offline" / "data", source(kind, shared_data))

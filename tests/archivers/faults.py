@@ -1,0 +1,119 @@
+"""A run that dies at its n-th step: every store operation, transaction, guard and check is one, or two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from pymongo.client_session import ClientSession
+
+from archivers import delete, offline_run, online, restore
+from archivers.receipts import Receipts
+from archivers.stores import Capabilities, ObjectStore, StoreObject
+
+T = TypeVar("T")
+
+
+class Crash(BaseException):
+    """The process is gone: no handler may mend what it leaves."""
+
+
+@dataclass
+class Steps:
+    """Counts steps, and dies at one of them."""
+
+    die_at: int
+    passed: list[str] = field(default_factory=list)
+
+    def step(self, name: str) -> None:
+        self.passed.append(name)
+        if len(self.passed) == self.die_at:
+            self.reached(name)
+
+    def reached(self, name: str) -> None:
+        raise Crash(name)
+
+    @property
+    def died(self) -> bool:
+        return len(self.passed) >= self.die_at
+
+
+@dataclass(frozen=True)
+class DyingStore:
+    """Dies before or after each operation of the store behind it."""
+
+    inner: ObjectStore
+    steps: Steps
+
+    def _do(self, name: str, call: Callable[[], T]) -> T:
+        self.steps.step(f"before {name}")
+        result = call()
+        self.steps.step(f"after {name}")
+        return result
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    def put_file(self, key: str, path: Path) -> None:
+        self._do("put_file", lambda: self.inner.put_file(key, path))
+
+    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+        self._do("put_bytes", lambda: self.inner.put_bytes(key, data, if_absent=if_absent))
+
+    def get_file(self, key: str, path: Path) -> None:
+        self._do("get_file", lambda: self.inner.get_file(key, path))
+
+    def get_bytes(self, key: str) -> bytes:
+        return self._do("get_bytes", lambda: self.inner.get_bytes(key))
+
+    def head(self, key: str) -> StoreObject | None:
+        return self._do("head", lambda: self.inner.head(key))
+
+    def list(self, prefix: str = "") -> Iterator[StoreObject]:
+        yield from self._do("list", lambda: list(self.inner.list(prefix)))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:  # one by one: a crash may leave some
+
+            def one(key: str = key) -> None:
+                self.inner.delete([key])
+
+            self._do("delete", one)
+
+    def clean_temporaries(self, before: datetime) -> int:
+        return self._do("clean_temporaries", lambda: self.inner.clean_temporaries(before))
+
+    def probe(self) -> Capabilities:
+        raise AssertionError("an archive run doesn't probe")
+
+
+def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
+    """Before each transaction, inside it when all is done but the commit, and after it."""
+    inner = delete.transaction
+
+    def transaction(database: Any, guard: Any, step: Callable[[ClientSession], T]) -> T:
+        def stepped(session: ClientSession) -> T:
+            result = step(session)
+            steps.step("before commit")
+            return result
+
+        steps.step("before transaction")
+        result = inner(database, guard, stepped)
+        steps.step("after commit")
+        return result
+
+    for module in (delete, offline_run, online, restore):
+        monkeypatch.setattr(module, "transaction", transaction)
+    removing = Receipts.remove
+
+    def remove(self: Receipts, name: str) -> None:
+        steps.step("before remove")
+        removing(self, name)
+        steps.step("after remove")
+
+    monkeypatch.setattr(Receipts, "remove", remove)

@@ -1,0 +1,227 @@
+"""Damage in the store or the archive collection: it is told, and nothing is deleted on its account."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from pymongo.database import Database
+
+from archivers import online
+from archivers.offline import OfflineArchive
+from archivers.reader import ArchivedReader
+from archivers.receipts import Receipts
+from archivers.verify import VerifyReport
+from buckets.raw import Docs
+from buckets.times import FIRST_MS, LAST_MS
+from config.errors import HaltedError
+from config.policies import Store
+from tests.archivers.builders import CODEC, LATER, raw_documents, samples_overflow, slots
+from tests.archivers.harness import Cycle
+
+Document = dict[str, Any]
+AFTER_GRACE = LATER + timedelta(days=3)
+
+
+@pytest.fixture
+def cycle(database: Database[Document], file_store: Store) -> Cycle:
+    return Cycle(database, samples_overflow(), file_store).load()
+
+
+@pytest.fixture
+def waiting(database: Database[Document], file_store: Store) -> Cycle:
+    """Copied, and waiting for its grace to be over."""
+    case = samples_overflow().with_archive(grace=timedelta(days=2))
+    cycle = Cycle(database, case, file_store).load()
+    assert cycle.run().left == 60
+    return cycle
+
+
+def files(cycle: Cycle, kind: str) -> list[Path]:
+    found = sorted(path for path in (cycle.root / cycle.policy.name / kind).rglob("*") if path.is_file())
+    assert found
+    return found
+
+
+def flip(path: Path, position: int, bit: int = 3) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1 << bit
+    path.write_bytes(bytes(data))
+
+
+def verified(cycle: Cycle) -> VerifyReport:
+    return cycle.verify()
+
+
+KINDS = ["data", "meta/buckets", "meta/manifests"]
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "a bit": lambda path: flip(path, path.stat().st_size // 2),
+    "the first bit": lambda path: flip(path, 0, 0),
+    "the last bit": lambda path: flip(path, -1, 7),
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "emptied": lambda path: path.write_bytes(b""),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b" "),
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_between_copy_and_delete(waiting: Cycle, kind: str, damage: str) -> None:
+    DAMAGE[damage](files(waiting, kind)[0])
+    before = waiting.listing()
+    for _ in range(2):
+        with pytest.raises(HaltedError) as error:
+            waiting.run(AFTER_GRACE)
+        assert error.value.exit_code == 5
+        assert "Nothing was deleted" in str(error.value)
+    assert waiting.live() == sorted(waiting.case.documents)
+    assert waiting.live_overflow() == sorted(waiting.case.overflow)
+    assert waiting.listing() == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_after_the_delete(cycle: Cycle, kind: str, damage: str) -> None:
+    cycle.run()
+    assert verified(cycle).bad == []
+    path = files(cycle, kind)[0]
+    DAMAGE[damage](path)
+    if (kind, damage) != ("meta/manifests", "gone"):
+        (bad,) = verified(cycle).bad
+        assert bad.code == ("part-missing" if damage == "gone" else "part-differs")
+        assert bad.place.endswith(str(path.relative_to(cycle.root)))
+        with pytest.raises(HaltedError):
+            cycle.restore("back")
+        assert "back" not in cycle.database.list_collection_names()
+        with pytest.raises(HaltedError):
+            list(ArchivedReader(cycle.database, cycle.policy, cycle.store).batches(FIRST_MS, LAST_MS))
+    else:  # files without their manifest look like those of a run that died; the receipt knows better
+        before = cycle.listing()
+        with pytest.raises(HaltedError, match="the manifest is missing"):
+            cycle.run()
+        assert cycle.listing() == before
+
+
+def test_every_bit_of_a_manifest_counts(database: Database[Document], file_store: Store) -> None:
+    """A flip in a date or a number would hide a commit, or end its grace."""
+    cycle = Cycle(database, slots("minute"), file_store).load()
+    cycle.run()
+    (path,) = files(cycle, "meta/manifests")
+    data = path.read_bytes()
+    for position in range(0, len(data), 7):
+        flip(path, position, position % 7)
+        assert len(verified(cycle).bad) == 1, position
+        path.write_bytes(data)
+    assert verified(cycle).bad == []
+
+
+def test_a_manifest_under_another_name(cycle: Cycle) -> None:
+    cycle.run()
+    (path,) = files(cycle, "meta/manifests")
+    other = path.with_name(path.name.replace("_f000001_", "_f000002_"))
+    other.write_bytes(path.read_bytes())
+    assert [bad.code for bad in verified(cycle).bad] == ["part-differs"]
+
+
+@dataclass
+class FlippingStore:
+    """Flips a bit of the n-th object that is put into the store behind it."""
+
+    inner: Any
+    flip_at: int
+    puts: int = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def put_file(self, key: str, path: Path) -> None:
+        self.put_bytes(key, path.read_bytes())
+
+    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+        self.puts += 1
+        if self.puts == self.flip_at:
+            data = data[:40] + bytes([data[40] ^ 1]) + data[41:]
+        self.inner.put_bytes(key, data, if_absent=if_absent)
+
+
+def test_a_bit_flips_on_its_way_into_the_store(cycle: Cycle) -> None:
+    """Every object of the first commit in turn; afterwards a clean run does the work."""
+    with pytest.raises(HaltedError, match="owner"):
+        cycle.run(store=FlippingStore(cycle.store, 1))
+    OfflineArchive(cycle.policy, cycle.store).claim(
+        Receipts(cycle.database, cycle.policy.name).owner(), cycle.database.name
+    )
+    flips = 0
+    while flips < 10:
+        store = FlippingStore(cycle.store, flips + 1)
+        try:
+            cycle.run(store=store)
+        except HaltedError:
+            flips += 1
+            assert cycle.live() == sorted(cycle.case.documents)
+            assert cycle.live_overflow() == sorted(cycle.case.overflow)
+            continue
+        break
+    assert flips == 4  # three days and the buckets; a manifest is written once more
+    assert cycle.live() == []
+    assert cycle.archived() == sorted(cycle.case.documents)
+    assert verified(cycle).bad == []
+
+
+def test_copies_that_are_not_equal_online(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cycle = Cycle(database, slots("minute").online(), file_store).load()
+    inner = online.insert_raw
+
+    def insert(database: Any, collection: str, documents: Docs, session: Any = None) -> None:
+        changed = [bson.decode(document, CODEC) for document in documents]
+        changed[0]["p"]["0"] = -1.0
+        inner(
+            database, collection, Docs.of([bson.encode(it, codec_options=CODEC) for it in changed]), session
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(online, "insert_raw", insert)
+        with pytest.raises(HaltedError, match="nothing was deleted"):
+            cycle.run()
+    assert cycle.live() == sorted(cycle.case.documents)
+    cycle.run()
+    assert cycle.live() == []
+    assert cycle.archived() == sorted(cycle.case.documents)
+
+
+def test_copies_that_change_before_the_delete_online(database: Database[Document], file_store: Store) -> None:
+    """What is deleted equals a copy as it is then: a damaged copy is made anew first."""
+    case = samples_overflow().online().with_archive(grace=timedelta(days=2))
+    cycle = Cycle(database, case, file_store).load()
+    cycle.run()
+    database["iot_archive"].update_one({"_id": "004"}, {"$set": {"note": "?"}})
+    database["iot_archive"].delete_one({"_id": "005"})
+    database["iot_archive_overflow"].update_one({"bucket_id": "003"}, {"$set": {"p": 99}})
+    database["iot_archive_overflow"].delete_one({"bucket_id": "006"})
+    cycle.run(AFTER_GRACE)
+    cycle.run(AFTER_GRACE + timedelta(days=3))
+    assert (cycle.live(), cycle.live_overflow()) == ([], [])
+    assert cycle.archived() == sorted(case.documents)
+    assert raw_documents(database, "iot_archive_overflow") == sorted(case.overflow)
+
+
+def test_files_of_strangers_are_left_alone(cycle: Cycle) -> None:
+    """What doesn't carry a name of ours isn't ours to delete, nor part of the archive."""
+    strangers: Iterable[str] = (
+        "iot/data/dt=2018-06-30/mine.parquet",
+        "iot/meta/manifests/notes.json",
+        "x.txt",
+    )
+    for key in strangers:
+        cycle.store.put_bytes(key, b"mine")
+    cycle.run()
+    cycle.run()
+    assert all(cycle.store.get_bytes(key) == b"mine" for key in strangers)

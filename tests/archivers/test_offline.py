@@ -1,0 +1,318 @@
+"""The offline archive, from source to Parquet and back."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from pymongo.database import Database
+
+from config.policies import Store
+from tests.archivers.builders import (
+    LATER,
+    Case,
+    deletable,
+    raw_documents,
+    reading,
+    samples,
+    samples_overflow,
+    slots,
+    timeseries,
+)
+from tests.archivers.harness import Cycle, expected_rows, plain_row
+
+Document = dict[str, Any]
+BY_NAME = {case.name: case for case in deletable()}
+
+
+@pytest.fixture(params=sorted(BY_NAME))
+def cycle(request: pytest.FixtureRequest, database: Database[Document], file_store: Store) -> Cycle:
+    return Cycle(database, BY_NAME[request.param], file_store).load()
+
+
+def test_what_expired_moves_and_comes_back_to_the_bit(cycle: Cycle) -> None:
+    report = cycle.run()
+    assert (report.buckets, report.deleted, report.left) == (len(cycle.case.documents),) * 2 + (0,)
+    assert report.readings == len(cycle.case.readings)
+    assert report.quarantined == []
+    assert cycle.live() == []
+    if cycle.policy.overflow:
+        assert cycle.live_overflow() == []
+
+    back = cycle.restore("back")
+    assert raw_documents(cycle.database, "back") == sorted(cycle.case.documents)
+    assert (back.buckets, back.readings) == (len(cycle.case.documents), len(cycle.case.readings))
+    if cycle.policy.overflow:
+        assert cycle.live_overflow() == sorted(cycle.case.overflow)
+        assert back.overflow == len(cycle.case.overflow)
+
+
+def test_the_columns_hold_every_reading_once(cycle: Cycle) -> None:
+    cycle.run()
+    assert cycle.rows() == expected_rows(cycle.case)
+
+
+def test_a_second_run_does_nothing(cycle: Cycle) -> None:
+    cycle.run()
+    before, receipts = cycle.listing(), _receipts(cycle)
+    report = cycle.run()
+    assert (report.buckets, report.deleted, report.left, report.parts, report.bytes) == (0, 0, 0, 0, 0)
+    assert cycle.listing() == before
+    assert _receipts(cycle) == receipts
+
+
+def _receipts(cycle: Cycle) -> list[bytes]:
+    return raw_documents(cycle.database, "bucketwise_receipts")
+
+
+def test_a_dry_run_counts_and_changes_nothing(cycle: Cycle) -> None:
+    report = cycle.run(dry_run=True, fence=0)
+    assert (report.buckets, report.readings) == (len(cycle.case.documents), len(cycle.case.readings))
+    assert cycle.live() == sorted(cycle.case.documents)
+    assert cycle.listing() == {}
+
+
+def test_what_readers_of_parquet_see(database: Database[Document], file_store: Store) -> None:
+    case = samples("epoch")
+    cycle = Cycle(database, case, file_store).load()
+    cycle.run()
+    glob = str(cycle.root / "iot" / "data" / "**" / "*.parquet")
+    values = [value for _, _, value in case.readings if value is not None]
+    wanted = (len(values), math.fsum(values), min(values), max(values))
+    days = {at.date().isoformat() for _, at, _ in case.readings}
+
+    table_of = f"read_parquet('{glob}', hive_partitioning = true)"
+    with duckdb.connect() as reader:
+        query = f"SELECT count(*), sum(val), min(val), max(val) FROM {table_of}"
+        assert reader.execute(query).fetchone() == wanted
+        found = reader.execute(f"SELECT DISTINCT CAST(dt AS VARCHAR) FROM {table_of}").fetchall()
+        assert {day for (day,) in found} == days
+        query = f"SELECT count(*) FROM {table_of} WHERE dt != CAST(epoch_ms(epoch_ms(time)) AS DATE)"
+        assert reader.execute(query).fetchone() == (0,)
+
+    frame = pl.scan_parquet(glob, hive_partitioning=True).collect()
+    assert (frame.height, frame["val"].sum(), frame["val"].min(), frame["val"].max()) == wanted
+    assert {str(day) for day in frame["dt"].unique()} == days
+
+    table = pd.read_parquet(cycle.root / "iot" / "data")
+    assert (len(table), table["val"].sum(), table["val"].min(), table["val"].max()) == wanted
+    assert set(table["dt"].astype(str)) == days
+    assert str(table["time"].dtype) == "datetime64[ms, UTC]"
+
+
+def test_how_the_parts_are_written(cycle: Cycle) -> None:
+    cycle.run()
+    data = cycle.root / cycle.policy.name / "data"
+    files = [path for path in data.rglob("*") if path.is_file()]
+    assert files and all(path.suffix == ".parquet" for path in files)
+    for path in files:
+        metadata = pq.ParquetFile(path).metadata
+        group = metadata.row_group(0)
+        columns = [group.column(i) for i in range(group.num_columns)]
+        assert all(column.compression == "ZSTD" for column in columns)
+        assert all(column.has_column_index and column.has_offset_index for column in columns)
+        names = [column.path_in_schema for column in columns]
+        keys = [name.replace(".", "_") for name in cycle.policy.series_fields] + ["time"]
+        declared = [names[it.column_index] for it in metadata.row_group(0).sorting_columns]
+        assert declared == keys
+        table = pq.read_table(path, partitioning=None).select(keys).to_pylist()
+        rows = [tuple(row.values()) for row in table]
+        assert rows == sorted(rows)
+
+
+def test_page_checksums_are_on(database: Database[Document], file_store: Store) -> None:
+    """Every bit of the pages is covered: a flip anywhere in them is an error to who checks."""
+    cycle = Cycle(database, slots("second"), file_store).load()
+    cycle.run()
+    path = max((cycle.root / "slots" / "data").rglob("*.parquet"), key=lambda it: it.stat().st_size)
+    data = path.read_bytes()
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    spots = []
+    for i in range(group.num_columns):
+        column = group.column(i)
+        end = column.data_page_offset + column.total_compressed_size
+        spots += [end - 1, end - 5] if not column.has_dictionary_page else []
+    noticed = 0
+    for spot in spots:
+        path.write_bytes(data[:spot] + bytes([data[spot] ^ 4]) + data[spot + 1 :])
+        try:
+            pq.ParquetFile(path, page_checksum_verification=True).read()
+        except Exception:  # noqa: BLE001  # whichever error the reader gives
+            noticed += 1
+    assert noticed == len(spots) > 0
+
+
+@pytest.mark.parametrize("name", ["moto", "rclone"])
+def test_the_same_on_object_stores(
+    name: str, request: pytest.FixtureRequest, database: Database[Document]
+) -> None:
+    settings: Store = request.getfixturevalue(f"{name}_store")
+    cycle = Cycle(database, samples_overflow(), settings).load()
+    cycle.run()
+    assert cycle.live() == cycle.live_overflow() == []
+    before = cycle.listing()
+    assert cycle.run().buckets == 0
+    assert cycle.listing() == before
+    cycle.restore("back")
+    assert raw_documents(database, "back") == sorted(cycle.case.documents)
+    assert cycle.live_overflow() == sorted(cycle.case.overflow)
+
+
+def test_no_secret_is_in_a_manifest(cycle: Cycle) -> None:
+    cycle.run()
+    manifests = list((cycle.root / cycle.policy.name / "meta" / "manifests").glob("*.json"))
+    assert manifests
+    for path in manifests:
+        text = path.read_text()
+        assert json.loads(text)["database"] == cycle.database.name
+        for word in ("mongodb://", "127.0.0.1", "password", "secret", "uri", "endpoint"):
+            assert word not in text.replace("documents_sha256", "")
+
+
+def test_time_series_are_exported_and_kept(database: Database[Document], file_store: Store) -> None:
+    case = timeseries()
+    cycle = Cycle(database, case, file_store).load()
+    live = cycle.live()
+    report = cycle.run()
+    assert (report.buckets, report.deleted, report.left) == (200, 0, 200)
+    assert "transactions" in next(iter(report.reasons))
+    assert cycle.live() == live
+    assert cycle.rows() == expected_rows(case)
+    before = cycle.listing()
+    again = cycle.run()
+    assert (again.buckets, again.parts, again.deleted, again.left) == (0, 0, 0, 200)
+    assert cycle.listing() == before
+
+
+def test_since_and_until_narrow(database: Database[Document], file_store: Store) -> None:
+    cycle = Cycle(database, reading(), file_store).load()
+    since = LATER.replace(month=6, day=30, hour=12)
+    until = LATER.replace(month=7, day=1, hour=7)
+    inside = [at for _, at, _ in cycle.case.readings if since <= at < until]
+    report = cycle.run(since=since, until=until)
+    assert report.buckets == report.deleted == len(inside)
+    assert {row[1] for row in cycle.rows()} == set(inside)
+    cycle.run()
+    assert cycle.live() == []
+    assert cycle.rows() == expected_rows(cycle.case)
+
+
+def test_what_has_not_expired_stays(database: Database[Document], file_store: Store) -> None:
+    """The last reading decides, to the millisecond."""
+    cycle = Cycle(database, samples("dates"), file_store).load()
+    latest = max(at for _, at, _ in cycle.case.readings)
+    report = cycle.run(latest + timedelta(days=30))
+    assert report.deleted < len(cycle.case.documents)
+    assert latest not in {row[2] for row in cycle.rows()}
+    kept = len(cycle.live())
+    assert kept >= 1
+    cycle.run(latest + timedelta(days=30, milliseconds=1))
+    assert latest in {row[2] for row in cycle.rows()}
+
+
+def test_a_longer_after_keeps_what_was_copied(database: Database[Document], file_store: Store) -> None:
+    """Copied under `after = 30d` and kept; then `after` grows, and what is young again stays."""
+    kept = Cycle(database, reading().with_archive(delete=False), file_store).load()
+    kept.run()
+    longer = Cycle(database, reading().with_archive(after=timedelta(days=3650)), file_store, fence=kept.fence)
+    assert longer.run().deleted == 0
+    assert longer.live() == sorted(kept.case.documents)
+    shorter = Cycle(database, reading(), file_store, fence=longer.fence)
+    before = shorter.listing()
+    assert shorter.run().deleted == len(kept.case.documents)
+    assert shorter.listing() == before
+
+
+def test_since_and_until_narrow_what_earlier_runs_copied(
+    database: Database[Document], file_store: Store
+) -> None:
+    copied = Cycle(database, reading().with_archive(delete=False), file_store).load()
+    copied.run()
+    narrow = Cycle(database, reading(), file_store, fence=copied.fence)
+    until = LATER.replace(month=7, day=1)
+    narrow.run(until=until)
+    assert len(narrow.live()) == sum(at >= until for _, at, _ in narrow.case.readings)
+
+
+def test_series_that_the_column_cannot_hold_are_left(database: Database[Document], file_store: Store) -> None:
+    """One archive is one table: after whole numbers, a word can't go into the column."""
+    case = samples("epoch")
+    cycle = Cycle(database, case, file_store).load()
+    cycle.run()
+    odd = {
+        "_id": "odd", "deviceid": "a word", "sensorid": 3, "nsamples": 0, "sum": 0, "first": 0, "last": 0,
+        "samples": [],
+    }  # fmt: skip
+    database["iot"].insert_one(odd)
+    report = cycle.run()
+    assert [(it.id, it.field) for it in report.quarantined] == [("odd", "deviceid")]
+    assert len(cycle.live()) == 1
+    assert cycle.rows() == expected_rows(case)
+
+
+def test_series_of_mixed_types_are_sorted_as_declared(
+    database: Database[Document], file_store: Store
+) -> None:
+    policy = reading().policy
+    names: list[Any] = [2.5, 1, 10, 9, "b", "B", True, "10", 3]
+    for kind in (names, [2.5, 1, 10, 9, 3]):
+        database["ticks"].insert_many(
+            [{"_id": f"{kind}{i}{n}", "symbol": name, "d": LATER.replace(year=2017, minute=n), "p": 1.0 * i}
+             for i, name in enumerate(kind) for n in range(3)]
+        )  # fmt: skip
+        case = Case("mixed", policy.model_copy(update={"name": f"mixed{len(kind)}"}), [], [])
+        cycle = Cycle(database, case, file_store)
+        cycle.run()
+        for path in (cycle.root / case.policy.name / "data").rglob("*.parquet"):
+            group = pq.ParquetFile(path).metadata.row_group(0)
+            rows = [tuple(row.values()) for row in pq.read_table(path, partitioning=None).to_pylist()]
+            keys = [row[:2] for row in rows]
+            if group.sorting_columns:
+                assert keys == sorted(keys)
+            if len(kind) == 5:
+                assert group.sorting_columns
+
+
+def test_a_reading_is_where_it_says(cycle: Cycle) -> None:
+    """The part's folder is the UTC day of each of its readings."""
+    cycle.run()
+    for path in (cycle.root / cycle.policy.name / "data").rglob("*.parquet"):
+        days = {str(at.date()) for at in pq.read_table(path, partitioning=None)["time"].to_pylist()}
+        assert days == {path.parent.name.removeprefix("dt=")}
+
+
+def test_plain_row_tells_nan() -> None:
+    assert plain_row(("a",), LATER, float("nan")) == ("a", LATER, "nan")
+
+
+def test_restoring_by_range_and_series(database: Database[Document], file_store: Store) -> None:
+    cycle = Cycle(database, samples("dates"), file_store).load()
+    cycle.run()
+    since, until = LATER.replace(month=6, day=30, hour=3), LATER.replace(month=6, day=30, hour=9)
+    cycle.restore("back", since=since, until=until, series={"deviceid": "1001"})
+    found = {document["_id"]: document for document in database["back"].find()}
+    inside = [
+        at
+        for document in found.values()
+        for at in (sample["time"] for sample in document["samples"])
+        if since <= at < until
+    ]
+    wanted = [at for series, at, _ in cycle.case.readings if since <= at < until and series[0] == 1001]
+    assert sorted(inside) == sorted(wanted)
+    assert {document["deviceid"] for document in found.values()} == {1001}
+
+
+def test_spooled_files_are_gone(cycle: Cycle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(spool))
+    cycle.run()
+    assert list(spool.iterdir()) == []

@@ -1,0 +1,132 @@
+"""The online archive, from source to the other collection and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from config.policies import Store
+from tests.archivers.builders import (
+    LATER,
+    deletable,
+    encode,
+    insert,
+    raw_documents,
+    samples_overflow,
+    timeseries,
+)
+from tests.archivers.harness import Cycle
+
+Document = dict[str, Any]
+BY_NAME = {case.name: case for case in deletable()}
+
+
+@pytest.fixture(params=sorted(BY_NAME))
+def cycle(request: pytest.FixtureRequest, database: Database[Document], file_store: Store) -> Cycle:
+    return Cycle(database, BY_NAME[request.param].online(), file_store).load()
+
+
+def everything(cycle: Cycle) -> dict[str, list[bytes]]:
+    names = cycle.database.list_collection_names()
+    return {name: raw_documents(cycle.database, name) for name in sorted(names)}
+
+
+def test_what_expired_moves_and_comes_back_to_the_bit(cycle: Cycle) -> None:
+    report = cycle.run()
+    assert (report.buckets, report.deleted, report.left) == (len(cycle.case.documents),) * 2 + (0,)
+    assert report.readings == len(cycle.case.readings)
+    assert cycle.live() == []
+    assert cycle.archived() == sorted(cycle.case.documents)
+    if cycle.policy.overflow:
+        assert cycle.live_overflow() == []
+        held = raw_documents(cycle.database, f"{cycle.policy.collection}_archive_overflow")
+        assert held == sorted(cycle.case.overflow)
+    cycle.restore("back")
+    assert raw_documents(cycle.database, "back") == sorted(cycle.case.documents)
+    if cycle.policy.overflow:
+        assert cycle.live_overflow() == sorted(cycle.case.overflow)
+
+
+def test_a_second_run_does_nothing(cycle: Cycle) -> None:
+    cycle.run()
+    before = everything(cycle)
+    report = cycle.run()
+    assert (report.buckets, report.deleted, report.left, report.bytes) == (0, 0, 0, 0)
+    assert everything(cycle) == before
+
+
+def test_the_archive_is_packed_and_indexed(cycle: Cycle) -> None:
+    cycle.run()
+    name = f"{cycle.policy.collection}_archive"
+    options = next(iter(cycle.database.list_collections(filter={"name": name})))["options"]
+    assert options["storageEngine"]["wiredTiger"]["configString"] == "block_compressor=zstd"
+    keys = [list(index["key"]) for index in cycle.database[name].list_indexes()]
+    time = cycle.policy.end_field or cycle.policy.time_field
+    assert any(
+        key[: len(cycle.policy.series_fields) + 1] == [*cycle.policy.series_fields, time] for key in keys
+    )
+    assert any(key[0] == time for key in keys)
+
+
+def test_a_dry_run_changes_nothing(cycle: Cycle) -> None:
+    before = everything(cycle)
+    assert cycle.run(dry_run=True, fence=0).buckets == len(cycle.case.documents)
+    assert everything(cycle) == before
+
+
+def test_copies_are_kept_when_the_policy_says_so(database: Database[Document], file_store: Store) -> None:
+    case = samples_overflow().online()
+    kept = Cycle(database, case.with_archive(delete=False), file_store).load()
+    assert kept.run().deleted == 0
+    assert kept.live() == kept.archived() == sorted(case.documents)
+    before = everything(kept)
+    again = kept.run()
+    assert (again.buckets, again.deleted, again.left) == (0, 0, len(case.documents))
+    assert everything(kept) == before
+
+    database["iot"].update_one({"_id": "004"}, {"$set": {"note": "late"}})
+    extra = {"_id": "x", "bucket_id": "003", "more": [{"val": 1.5, "time": LATER.replace(year=2000)}]}
+    database["iot_extra"].insert_one(extra)
+    database["iot"].update_one({"_id": "003"}, {"$set": {"first": LATER.replace(year=2000)}})
+    assert kept.run().buckets == 2
+    assert kept.archived() == kept.live()
+    overflow = raw_documents(database, "iot_archive_overflow")
+    assert overflow == kept.live_overflow()
+
+    moving = Cycle(database, case, file_store, fence=kept.fence)
+    live = moving.live()
+    assert moving.run().deleted == len(live)
+    assert (moving.live(), moving.live_overflow()) == ([], [])
+    assert (moving.archived(), raw_documents(database, "iot_archive_overflow")) == (live, overflow)
+
+
+def test_time_series_are_copied_and_kept(database: Database[Document], file_store: Store) -> None:
+    """Each measurement as an ordinary document, with its `_id` first."""
+    cycle = Cycle(database, timeseries().online(), file_store).load()
+    report = cycle.run()
+    assert (report.buckets, report.deleted, report.left) == (200, 0, 200)
+    wanted = {document["_id"]: document for document in database["weather"].find()}
+    assert {document["_id"]: document for document in database["weather_archive"].find()} == wanted
+    before = raw_documents(database, "weather_archive")
+    assert (cycle.run().buckets, cycle.run().left) == (0, 200)
+    assert raw_documents(database, "weather_archive") == before
+
+
+def test_another_document_with_the_same_id_is_in_the_way(
+    database: Database[Document], file_store: Store
+) -> None:
+    """Archived, then written anew under the same `_id`, also as another type of number: reported, left."""
+    cycle = Cycle(database, BY_NAME["slots-minute"].online(), file_store).load()
+    cycle.run()
+    held = cycle.archived()
+    base = {"p": {"3": 1.5}, "meta": {"symbol": "MDB"}, "d": LATER.replace(month=6)}
+    late = [encode({"_id": 0, **base}), encode({"_id": 1.0, **base}), encode({"_id": 1000, **base})]
+    insert(database, "slots", late)
+    report = cycle.run()
+    assert sorted(it.id for it in report.quarantined) == [0, 1.0]
+    assert (report.buckets, report.deleted) == (1, 1)
+    assert cycle.live() == sorted(late[:2])
+    assert cycle.archived() == sorted([*held, late[2]])
+    assert cycle.run().buckets == 0

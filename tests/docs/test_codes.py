@@ -1,0 +1,88 @@
+"""Exit codes, findings, collections and metrics: what the code has, the pages explain, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from datetime import UTC, datetime
+from typing import get_args
+
+from archivers.findings import Severity
+from config.errors import BucketwiseError
+from jobs.failures import OUTCOMES
+from jobs.metrics import Metrics
+from jobs.report import PRECEDENCE, Report, Result
+from jobs.steps import FAILED, LEFT_SOMETHING, NOT_KEPT, OWN_COLLECTIONS
+from tests.docs.pages import ROOT, code, prose, rows, section
+
+EXIT_CODES = ROOT / "docs" / "exit-codes.md"
+OPERATIONS = ROOT / "docs" / "operations.md"
+_MAKERS = {"Finding", "_finding", "DamagedError", "Bad"}
+
+
+def test_every_exit_code_is_explained() -> None:
+    said = {int(row[0]): row for row in rows(prose(EXIT_CODES))}
+    classes: list[type[BucketwiseError]] = [BucketwiseError, *BucketwiseError.__subclasses__()]
+    raised = {it.exit_code for it in classes} | {FAILED, LEFT_SOMETHING, NOT_KEPT}
+    assert raised <= set(said)
+    assert {number: row[1] for number, row in said.items()} == OUTCOMES
+    assert all(row[2] and row[3] for row in said.values())
+
+
+def test_the_order_of_exit_codes_is_told() -> None:
+    assert ", ".join(map(str, PRECEDENCE)) in prose(EXIT_CODES).replace("\n", " ")
+    assert set(PRECEDENCE) == set(OUTCOMES)
+
+
+def _findings_in(*files: str) -> dict[str, set[str]]:
+    """Of the calls that make findings: the code, which is the first argument, and the severities."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and _called(node) in _MAKERS:
+                texts = [it.value if isinstance(it, ast.Constant) else None for it in node.args]
+                severities = {str(it) for it in texts if it in get_args(Severity)}
+                if texts and isinstance(texts[0], str):
+                    found.setdefault(texts[0], set()).update(severities or {"error"})
+    return found
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _said(heading: str) -> dict[str, set[str]]:
+    found = list(rows(section(OPERATIONS, heading)))
+    assert all(len(row) == 4 and all(row) for row in found)
+    return {code(row[0]): set(row[1].split(", ")) for row in found}
+
+
+def test_every_finding_of_check_is_explained() -> None:
+    found = _findings_in("archivers/checks.py", "jobs/verbs/check.py")
+    assert found["index-missing"] == {"warning"}
+    assert found == _said("Findings of check")
+
+
+def test_every_finding_of_audit_is_explained() -> None:
+    files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "archivers").glob("*.py"))
+    files.remove("archivers/checks.py")
+    found = _findings_in(*files)
+    assert found["overdue"] == found["part-missing"] == {"error"}
+    assert found == _said("Findings of audit")
+
+
+def test_every_collection_of_the_suite_is_explained() -> None:
+    said = [code(row[0]) for row in rows(section(OPERATIONS, "The suite's own collections"))]
+    assert sorted(said) == sorted(OWN_COLLECTIONS)
+
+
+def test_every_metric_is_explained() -> None:
+    metrics = Metrics()
+    now = datetime(2018, 9, 1, tzinfo=UTC)
+    archive = {"buckets": 1, "deleted": 1, "left": 0, "quarantined": 0}
+    result = Result("ticks", 0, {"rollup": {"readings": 1}, "archive": archive})
+    assert Report("run", now, [result]).exit_code == 0
+    metrics.record(result)
+    served = set(re.findall(r"(?m)^(bucketwise_\w+)\{", metrics.text().decode()))
+    said = {code(row[0]) for row in rows(section(OPERATIONS, "Metrics and health"))}
+    assert said == {name for name in served if not name.endswith("_created")}

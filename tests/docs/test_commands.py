@@ -1,0 +1,67 @@
+"""Every `bucketwise …` line of the pages is one that the command line takes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+import typer
+
+from jobs.cli import app
+from jobs.verbs import VERBS
+from tests.docs.pages import PAGES, ROOT, blocks, prose, section
+
+_SHELLS = {"console", "sh", "crontab", "yaml", "dockerfile"}
+_CALL = re.compile(r"(?:^|[\s/])bucketwise((?: +(?:-[\w-]+|[^\s#;|&>]+))+)")
+_INLINE = re.compile(r"`bucketwise ([^`]+)`")
+_WORDS = {"VERB", "…"}
+
+
+def _calls() -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language in _SHELLS:
+                text = block.text.replace("\\\n", " ")
+                for line in text.splitlines():
+                    if "docker build" not in line and line.strip() and not line.lstrip().startswith("#"):
+                        found += [(str(block), match[1]) for match in _CALL.finditer(line)]
+        found += [(page.name, call) for call in _INLINE.findall(prose(page))]
+    return found
+
+
+def test_there_are_some() -> None:
+    assert len(_calls()) > 20
+    assert {call.split()[0] for _, call in _calls()} >= set(VERBS)
+
+
+@pytest.mark.parametrize(("place", "call"), _calls())
+def test_the_command_line_takes_it(place: str, call: str) -> None:
+    arguments = shlex.split(call)
+    if arguments[0] in ("--help", "--version", "--install-completion") or set(arguments) & _WORDS:
+        return
+    command: Any = typer.main.get_command(app)
+    verb, *rest = arguments
+    assert verb in command.commands, f"{place}: there is no verb {verb}"
+    rest = [*rest, "--to", "x"] if verb == "restore" and "--to" not in rest else rest
+    try:
+        command.commands[verb].make_context(verb, rest)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        pytest.fail(f"{place}: bucketwise {call}: {error.format_message()}")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_and_option_is_explained(verb: str) -> None:
+    page = ROOT / "docs" / "operations.md"
+    command: Any = typer.main.get_command(app)
+    text = section(page, f"`{verb}`")
+    common = section(page, "Commands")
+    for parameter in command.commands[verb].params:
+        if parameter.name == "help":
+            continue
+        option = next(name for name in parameter.opts if name.startswith("--"))
+        assert f"`{option}" in text + common, f"operations.md does not explain {option} of {verb}"

@@ -1,0 +1,96 @@
+"""The JSON that operations.md shows has the keys that the commands print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.docs.pages import ROOT, blocks
+from tests.jobs.place import START, Place
+
+PAGE = ROOT / "docs" / "operations.md"
+SHOWN = {block.marks[0]: json.loads(block.text) for block in blocks(PAGE) if block.language == "json"}
+SHOWN.pop("iam")
+
+
+def shape(value: Any) -> Any:
+    """Keys, and types below them. Of a list its first element; None for what has nothing inside."""
+    if isinstance(value, dict):
+        return {key: shape(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [shape(value[0])] if value else []
+    return type(value).__name__
+
+
+def differences(shown: Any, printed: Any, place: str) -> list[str]:
+    if isinstance(shown, dict) and isinstance(printed, dict):
+        if place.endswith(("counts", "id")):
+            return []  # whatever the verb counts; whatever the application takes as `_id`
+        apart = [f"{place}.{key}" for key in shown.keys() ^ printed.keys()]
+        return apart + [
+            it
+            for key in shown.keys() & printed.keys()
+            for it in differences(shown[key], printed[key], f"{place}.{key}")
+        ]
+    if isinstance(shown, list) and isinstance(printed, list):
+        return differences(shown[0], printed[0], f"{place}[]") if shown and printed else []
+    if place.endswith(".id"):
+        return []
+    return [] if type(shown) is type(printed) and shown == printed else [f"{place}: {shown}, {printed}"]
+
+
+def _break(place: Place) -> None:
+    place.database.ticks.insert_one({"_id": 7, "symbol": "MDB", "d": START, "p": {"60": 1.5}})
+
+
+def _leave(place: Place) -> None:
+    """Something to archive whose windows are not rolled up, and something broken."""
+    place("rollup")
+    _break(place)
+    young = START.replace(month=7, day=31)
+    place.database.ticks.insert_one({"symbol": "MDB", "d": young, "p": {"0": 1.5}})
+
+
+def _damage(place: Place) -> None:
+    place("run")
+    for part in place.folder.rglob("data/*/*.parquet"):
+        part.write_bytes(b"x")
+
+
+def _run(place: Place) -> None:
+    place("run")
+
+
+def _nothing(_place: Place) -> None:
+    pass
+
+
+BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
+    "check": (_nothing, []),
+    "rollup": (_break, []),
+    "archive": (_leave, []),
+    "run": (_nothing, []),
+    "verify": (_damage, []),
+    "restore": (_run, ["--to", "ticks_restored"]),
+    "audit": (_nothing, []),
+    "status": (_run, []),
+    "summarize": (_run, ["--since", "2018-06-30", "--until", "2018-07-01"]),
+    "readings": (_run, ["--output", "ticks.csv"]),
+}
+
+
+def test_each_is_shown() -> None:
+    assert set(SHOWN) == set(BEFORE)
+
+
+@pytest.mark.parametrize("verb", BEFORE)
+def test_shown_as_printed(place: Place, verb: str) -> None:
+    before, options = BEFORE[verb]
+    before(place)
+    now = "2018-08-31T12:00:00Z" if verb == "archive" else "2018-09-01T00:00:00Z"
+    printed = place(verb, "--json", "-p", "ticks", *options, now=now)
+    assert set(printed.json) - {"findings", "error"} == {"schema", "command", "exit_code", "now", "policies"}
+    assert differences(shape(SHOWN[verb]), shape(printed.policy("ticks")), verb) == [], printed

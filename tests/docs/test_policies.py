@@ -1,0 +1,98 @@
+"""What the pages say of the policy file, held against the settings models and the loader."""
+
+from __future__ import annotations
+
+import types
+import typing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic.fields import FieldInfo
+
+from config import fields
+from config.durations import format_duration
+from config.environment import OVERRIDES
+from config.load import PATH_VARIABLE, load
+from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, Store, Table
+from tests.docs.pages import ROOT, Block, blocks_in, code, rows, section
+
+PAGE = ROOT / "docs" / "policies.md"
+ENVIRONMENT = {"MONGODB_URI": "mongodb://127.0.0.1:27017/?replicaSet=rs0"}
+#: What an excerpt leaves out.
+HEAD = (
+    '[mongodb]\nuri = "${MONGODB_URI}"\ndatabase = "market"\n\n[store]\nurl = "s3://acme-archive/market"\n\n'
+)
+TABLES: dict[str, type[Table]] = {
+    "`[mongodb]`": MongoDB,
+    "`[store]`": Store,
+    "`[policies.NAME]`": Policy,
+    "`[policies.NAME.rollup]`": Rollup,
+    "`[policies.NAME.archive]`": Archive,
+    "`[policies.NAME.retain]`": Retain,
+    "`[policies.NAME.overflow]`": Overflow,
+}
+
+
+@pytest.mark.parametrize("block", blocks_in("toml"), ids=str)
+def test_policy_files_load(block: Block, tmp_path: Path) -> None:
+    assert block.marks in ((), ("excerpt",))
+    path = tmp_path / "bucketwise.toml"
+    path.write_text(HEAD * ("excerpt" in block.marks) + block.text)
+    assert load(path, ENVIRONMENT).policies
+
+
+@pytest.mark.parametrize("heading", TABLES)
+def test_every_key_is_explained(heading: str) -> None:
+    model = TABLES[heading]
+    found = list(rows(section(PAGE, heading)))
+    said = {code(key): default for key, default, _ in found}
+    keys = [name for name in model.model_fields if name != "name"]
+    assert list(said) == keys, "the keys of the page are those of the model, in its order"
+    assert all(meaning for *_, meaning in found)
+    for key in keys:
+        assert said[key] == _default(model.model_fields[key]), key
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    default: Any = field.default
+    lengths = timedelta in (field.annotation, *typing.get_args(field.annotation))
+    if lengths and (default is not None or field.annotation is not timedelta):
+        return f"`{format_duration(default)}`" if default is not None else _no_length(field)
+    if default is None:
+        return "–"
+    texts = {True: "true", False: "false", (): "[]"}
+    if isinstance(default, dict):
+        return "`{}`"
+    return f"`{texts[default]}`" if isinstance(default, bool | tuple) else f'`"{default}"`'
+
+
+def _no_length(field: FieldInfo) -> str:
+    """None is forever where something is kept, and nothing elsewhere."""
+    assert isinstance(field.annotation, types.UnionType)
+    kept = any(field is it for it in Retain.model_fields.values())  # equal ones are elsewhere too
+    return "`forever`" if kept else "–"
+
+
+def test_what_goes_with_which_model() -> None:
+    table = rows(section(PAGE, "Which key goes with which model"))
+    said = {code(model): cells for model, *cells in table}
+    assert set(said) == set(fields._REQUIRED)
+    for model, (needs, may_have) in said.items():
+        assert _codes(needs) == set(fields._REQUIRED[model])
+        assert _codes(may_have) == set(fields._OPTIONAL[model])
+
+
+def _codes(cell: str) -> set[str]:
+    return {code(part.strip()) for part in cell.split(",")} if cell else set()
+
+
+def test_every_variable_is_told() -> None:
+    table = list(rows(section(PAGE, "How values are written")))
+    assert {code(variable): code(key) for variable, key in table} == {
+        variable: ".".join(key) for key, variable in OVERRIDES.items()
+    }
+    assert f"`{PATH_VARIABLE}`" in PAGE.read_text(encoding="utf-8")

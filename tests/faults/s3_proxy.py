@@ -1,0 +1,241 @@
+"""A proxy before a real S3 server that breaks one thing. Each fault is a class named for what it does."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+Headers = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    target: str  # path and query
+    headers: Headers
+    body: bytes
+
+    @property
+    def is_part(self) -> bool:
+        return self.method == "PUT" and "uploadId=" in self.target
+
+    @property
+    def is_completion(self) -> bool:
+        return self.method == "POST" and "uploadId=" in self.target
+
+    @property
+    def is_delete(self) -> bool:
+        return self.method == "DELETE" or (self.method == "POST" and self.target.endswith("?delete"))
+
+    @property
+    def is_list(self) -> bool:
+        return self.method == "GET" and "list-type=2" in self.target
+
+    @property
+    def is_get(self) -> bool:
+        return self.method == "GET" and not self.is_list
+
+    @property
+    def is_put(self) -> bool:
+        return self.method == "PUT"
+
+    def header(self, name: str) -> str | None:
+        return next((value for key, value in self.headers if key.lower() == name), None)
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    headers: Headers
+    body: bytes
+    cut_at: int | None = None  # send only so many bytes of the body, then close
+
+
+Matches = Callable[[Request], bool]
+Pass = Callable[[Request], Reply]
+
+
+@dataclass
+class Fault:
+    """Strikes the first `times` requests that `on` matches (None: all of them), and lets the rest through."""
+
+    on: Matches
+    times: int | None = 1
+    struck: int = field(default=0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def handle(self, request: Request, pass_on: Pass) -> Reply | None:
+        with self._lock:
+            strikes = self.on(request) and (self.times is None or self.struck < self.times)
+            self.struck += strikes
+        return self.strike(request, pass_on) if strikes else pass_on(request)
+
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:
+        """The reply to give, or None to close the connection without one."""
+        raise NotImplementedError
+
+
+class ReplyLost(Fault):
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:
+        pass_on(request)
+        return None
+
+
+class RequestLost(Fault):
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:  # noqa: ARG002
+        return None
+
+
+class BodyCutShort(Fault):
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:
+        reply = pass_on(request)
+        return replace(reply, cut_at=len(reply.body) // 2)
+
+
+class BitFlippedInDownload(Fault):
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:
+        reply = pass_on(request)
+        return replace(reply, body=_flip(reply.body))
+
+
+class BitFlippedInUpload(Fault):
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:
+        return pass_on(replace(request, body=_flip(request.body)))
+
+
+class ConditionIgnored(Fault):
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:
+        kept = [(key, value) for key, value in request.headers if key.lower() != "if-none-match"]
+        return pass_on(replace(request, headers=kept))
+
+
+@dataclass
+class Refused(Fault):
+    """Answers with an S3 error and passes nothing on."""
+
+    status: int = 500
+    code: str = "InternalError"
+
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:  # noqa: ARG002
+        body = f"<Error><Code>{self.code}</Code><Message>refused by the test</Message></Error>".encode()
+        return Reply(self.status, [("Content-Type", "application/xml")], body)
+
+
+@dataclass
+class RivalComesFirst(Fault):
+    """Another writer's object takes the key, and the request is lost."""
+
+    data: bytes = b"the rival's"
+
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:
+        kept = [
+            (key, value) for key, value in request.headers if not key.lower().startswith("x-amz-checksum")
+        ]
+        pass_on(replace(request, body=self.data, headers=_with_length(kept, len(self.data))))
+        return None
+
+
+@dataclass
+class HeldBack(Fault):
+    """Passes the request on only once `release` is set, long after the client has given up."""
+
+    release: threading.Event = field(default_factory=threading.Event)
+    landed: threading.Event = field(default_factory=threading.Event)
+
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:
+        self.release.wait(60)
+        pass_on(request)
+        self.landed.set()
+        return None
+
+
+def _flip(body: bytes) -> bytes:
+    middle = len(body) // 2
+    return body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
+
+
+def _with_length(headers: Headers, length: int) -> Headers:
+    return [(key, str(length) if key.lower() == "content-length" else value) for key, value in headers]
+
+
+@dataclass
+class S3Proxy:
+    endpoint_url: str
+    fault: Fault | None = None
+    requests: list[Request] = field(default_factory=list)
+
+    def count(self, matches: Matches) -> int:
+        return sum(1 for request in self.requests if matches(request))
+
+
+@contextmanager
+def s3_proxy(upstream: str) -> Iterator[S3Proxy]:
+    """A proxy on a free port of the loopback, without a fault yet."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    server.upstream = urlsplit(upstream).netloc  # type: ignore[attr-defined]
+    server.proxy = S3Proxy(f"http://127.0.0.1:{server.server_port}")  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server.proxy  # type: ignore[attr-defined]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def _handle(self) -> None:
+        server: Any = self.server
+        proxy: S3Proxy = server.proxy
+        assert "chunked" not in self.headers.get("Transfer-Encoding", ""), "this proxy reads bodies by length"
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        request = Request(self.command, self.path, self.headers.items(), body)
+        proxy.requests.append(request)
+        fault = proxy.fault
+        reply = fault.handle(request, self._pass_on) if fault else self._pass_on(request)
+        self.close_connection = True
+        if reply is not None:
+            self._answer(reply)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle
+
+    def _pass_on(self, request: Request) -> Reply:
+        server: Any = self.server
+        connection = http.client.HTTPConnection(server.upstream, timeout=60)
+        try:
+            # Host goes on as the client sent it: the signature covers it.
+            connection.putrequest(request.method, request.target, skip_host=True, skip_accept_encoding=True)
+            for key, value in request.headers:
+                if key.lower() not in ("expect", "connection"):
+                    connection.putheader(key, value)
+            connection.endheaders(request.body)
+            answer = connection.getresponse()
+            return Reply(answer.status, answer.getheaders(), answer.read())
+        finally:
+            connection.close()
+
+    def _answer(self, reply: Reply) -> None:
+        self.send_response_only(reply.status)
+        dropped = {"transfer-encoding", "connection"}
+        if self.command != "HEAD":
+            dropped.add("content-length")
+            self.send_header("Content-Length", str(len(reply.body)))
+        for key, value in reply.headers:
+            if key.lower() not in dropped:
+                self.send_header(key, value)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(reply.body[: reply.cut_at])
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing: the tests look at `requests`."""

@@ -1,0 +1,147 @@
+"""Runs the command line as processes of their own, cheaply: one process imports it, and forks for each call.
+
+What a call gets is what a shell would give it: arguments, environment, working directory, no terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+_ENVIRONMENT = {
+    "PATH": os.environ["PATH"],
+    "PYTHONPATH": str(ROOT),
+    "HOME": "/nonexistent",
+    "LANG": "C.UTF-8",
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a process ended, and what it wrote. `connected`: the addresses that it connected sockets to."""
+
+    code: int
+    out: str
+    err: str
+    connected: list[str]
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one object on stdout."""
+        lines = self.out.splitlines()
+        assert len(lines) == 1, self
+        found = json.loads(lines[0])
+        assert isinstance(found, dict)
+        assert found["schema"] == 1
+        assert found["exit_code"] == self.code
+        return found
+
+    def policy(self, name: str) -> dict[str, Any]:
+        (found,) = [it for it in self.json["policies"] if it["policy"] == name]
+        assert isinstance(found, dict)
+        return found
+
+
+class CommandLine:
+    """`bucketwise("run", "--json", cwd=folder)`."""
+
+    def __init__(self, driver: subprocess.Popen[str]) -> None:
+        self._driver = driver
+
+    def __call__(self, *arguments: str, cwd: Path, **environment: str) -> Ran:
+        assert self._driver.stdin is not None
+        assert self._driver.stdout is not None
+        call = {"arguments": arguments, "cwd": str(cwd), "environment": _ENVIRONMENT | environment}
+        self._driver.stdin.write(json.dumps(call) + "\n")
+        self._driver.stdin.flush()
+        return Ran(**json.loads(self._driver.stdout.readline()))
+
+
+@contextmanager
+def command_line() -> Iterator[CommandLine]:
+    command = [sys.executable, "-m", "tests.jobs.command"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_ENVIRONMENT
+    ) as driver:
+        yield CommandLine(driver)
+        assert driver.stdin is not None
+        driver.stdin.close()
+
+
+@contextmanager
+def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A process of its own, for what has to be met while it works; ended with the block."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "jobs.cli", *arguments],
+        cwd=cwd,
+        env=_ENVIRONMENT | environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _serve() -> None:
+    from jobs.cli import main
+
+    for line in sys.stdin:
+        call = json.loads(line)
+        with tempfile.TemporaryDirectory() as folder:
+            child = os.fork()
+            if child == 0:
+                _be(main, call, Path(folder))
+            _, status = os.waitpid(child, 0)
+            texts = [Path(folder, name).read_text() for name in ("out", "err", "connected")]
+        code = os.waitstatus_to_exitcode(status)
+        ran = Ran(code, texts[0], texts[1], texts[2].splitlines())
+        sys.stdout.write(json.dumps(vars(ran)) + "\n")
+        sys.stdout.flush()
+
+
+def _be(main: Any, call: dict[str, Any], folder: Path) -> None:
+    """Turn the forked process into the one that was asked for; does not come back."""
+    code = 70
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, name in enumerate(("out", "err"), start=1):
+            os.dup2(os.open(folder / name, os.O_CREAT | os.O_WRONLY), number)
+        connected = (folder / "connected").open("w", buffering=1)
+
+        def note(event: str, arguments: tuple[Any, ...]) -> None:
+            if event == "socket.connect":
+                connected.write(f"{arguments[1]}\n")
+
+        sys.addaudithook(note)
+        os.environ.clear()
+        os.environ.update(call["environment"])
+        os.chdir(call["cwd"])
+        sys.argv = ["bucketwise", *call["arguments"]]
+        main()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:  # noqa: BLE001  # as the interpreter would
+        traceback.print_exc()
+        code = 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve()

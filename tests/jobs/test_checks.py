@@ -1,0 +1,262 @@
+"""`check` against servers that are as they should be, and against ones that are not."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from archivers.privileges import granted_actions
+from jobs.embedded import find_mongod
+from tests.jobs.place import POLICIES, Place
+
+Db = Any
+
+
+def findings(place: Place, policy: str = "ticks") -> dict[str, dict[str, Any]]:
+    """What `check` finds of the policy beyond what is fine, by code."""
+    ran = place("check", "--json", now=None)
+    found = ran.policy(policy)["findings"]
+    expected = 1 if any(it["severity"] == "error" for it in found) else 0
+    assert ran.policy(policy)["exit_code"] == expected
+    return {it["code"]: it for it in found if it["severity"] != "ok"}
+
+
+def test_all_is_well(place: Place) -> None:
+    ran = place("check", "--json", now=None)
+    assert ran.code == 0
+    assert [(it["code"], it["severity"]) for it in ran.json["findings"]] == [
+        ("server-version", "ok"),
+        ("replica-set", "ok"),
+        ("store", "ok"),
+    ]
+    for policy in ("ticks", "iot"):
+        (finding,) = ran.policy(policy)["findings"]
+        assert (finding["code"], finding["severity"], finding["policy"]) == ("policy", "ok", policy)
+    assert "all is as a run needs it" in place("check", now=None).out
+
+
+def _drop_source(database: Db) -> None:
+    database.ticks.drop()
+
+
+def _source_is_view(database: Db) -> None:
+    database.ticks.drop()
+    database.command("create", "ticks", viewOn="iot", pipeline=[])
+
+
+def _source_is_timeseries(database: Db) -> None:
+    database.ticks.drop()
+    database.create_collection("ticks", timeseries={"timeField": "d", "metaField": "symbol"})
+
+
+def _source_is_capped(database: Db) -> None:
+    database.ticks.drop()
+    database.create_collection("ticks", capped=True, size=100_000).create_index("d")
+
+
+def _no_index(database: Db) -> None:
+    database.ticks.drop_index("d_1")
+
+
+def _partial_index(database: Db) -> None:
+    database.ticks.drop_index("d_1")
+    database.ticks.create_index("d", partialFilterExpression={"symbol": "MDB"})
+
+
+def _hidden_index(database: Db) -> None:
+    database.command("collMod", "ticks", index={"name": "d_1", "hidden": True})
+
+
+def _late_index(database: Db) -> None:
+    database.ticks.drop_index("d_1")
+    database.ticks.create_index([("symbol", 1), ("d", 1)])
+
+
+def _ttl_on_source(database: Db) -> None:
+    database.ticks.drop_index("d_1")
+    database.ticks.create_index("d", expireAfterSeconds=29 * 86400)
+
+
+def _ttl_on_target(database: Db) -> None:
+    database.ticks_daily.create_index("start", expireAfterSeconds=1000)
+
+
+def _target_is_view(database: Db) -> None:
+    database.command("create", "ticks_hourly", viewOn="iot", pipeline=[])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "severity", "fragments"),
+    [
+        (_drop_source, "source-missing", "error", ["no such collection"]),
+        (_source_is_view, "source-kind", "error", ["it is a view", "slots"]),
+        (_source_is_timeseries, "source-kind", "error", ["it is a timeseries", 'model = "timeseries"']),
+        (_source_is_capped, "source-kind", "error", ["capped", "delete = false"]),
+        (_no_index, "index-missing", "warning", ["createIndex({'d': 1})"]),
+        (_partial_index, "index-missing", "warning", ["createIndex({'d': 1})"]),
+        (_hidden_index, "index-missing", "warning", ["createIndex({'d': 1})"]),
+        (_late_index, "index-missing", "warning", ["createIndex({'d': 1})"]),
+        (_ttl_on_source, "ttl-conflict", "error", ["29 days", "30 days"]),
+        (_ttl_on_target, "ttl-conflict", "error", ["0:16:40", "forever"]),
+        (_target_is_view, "target-kind", "error", ["it is a view", "ordinary collection"]),
+    ],
+)
+def test_what_is_wrong_is_found(
+    place: Place, spoil: Callable[[Db], None], code: str, severity: str, fragments: list[str]
+) -> None:
+    spoil(place.database)
+    found = findings(place)
+    assert set(found) == {code}
+    assert found[code]["severity"] == severity
+    for fragment in fragments:
+        assert fragment in found[code]["message"]
+    assert findings(place, "iot") == {}
+
+
+def test_a_ttl_that_is_slower_than_the_archive_is_fine(place: Place) -> None:
+    place.database.ticks.drop_index("d_1")
+    place.database.ticks.create_index("d", expireAfterSeconds=31 * 86400)
+    place.database.ticks_hourly.create_index("start", expireAfterSeconds=366 * 86400)
+    assert findings(place) == {}
+
+
+def test_native_time_series_are_exported_and_kept(place: Place) -> None:
+    place.write_config(POLICIES.replace('model = "reading"', 'model = "timeseries"'))
+    assert "model that its documents have" in findings(place, "iot")["source-kind"]["message"]
+    place.database.iot.drop()
+    place.database.create_collection("iot", timeseries={"timeField": "at", "metaField": "sensor"})
+    found = findings(place, "iot")
+    assert set(found) == {"deletes-impossible"}
+    assert found["deletes-impossible"]["severity"] == "warning"
+    assert "exported and kept" in found["deletes-impossible"]["message"]
+    place.database.iot.drop()
+    place.database.create_collection("iot", timeseries={"timeField": "when", "metaField": "sensor"})
+    assert "its timeField is when" in findings(place, "iot")["source-kind"]["message"]
+
+
+OVERFLOW = """
+[policies.ticks.overflow]
+flag_field = "more"
+collection = "ticks_more"
+ref_field = "of"
+samples_field = "p"
+"""
+
+
+def test_overflow_needs_its_collection_and_index(place: Place) -> None:
+    place.write_config(POLICIES.replace("\n[policies.iot]", OVERFLOW + "\n[policies.iot]"))
+    assert findings(place)["overflow-missing"]["place"] == "ticks_more"
+    place.database.ticks_more.insert_one({"of": 1, "p": {}})
+    assert "'of'" in findings(place)["index-missing"]["message"]
+    place.database.ticks_more.create_index("of")
+    assert findings(place) == {}
+    place.database.ticks_more.drop()
+    place.database.command("create", "ticks_more", viewOn="iot", pipeline=[])
+    assert "it is a view" in findings(place)["overflow-kind"]["message"]
+
+
+def test_all_that_can_be_told_is_told_without_a_server(place: Place) -> None:
+    uri = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"
+    ran = place.command("check", "--json", cwd=place.folder, MONGODB_URI=uri)
+    assert ran.code == 1
+    assert [(it["code"], it["severity"]) for it in ran.json["findings"]] == [
+        ("server-unreachable", "error"),
+        ("store", "ok"),
+    ]
+    assert "cannot reach MongoDB at 127.0.0.1:1" in ran.json["findings"][0]["message"]
+    assert ran.json["policies"] == []
+
+
+@contextmanager
+def other_mongod(folder: Path, *options: str) -> Iterator[int]:
+    """A mongod that is set up otherwise; gives its port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    folder.mkdir()
+    command = [str(find_mongod(folder)), "--port", str(port), "--bind_ip", "127.0.0.1", "--nounixsocket"]
+    command += ["--dbpath", str(folder), "--wiredTigerCacheSizeGB", "0.25", *options]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            with MongoClient[dict[str, Any]]("127.0.0.1", port, directConnection=True) as client:
+                client.admin.command("ping")
+            yield port
+        finally:
+            process.kill()
+
+
+def test_a_standalone_server_is_refused(place: Place, tmp_path: Path) -> None:
+    with other_mongod(tmp_path / "alone") as port:
+        ran = place.command("check", "--json", cwd=place.folder, MONGODB_URI=f"mongodb://127.0.0.1:{port}")
+    assert ran.code == 1
+    (found,) = [it for it in ran.json["findings"] if it["code"] == "replica-set"]
+    assert found["severity"] == "error"
+    assert "--replSet" in found["message"]
+
+
+def test_rights_that_are_missing_are_named(place: Place, tmp_path: Path) -> None:
+    """A server that asks who one is: a user may only read, another may do all in the database."""
+    key = tmp_path / "key"
+    key.write_text("c2VjcmV0" * 8)
+    key.chmod(0o600)
+    name = place.database.name
+    options = ("--replSet", "guarded", "--keyFile", str(key), "--auth")
+    with other_mongod(tmp_path / "guarded", *options) as port:
+        with MongoClient[dict[str, Any]]("127.0.0.1", port, directConnection=True) as client:
+            members = [{"_id": 0, "host": f"127.0.0.1:{port}"}]
+            client.admin.command("replSetInitiate", {"_id": "guarded", "members": members})
+            _await_primary(client)
+            client.admin.command("createUser", "root", pwd="root", roles=["root"])
+        root = f"mongodb://root:root@127.0.0.1:{port}/?authSource=admin&replicaSet=guarded"
+        with MongoClient[dict[str, Any]](root) as client:
+            roles = {"reader": "read", "writer": "readWrite"}
+            for user, role in roles.items():
+                client.admin.command("createUser", user, pwd="hunter2", roles=[{"role": role, "db": name}])
+            client[name].ticks.create_index("d")
+            client[name].iot.create_index("at")
+        codes = {}
+        for user in roles:
+            uri = f"mongodb://{user}:hunter2@127.0.0.1:{port}/?authSource=admin&replicaSet=guarded"
+            ran = place.command("check", "--json", cwd=place.folder, MONGODB_URI=uri)
+            assert "hunter2" not in ran.out + ran.err
+            codes[user] = ran.code
+            found = {it["place"]: it["message"] for it in ran.policy("ticks")["findings"]}
+            if user == "reader":
+                assert "lacks remove there" in found["ticks"]
+                assert "insert, update, remove" in found["ticks_hourly"]
+                assert "insert, update, remove" in found["bucketwise_lease"]
+        assert codes == {"reader": 1, "writer": 0}
+
+
+def _await_primary(client: MongoClient[dict[str, Any]]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if client.admin.command("hello")["isWritablePrimary"]:
+                return
+        except PyMongoError:
+            pass
+        time.sleep(0.05)
+    raise RuntimeError("no primary in 60 s")
+
+
+def test_privileges_are_read_as_the_server_means_them() -> None:
+    privileges = [
+        {"resource": {"db": "market", "collection": ""}, "actions": ["find"]},
+        {"resource": {"db": "", "collection": "ticks"}, "actions": ["remove"]},
+        {"resource": {"db": "market", "collection": "ticks"}, "actions": ["insert"]},
+        {"resource": {"db": "other", "collection": ""}, "actions": ["update"]},
+        {"resource": {"cluster": True}, "actions": ["shutdown"]},
+    ]
+    assert granted_actions(privileges, "market", "ticks") == {"find", "remove", "insert"}
+    assert granted_actions(privileges, "market", "iot") == {"find"}
+    assert granted_actions([{"resource": {"anyResource": True}, "actions": ["x"]}], "a", "b") == {"x"}

@@ -1,0 +1,215 @@
+"""Exit codes, JSON, the page for people, and messages of failures: the pure parts."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+from bson import Decimal128, Int64, ObjectId
+from hypothesis import given
+from hypothesis import strategies as st
+from pymongo import ReadPreference
+from pymongo.errors import (
+    AutoReconnect,
+    ConfigurationError,
+    OperationFailure,
+    ServerSelectionTimeoutError,
+    WTimeoutError,
+)
+
+from config.errors import HaltedError, InterruptedRun, LeaseHeldError, UsageError
+from config.policies import MongoDB
+from jobs import connect
+from jobs.failures import OUTCOMES, explain
+from jobs.html import audit_page
+from jobs.report import Report, Result, worst
+
+NOW = datetime(2018, 9, 1, tzinfo=UTC)
+#: The contract's exit codes, from what a person must see first.
+ORDER = [5, 130, 1, 2, 11, 4, 3, 0]
+
+
+@given(st.lists(st.sampled_from(ORDER)))
+def test_the_worst_code_wins_in_any_order(codes: list[int]) -> None:
+    expected = next((code for code in ORDER if code in codes), 0)
+    assert worst(codes) == worst(reversed(codes)) == expected
+
+
+def test_every_code_has_a_name() -> None:
+    assert set(OUTCOMES) == set(ORDER)
+    assert len(set(OUTCOMES.values())) == len(ORDER)
+
+
+def test_json_has_the_contract_s_shape() -> None:
+    report = Report("run", NOW, [Result("ticks", 3, {"buckets": 1}), Result("iot", 1, error="no")])
+    assert json.loads(report.as_json()) == {
+        "schema": 1,
+        "command": "run",
+        "exit_code": 1,
+        "now": "2018-09-01T00:00:00Z",
+        "policies": [
+            {"policy": "ticks", "exit_code": 3, "buckets": 1},
+            {"policy": "iot", "exit_code": 1, "error": "no"},
+        ],
+    }
+    assert report.complaints == ["policy iot: no"]
+    refused = Report("run", NOW, error="bad", error_code=2)
+    assert json.loads(refused.as_json())["error"] == "bad"
+    assert refused.exit_code == 2
+
+
+def test_json_holds_what_json_has_no_word_for() -> None:
+    identity = ObjectId("5b0159f6a51d88bfacd36671")
+    body = {
+        "at": datetime(2018, 6, 30, 1, 2, 3, 4000, tzinfo=UTC),
+        "ids": [identity, Decimal128("1.50"), Int64(7), b"\x00", 1.5, float("nan"), None, True],
+        "nested": {"a": ("x", {"b": identity})},
+        "url": "mongodb://me:hunter2@h/db",
+    }
+    line = Report("run", NOW, [Result("ticks", 0, body)]).as_json()
+    assert "\n" not in line
+    told = json.loads(line, parse_constant=lambda name: pytest.fail(name))["policies"][0]
+    assert told["at"] == "2018-06-30T01:02:03.004Z"
+    assert told["ids"][0] == {"$oid": str(identity)}
+    assert told["ids"][1] == {"$numberDecimal": "1.50"}
+    assert told["ids"][2] == 7
+    assert told["ids"][4:] == [1.5, "nan", None, True]
+    assert told["nested"]["a"][1] == {"b": {"$oid": str(identity)}}
+    assert told["url"] == "mongodb://***@h/db"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "fragments"),
+    [
+        (UsageError("wrong"), 2, ["wrong"]),
+        (HaltedError("stop"), 5, ["stop"]),
+        (LeaseHeldError("held"), 11, ["held"]),
+        (InterruptedRun("cut"), 130, ["cut"]),
+        (KeyboardInterrupt(), 130, ["interrupted"]),
+        (
+            ServerSelectionTimeoutError(
+                "h1:1: [Errno 111] Connection refused (configured timeouts: socketTimeoutMS: 20000.0ms), "
+                "Timeout: 10s, Topology Description: <TopologyDescription id: 1>"
+            ),
+            1,
+            ["cannot reach MongoDB at h1:1,h2:2: h1:1: [Errno 111] Connection refused", "Is it up"],
+        ),
+        (AutoReconnect("h1:1: closed"), 1, ["lost the connection to MongoDB at h1:1,h2:2", "run again"]),
+        (WTimeoutError("waiting"), 1, ["took too long"]),
+        (
+            OperationFailure(
+                "x, full error: {}", 13, {"errmsg": "not authorized", "codeName": "Unauthorized"}
+            ),
+            1,
+            ["MongoDB at h1:1,h2:2 refused: not authorized (13 Unauthorized)"],
+        ),
+        (OperationFailure("no, full error: {'a': 1}", 1), 1, ["refused: no (1)"]),
+        (ConfigurationError("odd"), 1, ["MongoDB at h1:1,h2:2: odd"]),
+        (
+            ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "PutObject"),
+            1,
+            ["S3", "AccessDenied"],
+        ),
+        (EndpointConnectionError(endpoint_url="http://127.0.0.1:1"), 1, ["S3", "http://127.0.0.1:1"]),
+        (PermissionError(13, "Permission denied", "/store/x"), 1, ["refused /store/x: Permission denied"]),
+        (ZeroDivisionError("a\nb"), 1, ["unexpected error: ZeroDivisionError: a b", "BUCKETWISE_DEBUG=1"]),
+    ],
+    ids=lambda it: type(it).__name__ if isinstance(it, BaseException) else "",
+)
+def test_failures_are_told_in_plain_words(error: BaseException, code: int, fragments: list[str]) -> None:
+    failure = explain(error, "h1:1,h2:2")
+    assert failure.exit_code == code
+    for fragment in fragments:
+        assert fragment in failure.message
+    assert "Topology" not in failure.message
+    assert "full error" not in failure.message
+
+
+def test_no_secret_passes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("BUCKETWISE_DEBUG", "1")
+    try:
+        raise ValueError("mongodb://me:hunter2@h/db")
+    except ValueError as error:
+        message = explain(error).message
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "hunter2" not in message + shown
+    assert "mongodb://***@h/db" in message
+
+
+@pytest.mark.parametrize(
+    ("uri", "hosts"),
+    [
+        ("mongodb://h:1", "h:1"),
+        ("mongodb://me:p%40ss@h1:1,h2:2/?replicaSet=r", "h1:1,h2:2"),
+        ("mongodb+srv://me:hunter2@cluster.example/db?w=1", "cluster.example"),
+        ("mongodb://me:hun@ter2@h/", "h"),
+    ],
+)
+def test_hosts_are_named_without_the_rest(uri: str, hosts: str) -> None:
+    assert connect.hosts(MongoDB.model_validate({"uri": uri, "database": "d"})) == hosts
+
+
+def test_a_client_reads_and_writes_for_a_majority_whatever_the_uri_says() -> None:
+    uri = "mongodb://127.0.0.1:1/?w=1&readPreference=secondary&readConcernLevel=local&retryWrites=false"
+    with connect.connect(MongoDB.model_validate({"uri": uri, "database": "d"})) as client:
+        assert client.write_concern.document == {"w": "majority"}
+        assert client.read_concern.level == "majority"
+        assert client.read_preference == ReadPreference.PRIMARY
+        assert client.options.retry_writes
+        assert client.options.server_selection_timeout == 10
+        assert client.codec_options.tz_aware
+        assert client.options.pool_options.appname == "bucketwise"
+    quick = MongoDB.model_validate({"uri": f"{uri}&serverSelectionTimeoutMS=50", "database": "d"})
+    with connect.connect(quick) as client:
+        assert client.options.server_selection_timeout == 0.05
+
+
+class _Seen(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.outside: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.outside += [value for name, value in attrs if name in ("src", "href") and value]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def finding(message: str, **more: Any) -> dict[str, Any]:
+    standing = {"code": "overdue", "policy": "ticks", "place": "ticks", "severity": "error"}
+    return standing | more | {"message": message}
+
+
+def test_the_page_shows_findings_and_runs_nothing() -> None:
+    evil = "<script>alert(1)</script> & 'x' mongodb://me:hunter2@h/"
+    results = [
+        Result("ticks", 4, {"findings": [finding(evil, place=evil)]}),
+        Result("iot", 0, {"findings": [finding("look", severity="warning")]}),
+        Result("<b>", 1, {}, "cannot reach it"),
+    ]
+    page = audit_page(results, NOW)
+    seen = _Seen()
+    seen.feed(page)
+    assert "script" not in seen.tags
+    assert "b" not in seen.tags
+    assert seen.outside == []
+    assert "url(" not in page
+    assert "<script>alert(1)</script> & 'x' mongodb://***@h/" in seen.text
+    assert "hunter2" not in page
+    text = re.sub(r"\s+", " ", seen.text)
+    assert "2 of 3 policies not kept" in text
+    assert "ticks: not kept" in text
+    assert "iot: kept" in text
+    assert "<b>: could not be audited" in text
+    assert "2018-09-01T00:00:00Z" in text
+    assert "All 1 policies are kept" in audit_page([Result("iot", 0, {"findings": []})], NOW)

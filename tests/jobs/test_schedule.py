@@ -1,0 +1,203 @@
+"""The service, as processes: what is due is done once, and being asked to stop is fine."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from archivers.stores import open_store
+from config.load import load
+from jobs import clock, ledger, scheduler
+from jobs.ledger import Ledger
+from jobs.progress import Progress
+from jobs.report import Result
+from jobs.runner import Runner
+from jobs.scheduler import Service
+from jobs.steps import RUN
+from jobs.stopping import Stop
+from tests.jobs.command import started
+from tests.jobs.place import MINUTES, Place
+
+
+class Watched:
+    """A running service, and what it has logged so far."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+
+    def until(self, pattern: str) -> str:
+        """The first line, from here on, that the pattern is found in."""
+        assert self.process.stderr is not None
+        limit = threading.Timer(120, self.process.kill)  # ends a wait for a line that never comes
+        limit.start()
+        try:
+            for line in self.process.stderr:
+                self.lines.append(line)
+                if re.search(pattern, line):
+                    return line
+        finally:
+            limit.cancel()
+        raise AssertionError(f"no {pattern!r} in {self.lines}")
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        self.until("schedule ended")
+        return self.process.wait(60)
+
+
+@contextmanager
+def service(place: Place, *arguments: str, **environment: str) -> Iterator[Watched]:
+    uri = {"MONGODB_URI": place.uri} | environment
+    with started("schedule", "-p", "ticks", *arguments, cwd=place.folder, **uri) as process:
+        yield Watched(process)
+
+
+def completed(place: Place) -> int:
+    return place.database[ledger.COLLECTION].count_documents({"verb": "run", "outcome": "done"})
+
+
+def test_what_was_missed_is_done_once_at_the_start(place: Place) -> None:
+    with service(place) as first:
+        assert "outcome=done" in first.until("run ended")
+        assert first.end() == 0
+    assert completed(place) == 1
+    assert place.database.ticks.count_documents({}) == 0
+    with service(place) as second:
+        second.until("nothing is due")
+        assert second.end(signal.SIGINT) == 0
+    assert completed(place) == 1
+
+
+def test_a_run_before_the_last_firing_does_not_count(place: Place) -> None:
+    place("run", "-p", "ticks")
+    old = datetime.now(UTC) - timedelta(days=800)
+    place.database[ledger.COLLECTION].update_many({}, {"$set": {"started": old, "ended": old}})
+    with service(place) as it:
+        it.until("run ended")
+        assert it.end() == 0
+    assert completed(place) == 2
+
+
+def test_two_side_by_side_do_the_work_once(place: Place) -> None:
+    with ExitStack() as stack:
+        both = [stack.enter_context(service(place)) for _ in range(2)]
+        told = [it.until("run ended|nothing is due") for it in both]
+        assert sum("outcome=done" in line for line in told) == 1
+        for line in told:
+            assert "outcome=done" in line or "nothing is due" in line or 'outcome="held elsewhere"' in line
+        assert [it.end() for it in both] == [0, 0]
+    assert completed(place) == 1
+    assert place.database[ledger.COLLECTION].count_documents({}) == 1
+    assert place("verify", "--json").policy("ticks")["readings"] == MINUTES * 60
+
+
+def test_metrics_and_health(place: Place) -> None:
+    place.database.ticks.insert_one({"symbol": "MDB", "d": datetime(2018, 6, 1, tzinfo=UTC), "p": {"60": 1}})
+    with service(place, "--metrics-port", "0") as it:
+        address = re.search(r"address=(\S+)/metrics", it.until("metrics are served"))
+        assert address is not None
+        it.until("run ended")
+        text = urllib.request.urlopen(f"{address[1]}/metrics").read().decode()
+        assert urllib.request.urlopen(f"{address[1]}/healthz").read() == b"ok\n"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{address[1]}/else")
+        assert it.end() == 0
+    samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert samples['bucketwise_runs_total{outcome="left something",policy="ticks"}'] == "1.0"
+    assert float(samples['bucketwise_rolled_up_readings_total{policy="ticks"}']) == MINUTES * 60
+    assert float(samples['bucketwise_archived_buckets_total{policy="ticks"}']) == MINUTES
+    assert float(samples['bucketwise_deleted_buckets_total{policy="ticks"}']) == MINUTES
+    assert float(samples['bucketwise_left_buckets{policy="ticks"}']) == 0
+    assert float(samples['bucketwise_quarantined_buckets{policy="ticks"}']) == 1
+    success = float(samples['bucketwise_last_success_timestamp_seconds{policy="ticks"}'])
+    assert abs(success - datetime.now(UTC).timestamp()) < 3600
+
+
+def test_a_taken_port_is_refused(place: Place) -> None:
+    with service(place, "--metrics-port", "0") as it:
+        found = re.search(r":(\d+)/metrics", it.until("metrics are served"))
+        assert found is not None
+        ran = place("schedule", "-p", "ticks", "--metrics-port", found[1], now=None)
+        assert ran.code == 2
+        assert f"--metrics-port {found[1]}" in ran.err
+
+
+def test_it_outlives_a_server_out_of_reach(place: Place) -> None:
+    away = "mongodb://me:hunter2@127.0.0.1:1/?serverSelectionTimeoutMS=50"
+    with service(place, MONGODB_URI=away) as it:
+        line = it.until("run failed")
+        assert "cannot reach MongoDB at 127.0.0.1:1" in line
+        assert it.end() == 0
+        assert "hunter2" not in "".join(it.lines)
+
+
+def test_a_policy_without_a_schedule_is_told_of(place: Place) -> None:
+    with started("schedule", cwd=place.folder, MONGODB_URI=place.uri) as process:
+        it = Watched(process)
+        assert "policy=iot" in it.until("no schedule")
+        it.until("run ended")
+        assert it.end() == 0
+    assert place.database.iot.count_documents({}) > 0
+
+
+def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, with firings a tenth of a second apart in place of cron's minutes."""
+    now = clock.current
+    monkeypatch.setattr("jobs.firing.first_after", lambda _cron, _at: now() + timedelta(seconds=0.1))
+    monkeypatch.setattr(scheduler, "last_until", lambda _cron, at: at)
+    policy = load(place.config, {"MONGODB_URI": mongodb_uri}).policies["ticks"]
+    stop, results, enough = Stop(), list[Result](), 3
+
+    def count(result: Result) -> None:
+        results.append(result)
+        if len(results) == enough:
+            stop.ask()
+
+    def runner_at(at: datetime) -> Runner:
+        quiet = Progress(quiet=True)
+        return Runner("run", RUN, place.database, store, at, stop, quiet)
+
+    settings = load(place.config, {"MONGODB_URI": mongodb_uri}).store
+    assert settings is not None
+    store = open_store(settings)
+    service = Service([policy], Ledger(place.database), runner_at, count, stop, "")
+    thread = threading.Thread(target=service.serve)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(results) >= enough
+    assert [result.exit_code for result in results[: enough - 1]] == [0] * (enough - 1)
+    assert completed(place) >= enough - 1
+
+
+def test_what_failed_is_asked_for_again_soon(place: Place, mongodb_uri: str) -> None:
+    """A view where summaries go: the run fails, and the next ask comes long before the next firing."""
+    place.database.command("create", "ticks_daily", viewOn="iot", pipeline=[])
+    policy = load(place.config, {"MONGODB_URI": mongodb_uri}).policies["ticks"]
+    stop, asked_for = Stop(), list[datetime]()
+
+    def look(result: Result) -> None:
+        assert result.exit_code == 1
+
+    class Looking(Service):
+        def _ask_again(self, policy: object, at: datetime) -> None:
+            super()._ask_again(policy, at)  # type: ignore[arg-type]
+            asked_for.append(self._scheduler.get_job("ticks").next_run_time)
+            stop.ask()
+
+    def runner_at(at: datetime) -> Runner:
+        return Runner("run", RUN, place.database, None, at, stop, Progress(quiet=True))
+
+    Looking([policy], Ledger(place.database), runner_at, look, stop, "").serve()
+    (next_time,) = asked_for
+    assert timedelta(0) < next_time - clock.current() <= scheduler.AGAIN

@@ -1,0 +1,91 @@
+"""Runs that are cut off: asked to stop, or killed. Whatever happens, the next run finishes the work."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+from jobs import ledger
+from tests.jobs.command import ROOT, started
+from tests.jobs.place import NOW, START, Place
+
+DAYS = 150
+STUBBORN = """
+import sys, time
+from jobs.stopping import Stop, signals_to
+stop = Stop()
+with signals_to(stop):
+    print("ready", flush=True)
+    while not stop.asked:
+        time.sleep(0.01)
+    print("asked", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def long_place(place: Place) -> Place:
+    """So many days that a run is met in the middle of its work: it goes day by day."""
+    days = [START + timedelta(days=count - DAYS) for count in range(DAYS)]
+    place.database.ticks.insert_many({"symbol": "MDB", "d": at, "p": {"0": 50.5}} for at in days)
+    return place
+
+
+def cut_off(place: Place, at_line: str, number: signal.Signals) -> int:
+    """Run until `at_line` is told, then send the signal; the exit code."""
+    with started("run", "-p", "ticks", "--now", NOW, cwd=place.folder, MONGODB_URI=place.uri) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.strip() == at_line:
+                process.send_signal(number)
+                break
+        _, errors = process.communicate(timeout=60)
+        assert "Traceback" not in errors
+        return process.returncode
+
+
+def finish(place: Place) -> None:
+    """Two clean runs finish the work; a third changes nothing."""
+    assert place("run", "-p", "ticks").code == 0
+    assert place("run", "-p", "ticks").code == 0
+    assert place.database.ticks.count_documents({}) == 0
+    assert place.database.ticks_daily.count_documents({}) == DAYS + 1
+    third = place("run", "--json", "-p", "ticks").policy("ticks")
+    assert third["rollup"]["daily"]["written"] == third["archive"]["buckets"] == 0
+    assert place("verify", "--json").policy("ticks")["readings"] == DAYS + 180 * 60
+    assert place("audit", "-p", "ticks").code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", ["rollup", "archive"])
+def test_a_run_asked_to_stop_ends_with_130(long_place: Place, number: signal.Signals, step: str) -> None:
+    assert cut_off(long_place, f"ticks: {step}", number) == 130
+    (entry,) = long_place.database[ledger.COLLECTION].find()
+    assert (entry["exit_code"], entry["outcome"]) == (130, "interrupted")
+    assert long_place.database.ticks.count_documents({}) > 0
+    finish(long_place)
+
+
+@pytest.mark.parametrize("step", ["rollup", "archive"])
+def test_after_a_kill_the_next_run_goes_on_at_once(long_place: Place, step: str) -> None:
+    assert cut_off(long_place, f"ticks: {step}", signal.SIGKILL) == -signal.SIGKILL
+    (run,) = long_place("status", "--json", "-p", "ticks").policy("ticks")["last_runs"]
+    assert (run["outcome"], run["exit_code"], run["ended"]) == ("died", None, None)
+    assert "died" in long_place("status", "-p", "ticks").out
+    finish(long_place)
+
+
+def test_the_second_signal_ends_it_at_once() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STUBBORN], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130

@@ -1,0 +1,116 @@
+"""Progress and log lines."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+import structlog
+
+from jobs import logs
+from jobs.progress import Progress
+from tests.jobs.command import ROOT
+
+WORK = """
+from jobs.progress import Progress
+progress = Progress(quiet=QUIET)
+with progress.step("ticks: archive"):
+    progress("archived readings", 5000)
+    progress("archived readings", 5000)
+print("done")
+"""
+
+
+def test_lines_elsewhere_than_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(quiet=False)
+    with progress.step("ticks: rollup"):
+        pass
+    with progress.step("ticks: archive"):
+        progress("archived readings", 5000)
+        progress("archived readings", 5000)
+        progress("checked", 1)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "ticks: rollup",
+        "ticks: archive",
+        "ticks: archive: 10,000 archived readings, 1 checked",
+    ]
+
+
+def test_long_work_is_told_of_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = 1000.0
+    monkeypatch.setattr("jobs.clock.steady", lambda: at)
+    progress = Progress(quiet=False)
+    with progress.step("x"):
+        for _ in range(25):
+            at += 1
+            progress("things", 1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["x", "x: 10 things", "x: 20 things", "x: 25 things"]
+
+
+def on_a_terminal(quiet: bool) -> str:
+    """What stderr shows where it is a terminal."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
+    command = [sys.executable, "-c", WORK.replace("QUIET", str(quiet))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, env=environment) as process:
+        os.close(follower)
+        shown = b""
+        try:
+            while piece := os.read(leader, 4096):
+                shown += piece
+        except OSError:
+            pass  # how Linux says that the other end is closed
+        assert process.wait(60) == 0
+        assert process.stdout is not None
+        assert process.stdout.read() == b"done\n"
+    os.close(leader)
+    return shown.decode()
+
+
+def test_a_bar_on_a_terminal() -> None:
+    shown = on_a_terminal(quiet=False)
+    assert "ticks: archive" in shown
+    assert "10,000 archived readings" in shown
+    assert "\x1b[" in shown
+
+
+def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert on_a_terminal(quiet=True) == ""
+    progress = Progress(quiet=True)
+    with progress.step("x"):
+        progress("things", 1)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_log_lines_go_to_stderr_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+    try:
+        structlog.get_logger().info("it ended", uri="mongodb://me:hunter2@h:1/db", policy="ticks", text="a b")
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.count("\n") == 1
+        assert "hunter2" not in err
+        for fragment in (
+            "level=info",
+            'event="it ended"',
+            "mongodb://***@h:1/db",
+            "policy=ticks",
+            'text="a b"',
+        ):
+            assert fragment in err
+        logs.configure(quiet=True)
+        structlog.get_logger().info("unheard")
+        structlog.get_logger().warning("heard")
+        err = capsys.readouterr().err
+        assert "unheard" not in err
+        assert "heard" in err
+    finally:
+        structlog.reset_defaults()

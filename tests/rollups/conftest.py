@@ -1,0 +1,66 @@
+"""A source, an archive beside it, and roll-ups of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pytest
+from bson.raw_bson import RawBSONDocument
+from pymongo.database import Database
+
+from buckets.raw import LOSSLESS, Batch
+from buckets.source import Source
+from config.policies import Policy
+from rollups.rollup import RollupReport, roll_up
+
+Document = dict[str, Any]
+
+
+def nothing() -> None:
+    """Nothing asks the run to stop."""
+
+
+@dataclass
+class Bench:
+    """Rolls up a policy whose archive is the collection `archive`."""
+
+    database: Database[Document]
+    slices: list[int] = field(default_factory=list)  # readings of each slice looked at
+
+    def roll_up(
+        self, policy: Policy, now: datetime, *, check: Callable[[], None] = nothing, **more: Any
+    ) -> RollupReport:
+        self.slices.clear()
+        archive = Source(self.database, policy, "archive")
+        first, last = archive.earliest(), archive.latest()
+
+        def archived(start_ms: int, end_ms: int) -> Iterator[Batch]:
+            yield from archive.batches(start_ms, end_ms)
+
+        return roll_up(
+            self.database,
+            policy,
+            now,
+            archived=archived,
+            archived_span=None if first is None or last is None else (first, last + 86_400_000),
+            check=check,
+            progress=lambda _what, count: self.slices.append(count),
+            **more,
+        )
+
+    def raw(self, collection: str) -> dict[bytes, bytes]:
+        """Every document of a collection, by the bytes of its `_id`."""
+        found = self.database.get_collection(collection, codec_options=LOSSLESS).find({})
+        documents: list[RawBSONDocument] = list(found)  # type: ignore[arg-type]
+        return {bytes(document["_id"].raw): bytes(document.raw) for document in documents}
+
+    def starts(self, collection: str) -> list[datetime]:
+        return sorted(document["start"] for document in self.database[collection].find({}, {"start": 1}))
+
+
+@pytest.fixture
+def bench(database: Database[Document]) -> Bench:
+    return Bench(database)

@@ -1,0 +1,119 @@
+"""Readings for the tests: made as plain records, laid out as columns, summed up in plain Python."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from buckets.columns import Columns, Kind
+from config.policies import Policy, Rollup
+
+HOUR = 3_600_000
+FIELDS = ("p", "q.r")
+POLICY = Policy(
+    name="ticks",
+    collection="ticks",
+    model="reading",
+    time_field="d",
+    series_fields=("symbol", "meta.unit"),
+    value_fields=FIELDS,
+    rollup=Rollup(hourly="h", daily="d", percentiles=(50, 99.9)),
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    bucket: int  # its `_id`
+    series: int
+    time: int
+    values: tuple[Any, ...]  # a field each: a float, "text" for no number, None for missing
+
+
+fields = st.one_of(
+    st.floats(-1e3, 1e3), st.floats(), st.sampled_from([None, "text", 0.0, -0.0, math.nan, math.inf, 1e308])
+)
+readings = st.lists(
+    st.builds(
+        Reading,
+        bucket=st.integers(0, 9),
+        series=st.just(0),
+        time=st.integers(0, 30).map(lambda step: step * HOUR // 10),
+        values=st.tuples(fields, fields),
+    ),
+    max_size=30,
+).map(lambda found: [Reading(one.bucket, one.bucket % 3, one.time, one.values) for one in found])
+
+
+def kind_of(value: Any) -> Kind:
+    if value is None:
+        return Kind.MISSING
+    if isinstance(value, str):
+        return Kind.NONNUMERIC
+    return Kind.FINITE if math.isfinite(value) else Kind.NONFINITE
+
+
+def columns_of(found: Sequence[Reading]) -> Columns:
+    """As decoding lays them out: buckets by `_id`, readings as they lie in their bucket."""
+    ids = sorted({one.bucket for one in found})
+    laid = sorted(found, key=lambda one: one.bucket)
+    raw = {name: [one.values[at] for one in laid] for at, name in enumerate(FIELDS)}
+    return Columns(
+        series=[("MDB", 1), ("ACME", 2), ("MDB", True)],
+        bucket_series=np.array([number % 3 for number in ids], dtype=np.int32),
+        bucket_order=np.array([b"%02d" % number for number in ids], dtype="S2"),
+        bucket=np.array([ids.index(one.bucket) for one in laid], dtype=np.int32),
+        time=np.array([one.time for one in laid], dtype=np.int64),
+        values={
+            name: np.array(
+                [value if isinstance(value, float) else math.nan for value in column], dtype=np.float64
+            )
+            for name, column in raw.items()
+        },
+        kinds={
+            name: np.array([kind_of(value) for value in column], dtype=np.uint8)
+            for name, column in raw.items()
+        },
+    )
+
+
+def plain_summary(found: Sequence[Reading], at: int) -> dict[str, Any]:
+    """What one value field's sub-document must hold, from readings of one series and window."""
+    kinds = [kind_of(one.values[at]) for one in found]
+    finite = [one for one in found if kind_of(one.values[at]) is Kind.FINITE]
+    ordered = sorted(finite, key=lambda one: (one.time, one.bucket))
+    numbers = [one.values[at] for one in ordered]
+    counts = {
+        "count": len(numbers),
+        "nonfinite": kinds.count(Kind.NONFINITE),
+        "nonnumeric": kinds.count(Kind.NONNUMERIC),
+    }
+    if not numbers:
+        return {**counts, "sum": 0.0, **dict.fromkeys(("min", "max", "avg", "first", "last"))}
+    whole = sum(map(Fraction, numbers), Fraction(0))
+    return {
+        **counts,
+        "sum": as_double(whole),
+        "min": min(numbers),
+        "max": max(numbers),
+        "avg": float(whole / len(numbers)),
+        "first": numbers[0],
+        "last": numbers[-1],
+    }
+
+
+def as_double(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def plain_deviation(numbers: Sequence[float]) -> float:
+    return statistics.pstdev(numbers)

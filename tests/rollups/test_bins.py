@@ -1,0 +1,95 @@
+"""Percentiles are within 1 % of the value at their rank, for every double."""
+
+from __future__ import annotations
+
+import math
+import struct
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rollups import bins
+
+TINIEST, LARGEST = 5e-324, 1.7976931348623157e308
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+any_bits = st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("<d", struct.pack("<Q", bits))[0])
+doubles = st.one_of(
+    numbers, any_bits.filter(math.isfinite), st.floats(0, 1e-318), st.integers(-99, 99).map(float)
+)
+percents = st.sampled_from([0.0, 0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9, 99.99, 100.0])
+
+
+def near(estimate: float, value: float) -> bool:
+    return abs(Fraction(estimate) - Fraction(value)) <= abs(Fraction(value)) / 100
+
+
+def code_of(value: float) -> int:
+    return int(bins.codes(np.array([value]))[0])
+
+
+@example(0.0)
+@example(-0.0)
+@example(TINIEST)
+@example(-LARGEST)
+@example(2.2250738585072014e-308)
+@given(doubles)
+def test_every_double_is_within_one_percent_of_its_bins_value(value: float) -> None:
+    assert near(bins.value_of(code_of(value)), value)
+    assert bins.value_of(code_of(-value)) == -bins.value_of(code_of(value))
+
+
+@given(doubles, doubles)
+def test_bins_are_ordered_as_values_are(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    assert code_of(low) <= code_of(high)
+
+
+@pytest.mark.parametrize("exponent", [*range(-1074, -1000, 3), -1022, -1, 0, 1, 52, 1023])
+def test_both_sides_of_every_bins_edge(exponent: int) -> None:
+    values = []
+    for step in range(36):
+        edge = math.ldexp(2.0 ** (step / 35) / 2, exponent + 1) if exponent < 1023 or step < 35 else LARGEST
+        for _ in range(3):
+            edge = math.nextafter(edge, 0.0)
+        for _ in range(7):
+            values.append(edge)
+            edge = math.nextafter(edge, math.inf)
+    values = sorted({value for value in values if math.isfinite(value)})
+    codes = bins.codes(np.array(values)).tolist()
+    assert codes == sorted(codes)
+    assert all(near(bins.value_of(code), value) for value, code in zip(values, codes, strict=True))
+    assert len(set(codes)) <= 37 or exponent < -1060
+
+
+@example([TINIEST], 50.0)
+@example([-1.0, 0.0, 1.0], 50.0)
+@given(st.lists(doubles, min_size=1, max_size=60), percents)
+def test_percentiles_are_within_one_percent_of_the_nearest_rank(values: list[float], percent: float) -> None:
+    (counted,) = bins.build(np.array(values), np.array([0]))
+    (found,) = bins.percentiles(counted, (percent,), min(values), max(values))
+    ordered = sorted(values)
+    at_least = Fraction(str(percent)) * len(values) / 100
+    expected = next(value for rank, value in enumerate(ordered, 1) if rank >= at_least)
+    assert near(found, expected)
+    assert ordered[0] <= found <= ordered[-1]
+
+
+def test_the_rank_is_reckoned_in_decimals() -> None:
+    assert bins.rank(99.9, 1000) == 999
+    assert bins.rank(0.0, 5) == 1
+    assert bins.rank(100.0, 5) == 5
+    assert bins.rank(50.0, 4) == 2
+
+
+@given(st.lists(st.lists(doubles, min_size=1, max_size=20), min_size=1, max_size=5))
+def test_bins_merge_as_if_counted_together(groups: list[list[float]]) -> None:
+    flat = np.array([value for group in groups for value in group])
+    starts = np.cumsum([0] + [len(group) for group in groups])[:-1]
+    merged: dict[int, int] = {}
+    for counted in bins.build(flat, starts):
+        merged = bins.merge(merged, counted)
+    assert merged == bins.build(flat, np.array([0]))[0]
+    assert sum(merged.values()) == len(flat)

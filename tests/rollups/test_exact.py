@@ -1,0 +1,109 @@
+"""Sums are exact, whatever is added to what; the oracles are fsum and fractions."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rollups import exact
+
+TINIEST, LARGEST = 5e-324, 1.7976931348623157e308
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+runs = st.lists(st.lists(numbers, min_size=1, max_size=20), min_size=1, max_size=5)
+
+
+def lay_out(groups: list[list[float]]) -> tuple[Any, Any]:
+    lengths = [len(group) for group in groups]
+    values = np.array([value for group in groups for value in group], dtype=np.float64)
+    return values, np.array([sum(lengths[:at]) for at in range(len(groups))], dtype=np.int64)
+
+
+@example([[1e16, 1.0, -1e16], [TINIEST, -TINIEST, -0.0], [LARGEST, LARGEST, -LARGEST]])
+@example([[0.1] * 20, [LARGEST, TINIEST, -LARGEST]])
+@given(runs)
+def test_sums_are_exact(groups: list[list[float]]) -> None:
+    values, starts = lay_out(groups)
+    for found, group in zip(exact.sums(values, starts), groups, strict=True):
+        assert Fraction(found, 2**1074) == sum(map(Fraction, group))
+
+
+@example([[LARGEST, TINIEST, -0.0, 1.5]])
+@given(runs)
+def test_sums_of_squares_are_exact(groups: list[list[float]]) -> None:
+    values, starts = lay_out(groups)
+    for found, group in zip(exact.squares(values, starts), groups, strict=True):
+        assert Fraction(found, 2**2148) == sum(Fraction(value) ** 2 for value in group)
+
+
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=50))
+def test_the_total_is_fsum(values: list[float]) -> None:
+    (found,) = exact.sums(np.array(values), np.array([0]))
+    assert exact.total(found) == math.fsum(values)
+
+
+def test_many_readings_of_all_magnitudes_cancel_to_the_bit() -> None:
+    source = random.Random(5)
+    values = [source.uniform(-1, 1) * 2.0 ** source.randint(-1000, 1000) for _ in range(3000)]
+    values += [-value for value in values] + [0.1]
+    source.shuffle(values)
+    (found,) = exact.sums(np.array(values), np.array([0]))
+    assert exact.total(found) == 0.1
+
+
+def test_two_million_of_the_largest_mantissa_do_not_overflow_the_limbs() -> None:
+    value = math.nextafter(2.0, 1.0)
+    values = np.full(2_000_000, -value)
+    assert exact.sums(values, np.array([0])) == [int(-2_000_000 * Fraction(value) * 2**1074)]
+    assert exact.squares(values, np.array([0])) == [int(2_000_000 * Fraction(value) ** 2 * 2**2148)]
+
+
+def test_a_sum_beyond_doubles_is_infinite_and_its_mean_is_not() -> None:
+    (found,) = exact.sums(np.array([-LARGEST, -LARGEST]), np.array([0]))
+    assert exact.total(found) == -math.inf
+    assert exact.mean(found, 2) == -LARGEST
+
+
+@given(st.lists(numbers, min_size=1, max_size=30))
+def test_the_mean_is_correctly_rounded(values: list[float]) -> None:
+    (found,) = exact.sums(np.array(values), np.array([0]))
+    mean = exact.mean(found, len(values))
+    assert mean == float(sum(map(Fraction, values)) / len(values))
+    assert math.copysign(1, mean) == 1 or mean < 0
+
+
+def rounded_root(square: Fraction) -> float:
+    """The square root to 900 digits, then to a double."""
+    with localcontext() as context:
+        context.prec, context.Emin, context.Emax = 900, -10_000, 10_000
+        return float((Decimal(square.numerator) / Decimal(square.denominator)).sqrt())
+
+
+@example([LARGEST, -LARGEST])
+@example([TINIEST, 0.0])
+@example([TINIEST, 0.0, 0.0, 0.0, 0.0])
+@example([0.1, 0.1, 0.1])
+@example([1e16, 1e16 + 2])
+@given(st.lists(numbers, min_size=1, max_size=30))
+def test_the_deviation_is_correctly_rounded(values: list[float]) -> None:
+    array, starts = np.array(values), np.array([0])
+    (total,), (squared) = exact.sums(array, starts), exact.squares(array, starts)
+    fractions = list(map(Fraction, values))
+    mean = sum(fractions, Fraction(0)) / len(values)
+    variance = sum(((value - mean) ** 2 for value in fractions), Fraction(0)) / len(values)
+    assert exact.deviation(total, squared[0], len(values)) == rounded_root(variance)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50))
+def test_the_deviation_is_the_populations(values: list[float]) -> None:
+    array, starts = np.array(values), np.array([0])
+    found = exact.deviation(exact.sums(array, starts)[0], exact.squares(array, starts)[0], len(values))
+    assert found == pytest.approx(statistics.pstdev(values), rel=1e-12, abs=1e-300)

@@ -1,0 +1,108 @@
+"""Summaries equal plain Python's, and merge to the same bytes however the readings were split."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import groupby
+from typing import Any
+
+import bson
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollups import documents
+from rollups.summary import State, aggregate, merge
+from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, plain_deviation, plain_summary, readings
+
+HOURS = np.arange(4, dtype=np.int64) * HOUR
+DAY = np.array([0, 3 * HOUR], dtype=np.int64)
+
+
+def states(found: list[Reading], edges: Any = HOURS) -> dict[tuple[int, int], State]:
+    return {
+        (series, window): state for series, window, state in aggregate(columns_of(found), edges, binned=True)
+    }
+
+
+def to_bytes(state: State) -> bytes:
+    return documents.daily(POLICY, ("MDB", 1), 0, 3 * HOUR, "UTC", state)
+
+
+@given(readings)
+def test_summaries_equal_plain_python(found: list[Reading]) -> None:
+    inside = [one for one in found if one.time < 3 * HOUR]
+    keyed = sorted(inside, key=lambda one: (one.series, one.time // HOUR))
+    expected = {key: list(group) for key, group in groupby(keyed, lambda one: (one.series, one.time // HOUR))}
+    aggregated = states(found)
+    assert list(aggregated) == list(expected)
+    for key, group in expected.items():
+        document = bson.decode(documents.hourly(POLICY, ("MDB", 1), 0, aggregated[key]))
+        assert document["count"] == len(group)
+        for at, part in enumerate((document["p"], document["q"]["r"])):
+            plain = plain_summary(group, at)
+            assert {name: part[name] for name in plain} == plain
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
+def test_deviation_and_percentiles_equal_plain_python(values: list[float]) -> None:
+    found = [Reading(0, 0, at * 1000, (value, None)) for at, value in enumerate(values)]
+    part = bson.decode(to_bytes(states(found, DAY)[0, 0]))["p"]
+    assert part["stddev"] == pytest.approx(plain_deviation(values), rel=1e-12, abs=1e-300)
+    median = sorted(values)[(len(values) - 1) // 2]
+    assert abs(part["p50"] - median) <= abs(median) * 0.01
+    assert abs(part["p99_9"] - max(values)) <= abs(max(values)) * 0.01
+
+
+@given(readings)
+def test_a_day_from_its_hours_equals_the_day_from_its_readings(found: list[Reading]) -> None:
+    hours = states(found)
+    for (series, _), day in states(found, DAY).items():
+        merged = reduce(merge, [state for (of, _), state in hours.items() if of == series])
+        assert to_bytes(merged) == to_bytes(day)
+
+
+@given(readings, st.lists(st.integers(0, 2), min_size=10, max_size=10), st.permutations(range(3)))
+def test_any_split_by_buckets_merges_to_the_same_bytes(
+    found: list[Reading], chunk_of: list[int], order: list[int]
+) -> None:
+    chunks = [[one for one in found if chunk_of[one.bucket] == chunk] for chunk in range(3)]
+    parts = [states(chunks[chunk], DAY) for chunk in order]
+    for key, whole in states(found, DAY).items():
+        merged = reduce(merge, [part[key] for part in parts if key in part])
+        assert to_bytes(merged) == to_bytes(whole)
+
+
+@given(readings, readings, readings)
+def test_merging_is_associative_and_commutative(
+    one: list[Reading], two: list[Reading], three: list[Reading]
+) -> None:
+    found = [states([Reading(0, 0, 0, (None, None)), *some], DAY)[0, 0] for some in (one, two, three)]
+    a, b, c = found
+    assert to_bytes(merge(a, b)) == to_bytes(merge(b, a))
+    assert to_bytes(merge(merge(a, b), c)) == to_bytes(merge(a, merge(b, c)))
+
+
+def test_where_times_tie_the_lower_id_comes_first_then_the_place_in_the_bucket() -> None:
+    found = [
+        Reading(6, 0, 5, (1.0, None)),
+        Reading(3, 0, 5, (2.0, None)),
+        Reading(3, 0, 5, (3.0, None)),
+        Reading(0, 0, 5, ("text", None)),
+        Reading(6, 0, 5, (4.0, None)),
+    ]
+    part = bson.decode(to_bytes(states(found)[0, 0]))["p"]
+    assert (part["first"], part["last"]) == (2.0, 4.0)
+
+
+def test_minus_zero_stays_in_first_and_last_only() -> None:
+    part = bson.decode(to_bytes(states([Reading(0, 0, 0, (-0.0, None))])[0, 0]))["p"]
+    assert {key: str(part[key]) for key in ("first", "last", "min", "max", "sum", "avg", "p50")} == {
+        "first": "-0.0", "last": "-0.0", "min": "0.0", "max": "0.0", "sum": "0.0", "avg": "0.0", "p50": "0.0",
+    }  # fmt: skip
+
+
+def test_no_readings_give_no_states() -> None:
+    assert states([]) == {}
+    assert states([Reading(0, 0, 3 * HOUR, (1.0, 1.0)), Reading(0, 0, -1, (1.0, 1.0))]) == {}
