@@ -9,7 +9,7 @@ from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from boto3.s3.transfer import TransferConfig
 from boto3.session import Session
@@ -85,6 +85,7 @@ class S3Store:
         except (BotoCoreError, ValueError) as error:
             mend = "Look at store.endpoint_url, store.region and the AWS settings of this user."
             raise StoreError("open", self.url, str(error), mend) from error
+        self._client.meta.events.register("before-parse.s3.GetObject", _without_body_if_refused)
 
     @property
     def url(self) -> str:
@@ -246,3 +247,9 @@ class S3Store:
                 return http_status(error) == 412
             raise self._error("put", key, error) from error
         return False
+
+
+def _without_body_if_refused(response_dict: dict[str, Any], **_: object) -> None:
+    """A refusal that names the object's checksum: botocore would take its body for the object, and fail to parse it."""
+    if response_dict["status_code"] >= 300 and not isinstance(response_dict["body"], bytes):
+        response_dict["body"] = b""

@@ -121,10 +121,11 @@ class Refused(Fault):
 
     status: int = 500
     code: str = "InternalError"
+    more: Headers = field(default_factory=list)
 
     def strike(self, request: Request, pass_on: Pass) -> Reply | None:  # noqa: ARG002
         body = f"<Error><Code>{self.code}</Code><Message>refused by the test</Message></Error>".encode()
-        return Reply(self.status, [("Content-Type", "application/xml")], body)
+        return Reply(self.status, [("Content-Type", "application/xml"), *self.more], body)
 
 
 @dataclass
@@ -146,12 +147,12 @@ class HeldBack(Fault):
     """Passes the request on only once `release` is set, long after the client has given up."""
 
     release: threading.Event = field(default_factory=threading.Event)
-    landed: threading.Event = field(default_factory=threading.Event)
+    landed: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def strike(self, request: Request, pass_on: Pass) -> Reply | None:
         self.release.wait(60)
         pass_on(request)
-        self.landed.set()
+        self.landed.release()
         return None
 
 

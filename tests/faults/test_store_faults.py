@@ -169,8 +169,21 @@ def test_a_put_that_may_still_land_has_an_unknown_outcome(
         through(direct, proxy.endpoint_url, timeout=0.3).put_bytes("k", DATA)
     assert keys(truth) == []
     fault.release.set()
-    assert fault.landed.wait(60)
+    assert all(fault.landed.acquire(timeout=60) for _ in range(proxy.count(is_put)))
     assert truth.get_bytes("k") == DATA
+
+
+@pytest.mark.parametrize("times", [ATTEMPTS - 1, None])
+def test_a_refusal_that_names_the_checksum_of_the_object_is_a_refusal(
+    proxy: S3Proxy, store: S3Store, times: int | None
+) -> None:
+    store.put_bytes("k", DATA)
+    proxy.fault = Refused(is_get, times, more=[("x-amz-checksum-crc32", "AAAAAA==")])
+    if times is None:
+        with pytest.raises(StoreError, match="500.*safe to run again"):
+            store.get_bytes("k")
+    else:
+        assert store.get_bytes("k") == DATA
 
 
 def test_a_server_that_is_away_gives_a_mend(direct: Store, proxy: S3Proxy) -> None:
