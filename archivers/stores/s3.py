@@ -250,6 +250,6 @@ class S3Store:
 
 
 def _without_body_if_refused(response_dict: dict[str, Any], **_: object) -> None:
-    """A refusal that names the object's checksum: botocore would take its body for the object, and fail to parse it."""
+    """Where a refusal names the object's checksum, botocore takes its body for the object's and fails."""
     if response_dict["status_code"] >= 300 and not isinstance(response_dict["body"], bytes):
         response_dict["body"] = b""

@@ -180,7 +180,7 @@ def test_a_refusal_that_names_the_checksum_of_the_object_is_a_refusal(
     store.put_bytes("k", DATA)
     proxy.fault = Refused(is_get, times, more=[("x-amz-checksum-crc32", "AAAAAA==")])
     if times is None:
-        with pytest.raises(StoreError, match="500.*safe to run again"):
+        with pytest.raises(StoreError, match=r"500.*safe to run again"):
             store.get_bytes("k")
     else:
         assert store.get_bytes("k") == DATA
