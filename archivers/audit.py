@@ -14,6 +14,7 @@ from archivers.archive import archive
 from archivers.findings import Finding, Severity
 from archivers.offline import OfflineArchive
 from archivers.reader import ArchivedReader
+from archivers.receipts import COLLECTION as RECEIPTS
 from archivers.stores.base import ObjectStore
 from archivers.verify import verify
 from archivers.work import ArchiveReport
@@ -100,6 +101,7 @@ class _Audit:
             self.now - SLACK,
             archived=reader.batches,
             archived_span=reader.span(),
+            books=RECEIPTS,
             check=self.check,
             dry_run=True,
             progress=self.progress,

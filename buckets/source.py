@@ -15,6 +15,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from buckets import reading, samples, slots
+from buckets.covered import covered, first_and_last, value_at
 from buckets.overflow import attach, flagged_buckets
 from buckets.raw import Batch, Docs
 from buckets.times import FIRST_MS, LAST_MS, as_date, as_ms, as_seconds, from_seconds
@@ -58,9 +59,7 @@ class Source:
             self.overflow = database.get_collection(
                 overflow or policy.overflow.collection, codec_options=_CODEC
             )
-        last_field = policy.end_field if policy.model == "samples" else policy.time_field
-        first_field = policy.start_field if policy.model == "samples" else policy.time_field
-        self._first, self._last = str(first_field), str(last_field)
+        self._first, self._last = first_and_last(policy)
 
     def batches(self, start_ms: int, end_ms: int, also: Document | None = None) -> Iterator[Batch]:
         """Every bucket that may hold a reading in [start, end), and is met by the query `also`."""
@@ -90,6 +89,24 @@ class Source:
             present |= {documents.raw_id(i) for i in range(len(documents))}
         return present
 
+    def spans(self, ids: Sequence[Any]) -> Iterator[tuple[int, int]]:
+        """[start, end) in milliseconds, as their fields tell it, of the buckets with these `_id`s."""
+        fields = {"_id": 0, self._first: 1, self._last: 1}
+        for found in self.collection.find({"_id": {"$in": list(ids)}}, fields, session=self._session):
+            first, last = value_at(found, self._first), value_at(found, self._last)
+            if span := covered(self.policy, first, last):
+                yield span
+
+    def owners(self, ids: Sequence[Any]) -> list[Any]:
+        """The `_id`s of the buckets that the overflow documents with these `_id`s refer to."""
+        if self.overflow is None or self.policy.overflow is None:
+            return []
+        ref_field = self.policy.overflow.ref_field
+        found = self.overflow.find(
+            {"_id": {"$in": list(ids)}}, {"_id": 0, ref_field: 1}, session=self._session
+        )
+        return [value_at(document, ref_field) for document in found]
+
     def strays(self) -> Iterator[Batch]:
         """Buckets with no usable time: no query by time finds them."""
         fields = {self._first, self._last}
@@ -115,6 +132,10 @@ class Source:
         if at > FIRST_MS and self._covers(at):
             return at
         return self._extreme(self._first, at, ASCENDING)
+
+    def earliest_of(self, series: Document) -> int | None:
+        """The first time that a bucket's fields tell, of the buckets that meet the query."""
+        return self._extreme(self._first, FIRST_MS, ASCENDING, series)
 
     def earliest_ending(self, at_or_after_ms: int) -> int | None:
         """The first time at or after the argument for which `ending` finds a bucket."""
@@ -144,8 +165,8 @@ class Source:
             return dates
         return {"$or": [dates, {field: {"$gte": as_seconds(start_ms), "$lt": as_seconds(end_ms)}}]}
 
-    def _extreme(self, field: str, at: int, direction: int) -> int | None:
-        """The lowest or highest time in this field, at or after `at`."""
+    def _extreme(self, field: str, at: int, direction: int, also: Document | None = None) -> int | None:
+        """The lowest or highest time in this field, at or after `at`, of buckets that meet `also`."""
         if at > LAST_MS:
             return None
         ranges: list[Document] = [{"$gte": as_date(at), "$lte": as_date(LAST_MS)}]
@@ -153,7 +174,7 @@ class Source:
             ranges.append({"$gte": as_seconds(at), "$lt": as_seconds(LAST_MS + 1)})
         found = []
         for span in ranges:
-            query = {field: span, "$nor": _arrays(field)}
+            query = {field: span, "$nor": _arrays(field), **(also or {})}
             cursor = self.collection.find(query, {"_id": 0, field: 1}, session=self._session)
             for document in cursor.sort(field, direction).limit(1):
                 found.append(max(_time_in(document, field), at))

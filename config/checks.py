@@ -28,6 +28,9 @@ def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
     _check_schedule(policy, at, report)
     if policy.rollup is not None:
         _check_rollup(policy.rollup, (*at, "rollup"), report)
+        if policy.model == "timeseries" and policy.rollup.late_data == "stream":
+            message = "native time-series collections have no change streams"
+            report.add((*at, "rollup", "late_data"), Fault(message, 'write "auto" or "scan"'))
     check_completeness(policy, report)
     _check_local_days(policy, at, report)
     _check_archive(policy, at, has_store, report)
@@ -59,10 +62,6 @@ def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:
         near = nearest(rollup.timezone, sorted(_zones()))
         mend = f'did you mean "{near}"?' if near else 'write a name such as "UTC" or "Europe/Berlin"'
         report.add((*at, "timezone"), Fault("it is no IANA time zone", mend))
-    if rollup.late_data == "stream":
-        message = '"stream" is not built yet in this version'
-        mend = 'write "auto" or "scan": both look back over `recheck`'
-        report.add((*at, "late_data"), Fault(message, mend))
     if rollup.recheck == _NOTHING:
         report.add((*at, "recheck"), _ABOVE_ZERO)
     for number, count in Counter(rollup.percentiles).items():

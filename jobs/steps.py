@@ -25,6 +25,7 @@ from rollups import progress as rollup_progress
 from rollups import quarantine
 from rollups.due import Calendar, kinds_of
 from rollups.expiry import expire_summaries
+from rollups.late import Late
 from rollups.progress import rolled_up_through
 from rollups.rollup import RollupReport, roll_up
 
@@ -67,9 +68,18 @@ def _roll_up(work: Work) -> Done:
         "hourly": {"written": report.hourly.written, "unchanged": report.hourly.unchanged},
         "daily": {"written": report.daily.written, "unchanged": report.daily.unchanged},
         "readings": report.readings,
+        **_late_body(report.late),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }
     return Done(body, LEFT_SOMETHING if report.quarantined_total else 0)
+
+
+def _late_body(late: Late | None) -> Body:
+    """How late readings were looked for; nothing where a range was asked for."""
+    if late is None:
+        return {}
+    reason = {"reason": late.reason} if late.reason else {}
+    return {"late": {"mode": late.mode, "events": late.events, **reason}}
 
 
 def _roll_up_range(
@@ -89,6 +99,7 @@ def _roll_up_range(
         until=until,
         archived=archived.batches,
         archived_span=archived.span(),
+        books=RECEIPTS,
         check=work.check,
         dry_run=dry_run,
         progress=progress,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,10 +24,24 @@ NO_GATE = 2**62  # later than every window
 
 
 @dataclass(frozen=True)
+class Bookmark:
+    """Where in its change stream a policy has been read to. No bucket that was live then covers an instant
+    before `live_from` (milliseconds; None: none was live)."""
+
+    token: Mapping[str, Any]
+    collections: Mapping[str, str]  # what the stream was of: name -> what tells it from another of that name
+    live_from: int | None
+
+
+@dataclass(frozen=True)
 class Progress:
-    """Every due window of a kind that ends at or before its `through` (milliseconds) is rolled up."""
+    """Every due window of a kind that ends at or before its `through` (milliseconds) is rolled up.
+
+    `bookmark`: and holds all changes up to there. None: changes are not read from a stream.
+    """
 
     through: dict[KindName, int] = field(default_factory=dict)
+    bookmark: Bookmark | None = None
 
 
 def load(database: Database[Document], policy: Policy) -> Progress:
@@ -35,14 +50,44 @@ def load(database: Database[Document], policy: Policy) -> Progress:
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return Progress()
     kinds = [kind.name for kind in kinds_of(policy) if found.get(f"{kind.name}_through") is not None]
-    return Progress({kind: milliseconds(found[f"{kind}_through"]) for kind in kinds})
+    return Progress(
+        {kind: milliseconds(found[f"{kind}_through"]) for kind in kinds}, _bookmark(found.get("stream"))
+    )
+
+
+def _bookmark(found: Document | None) -> Bookmark | None:
+    if found is None:
+        return None
+    live_from = found["live_from"]
+    return Bookmark(
+        token=found["token"],
+        collections={it["name"]: it["uuid"] for it in found["collections"]},
+        live_from=None if live_from is None else milliseconds(live_from),
+    )
 
 
 def store(database: Database[Document], policy: Policy, progress: Progress) -> None:
     """Only to be called once the summaries' writes are acknowledged."""
     document: Document = {"_id": policy.name, "fingerprint": fingerprint(policy)}
     document |= {f"{kind}_through": DatetimeMS(ms) for kind, ms in progress.through.items()}
+    if (bookmark := progress.bookmark) is not None:
+        document["stream"] = {
+            "token": bookmark.token,
+            "collections": [{"name": name, "uuid": it} for name, it in bookmark.collections.items()],
+            "live_from": None if bookmark.live_from is None else DatetimeMS(bookmark.live_from),
+        }
     _collection(database).replace_one({"_id": policy.name}, document, upsert=True)
+
+
+def mark_id(policy: Policy) -> Document:
+    return {"mark": policy.name}
+
+
+def leave_mark(database: Database[Document], policy: Policy) -> str:
+    """Write something into the change stream that is known when it is met."""
+    mark = uuid.uuid4().hex
+    _collection(database).replace_one({"_id": mark_id(policy)}, {"mark": mark}, upsert=True)
+    return mark
 
 
 def rolled_up_through(database: Database[Document], policy: Policy) -> int | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
 from buckets.columns import Quarantined, Series
@@ -21,11 +22,13 @@ from config.policies import Policy
 from rollups import documents
 from rollups.coverage import interval_of
 from rollups.due import Calendar, Kind, KindName, Span, Spans
+from rollups.late import Late, find_late
 from rollups.progress import Progress, load, store
 from rollups.quarantine import Quarantine
 from rollups.summary import State, aggregate, merge
 from rollups.targets import Changes, Counts, target
 from rollups.windows import HIGHEST, LOWEST, to_ms
+from rollups.worn import Worn
 
 Document = dict[str, Any]
 Archived = Callable[[int, int], Iterable[Batch]]
@@ -38,6 +41,7 @@ class RollupReport:
     hourly: Counts = field(default_factory=Counts)
     daily: Counts = field(default_factory=Counts)
     readings: int = 0
+    late: Late | None = None  # None: a range was asked for
     quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
     quarantined_total: int = 0
 
@@ -54,15 +58,15 @@ def roll_up(
     until: datetime | None = None,
     archived: Archived,
     archived_span: Span | None = None,
+    books: str,
     check: Callable[[], None],
-    also: Span | None = None,
     dry_run: bool = False,
     progress: Callable[[str, int], None],
 ) -> RollupReport:
     """Rolls up what is due, and writes what differs.
 
     `since`, `until`: exactly the due windows that touch that range. Without them: what is not rolled up yet,
-    what ended less than `recheck` ago, and what touches `also` (milliseconds).
+    and what has changed since, or may have (`rollups.late`). `books`: see `rollups.stream`.
     `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are not live;
     `archived_span` holds all of their readings. `check` is called between slices of a day and raises where
     the run must stop; what is done by then stands, and the next run goes on from there.
@@ -72,15 +76,26 @@ def roll_up(
         return report
     calendar = Calendar(policy, policy.rollup, now)
     source, quarantine = Source(database, policy), Quarantine(database, policy, now, dry_run=dry_run)
+    worn = Worn(source, policy, archived_span[0] if archived_span else None, calendar.recheck_from)
     run = _Run(
-        database, policy, calendar, source, archived, archived_span, dry_run, report, progress, quarantine
+        database,
+        policy,
+        calendar,
+        source,
+        archived,
+        archived_span,
+        dry_run,
+        report,
+        progress,
+        quarantine,
+        worn,
     )
     if since is not None or until is not None:
         start = LOWEST if since is None else to_ms(since)
         end = HIGHEST if until is None else to_ms(until)
         run.look_at({kind.name: [(start, end)] for kind in calendar.kinds}, check)
     else:
-        run.catch_up([also] if also else [], check)
+        run.catch_up(books, check)
     return report
 
 
@@ -123,26 +138,39 @@ class _Run:
     report: RollupReport
     tell: Callable[[str, int], None]
     quarantine: Quarantine
+    worn: Worn
     counted_to: int = LOWEST  # readings before it are counted already
 
-    def catch_up(self, more: list[Span], check: Callable[[], None]) -> None:
+    def catch_up(self, books: str, check: Callable[[], None]) -> None:
         """Everything that is not rolled up, or may have changed since it was."""
         calendar = self.calendar
         # Clipped: a run with a later `--now` than this one's said more than is true now.
-        loaded = load(self.database, self.policy).through
+        loaded = load(self.database, self.policy)
         through = {
-            kind.name: min(loaded[kind.name], kind.through(calendar.due_end))
+            kind.name: min(loaded.through[kind.name], kind.through(calendar.due_end))
             for kind in calendar.kinds
-            if kind.name in loaded
+            if kind.name in loaded.through
         }
+        late = self.report.late = find_late(
+            self.database,
+            self.policy,
+            self.source,
+            Progress(through, loaded.bookmark),
+            calendar,
+            books=books,
+            check=check,
+            dry_run=self.dry_run,
+        )
         # An empty source may yet be filled with old readings: its first run is still to come.
         nothing = not through and self.archived_span is None and self.source.earliest() is None
         self.quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
-        more = [*more, *self.quarantine.recheck(self.source)]
-        spans: dict[KindName, list[Span]] = {}
-        for kind in calendar.kinds:
-            start = min(through.get(kind.name, LOWEST), calendar.recheck_from)
-            spans[kind.name] = [(start, calendar.due_end), *more]
+        changed = [*late.spans, *self.quarantine.recheck(self.source)]
+        spans = {
+            kind.name: [(through.get(kind.name, LOWEST), calendar.due_end), *changed]
+            for kind in calendar.kinds
+        }
+        # Until all is done, the next run has to hear of the same changes.
+        bookmark = loaded.bookmark if through else late.bookmark
 
         def finished(end: int) -> None:
             if nothing:
@@ -151,9 +179,10 @@ class _Run:
                 reached = kind.through(min(end, calendar.due_end))
                 through[kind.name] = max(through.get(kind.name, reached), reached)
             if not self.dry_run:
-                store(self.database, self.policy, Progress(through))
+                store(self.database, self.policy, Progress(through, bookmark))
 
         self.look_at(spans, check, finished)
+        bookmark = late.bookmark
         finished(calendar.due_end)
         self.quarantine.forget()
 
@@ -262,15 +291,15 @@ class _Run:
         changes = Changes(target(self.database, kind.collection))
         fields = {name.split(".")[0] for name in self.policy.series_fields}
 
-        def may_delete(window: Span, start: int, series: set[str]) -> bool:
-            """Not the summary of a window that is long over, without a reading of its series: something else
-            removed its raw data (a TTL index, say). What it says can't be checked any more, and must not be
-            lost. One that was made with other settings goes where the window has readings."""
-            if window[1] >= self.calendar.recheck_from:
-                return True
-            return window in filled and (start != window[0] or series != fields)
+        def keeps(window: Span, standing: RawBSONDocument, computed: bytes | None) -> bool:
+            if computed is None and window in filled:
+                # One that was made with other settings goes where the window has readings.
+                series, start = standing["_id"]["series"], documents.milliseconds(standing["start"])
+                if start != window[0] or set(series) != fields:
+                    return False
+            return self.worn.is_worn(window, bytes(standing.raw), computed)
 
-        changes.compare(windows, computed, may_delete)
+        changes.compare(windows, computed, keeps)
         if not self.dry_run:
             changes.apply(self.policy)
         counts = self.report.of(kind.name)

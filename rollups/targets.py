@@ -31,7 +31,7 @@ _START_INDEX = "bucketwise_start"
 class Counts:
     """Summaries of one kind. `written` were put, replaced or deleted; `deleted` of them had no reading left.
 
-    `kept` can't be checked: something else removed all raw readings of their window.
+    `kept` can't be checked: something else removed raw readings of their window by age.
     """
 
     due: int = 0  # windows
@@ -59,10 +59,10 @@ class Changes:
         self,
         windows: Sequence[Span],
         computed: dict[bytes, bytes],
-        may_delete: Callable[[Span, int, set[str]], bool],
+        keeps: Callable[[Span, RawBSONDocument, bytes | None], bool],
     ) -> None:
-        """`computed`: `_id` → document, both BSON, for all series of the windows. `may_delete` is asked of a
-        summary without readings: its window, its own start, the names in its series."""
+        """`computed`: `_id` → document, both BSON, for all series of the windows. `keeps` is asked of a
+        standing summary that differs: its window, it, and what was computed (None: it has no reading)."""
         starts = [start for start, _ in windows]
         waiting = dict(computed)
         for found in self._standing(windows):
@@ -73,12 +73,12 @@ class Changes:
             wanted = waiting.pop(bytes(identity.raw), None)
             if wanted == bytes(found.raw):
                 self.unchanged += 1
+            elif keeps(windows[at], found, wanted):
+                self.kept += 1
             elif wanted is not None:
                 self.replaced.append((identity, RawBSONDocument(wanted)))
-            elif may_delete(windows[at], milliseconds(found["start"]), set(identity["series"])):
-                self.deleted.append(identity)
             else:
-                self.kept += 1
+                self.deleted.append(identity)
         self.replaced += [
             (RawBSONDocument(key), RawBSONDocument(document)) for key, document in waiting.items()
         ]

@@ -45,6 +45,7 @@ class Bench:
             policy,
             now,
             archived=archived,
+            books="books",
             archived_span=None if first is None or last is None else (first, last + 86_400_000),
             check=check,
             progress=lambda _what, count: self.slices.append(count),

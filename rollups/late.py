@@ -1,0 +1,136 @@
+"""Where late and changed readings may be: told by a change stream, or looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pymongo.database import Database
+
+from buckets.source import Source
+from config.errors import BucketwiseError
+from config.policies import Policy
+from rollups.due import Calendar, Span
+from rollups.progress import Bookmark, Progress
+from rollups.stream import Changed, LostError, Stream, UnavailableError, collections_of
+from rollups.windows import HIGHEST
+
+Document = dict[str, Any]
+Mode = Literal["stream", "scan"]
+_PRE_IMAGES = (
+    "db.runCommand({collMod: %r, changeStreamPreAndPostImages: {enabled: true}}) lets later ones tell it"
+)
+
+
+@dataclass(frozen=True)
+class Late:
+    """Spans of time to look at again, in milliseconds, and where to go on from next time.
+
+    `reason`: why it is not just what the stream told.
+    """
+
+    mode: Mode
+    spans: Sequence[Span]
+    events: int = 0
+    reason: str | None = None
+    bookmark: Bookmark | None = None
+
+
+def find_late(
+    database: Database[Document],
+    policy: Policy,
+    source: Source,
+    loaded: Progress,
+    calendar: Calendar,
+    *,
+    books: str,
+    check: Callable[[], None],
+    dry_run: bool,
+) -> Late:
+    """`loaded`: what is rolled up, and where the stream was left. `books`: see `rollups.stream`.
+
+    Raises BucketwiseError where the policy insists on a stream, and there is none.
+    """
+    assert policy.rollup is not None
+    recheck = (calendar.recheck_from, HIGHEST)
+    if policy.rollup.late_data == "scan":
+        return Late("scan", [recheck])
+    if policy.model == "timeseries":
+        return Late("scan", [recheck], reason="native time-series collections have no change streams")
+    finder = _Finder(database, policy, source, loaded, calendar, Stream(database, policy, source, books))
+    try:
+        return finder.find(check, dry_run=dry_run)
+    except UnavailableError as error:
+        if policy.rollup.late_data == "stream":
+            raise BucketwiseError(
+                f'policy {policy.name}: rollup.late_data = "stream", and there is no change stream to read: '
+                f'{error}. Mend that, or write "auto"; nothing was changed'
+            ) from error
+        return Late("scan", [recheck], reason=f"there is no change stream to read: {error}")
+
+
+@dataclass(frozen=True)
+class _Finder:
+    database: Database[Document]
+    policy: Policy
+    source: Source
+    loaded: Progress
+    calendar: Calendar
+    stream: Stream
+
+    def find(self, check: Callable[[], None], *, dry_run: bool) -> Late:
+        through, standing = self.loaded.through, self.loaded.bookmark
+        if not through:  # everything is read anyway
+            return Late("stream", [], bookmark=self._anew())
+        if standing is None:
+            return self._look_back("no earlier run has left a bookmark in the change stream")
+        # Before the mark: what is live at the mark was live now, or came in since.
+        live_from, collections = self.source.earliest(), collections_of(self.database, self.policy)
+        try:
+            if any(collections.get(name) != it for name, it in standing.collections.items()):
+                raise LostError("the collection is another one than it was: dropped, renamed or restored")
+            rolled_up_to = max(through[kind.name] + kind.reach for kind in self.calendar.kinds)
+            changed = self.stream.drain(standing.token, rolled_up_to, check, dry_run=dry_run)
+        except LostError as error:
+            return self._look_back(f"the change stream does not go on from the last run's bookmark: {error}")
+        spans = list(changed.spans.spans)
+        known = [*through.values(), *(start for start, _ in spans)]
+        known += [live_from] if live_from is not None else []
+        bookmark = Bookmark(changed.token, collections, min(known))
+        more, reason = self._unknown(changed, standing)
+        return Late("stream", spans + more, changed.events, reason, bookmark)
+
+    def _unknown(self, changed: Changed, standing: Bookmark) -> tuple[list[Span], str | None]:
+        """What to look at for changes that did not tell what time they touched."""
+        if not changed.unknown:
+            return [], None
+        told = f"{changed.unknown} changes (deletes, replacements, moves) do not tell what time they touched"
+        hint = _PRE_IMAGES % self.policy.collection
+        if changed.unknown == changed.deleted and self._expires():
+            # MongoDB's own deletes are no changes of the readings: summaries outlive them.
+            reason = f"{told}, and a TTL index deletes there: looked back over `recheck`; {hint}"
+            return [(self.calendar.recheck_from, HIGHEST)], reason
+        if standing.live_from is None:
+            return [], None
+        return [(standing.live_from, HIGHEST)], f"{told}: looked back over all that was live; {hint}"
+
+    def _expires(self) -> bool:
+        names = [self.policy.collection, *([self.policy.overflow.collection] if self.policy.overflow else [])]
+        indexes = (index for name in names for index in self.database[name].list_indexes())
+        return any("expireAfterSeconds" in index for index in indexes)
+
+    def _look_back(self, reason: str) -> Late:
+        """Over all that is live, or was."""
+        bookmark = self._anew()
+        was = self.loaded.bookmark.live_from if self.loaded.bookmark else None
+        known = [it for it in (bookmark.live_from, was) if it is not None]
+        spans = [(min(known), HIGHEST)] if known else []
+        return Late("stream", spans, reason=f"{reason}: looked back over all that is live", bookmark=bookmark)
+
+    def _anew(self) -> Bookmark:
+        """From here on. What was live before, or after, may be in summaries."""
+        before = self.source.earliest()
+        token, collections = self.stream.token_now(), collections_of(self.database, self.policy)
+        known = [it for it in (before, self.source.earliest()) if it is not None]
+        return Bookmark(token, collections, min(known, default=None))
