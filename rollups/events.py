@@ -89,8 +89,8 @@ class EventReader:
         if is_told or not bounds_moved:
             return Change(spans, [identity])
         if self._is_appended(event, touched):
-            # New bounds hold all that was there. Where the writer keeps no count, the last sample may also have
-            # been replaced by an earlier one: then the bucket covered time after its end.
+            # The new bounds hold all that was there. Where the writer keeps no count, the last sample may
+            # have been replaced by an earlier one instead: then the bucket covered time after its end.
             return Change(spans, [identity], open_ended=self.policy.count_field is None)
         return Change(spans, [identity], unknown=True)
 

@@ -27,11 +27,12 @@ _PRE_IMAGES = (
 class Late:
     """Spans of time to look at again, in milliseconds, and where to go on from next time.
 
-    `reason`: why it is not just what the stream told.
+    `told`: those of which a stream told that something changed there. `reason`: why it is not just those.
     """
 
     mode: Mode
     spans: Sequence[Span]
+    told: Sequence[Span] = ()
     events: int = 0
     reason: str | None = None
     bookmark: Bookmark | None = None
@@ -99,7 +100,7 @@ class _Finder:
         known += [live_from] if live_from is not None else []
         bookmark = Bookmark(changed.token, collections, min(known))
         more, reason = self._unknown(changed, standing)
-        return Late("stream", spans + more, changed.events, reason, bookmark)
+        return Late("stream", spans + more, spans + more, changed.events, reason, bookmark)
 
     def _unknown(self, changed: Changed, standing: Bookmark) -> tuple[list[Span], str | None]:
         """What to look at for changes that did not tell what time they touched."""

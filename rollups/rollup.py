@@ -76,7 +76,7 @@ def roll_up(
         return report
     calendar = Calendar(policy, policy.rollup, now)
     source, quarantine = Source(database, policy), Quarantine(database, policy, now, dry_run=dry_run)
-    worn = Worn(source, policy, archived_span[0] if archived_span else None, calendar.recheck_from)
+    worn = Worn(source, policy, calendar.recheck_from)
     run = _Run(
         database,
         policy,
@@ -161,6 +161,7 @@ class _Run:
             check=check,
             dry_run=self.dry_run,
         )
+        self.worn.told = Spans(late.told)
         # An empty source may yet be filled with old readings: its first run is still to come.
         nothing = not through and self.archived_span is None and self.source.earliest() is None
         self.quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))

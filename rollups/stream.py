@@ -33,8 +33,6 @@ _CODEC: CodecOptions[Document] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD,
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
-#: BSONObjectTooLarge, CappedPositionLost, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost
-_LOST = {10334, 136, 260, 280, 286}
 _UNAVAILABLE = {13: "the user lacks the right to it", 40573: "it takes a replica set"}
 _AT_ONCE = 1000
 _WAIT_MS = 250
@@ -159,12 +157,13 @@ class Stream:
             ) as stream:
                 yield stream
         except OperationFailure as error:
-            reason = (error.details or {}).get("errmsg", str(error))
-            if error.code in _LOST:
-                raise LostError(reason) from error
             if error.code in _UNAVAILABLE:
                 raise UnavailableError(_UNAVAILABLE[error.code]) from error
-            raise
+            if token is None:
+                raise
+            # The oplog has rolled over, an event is too large … : what it was is told, and a new stream shows
+            # whether it was that.
+            raise LostError((error.details or {}).get("errmsg", str(error))) from error
 
     def _pipeline(self, rolled_up_to: int | None) -> list[Document]:
         names = [self._policy.collection]

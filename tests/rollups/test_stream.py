@@ -1,0 +1,467 @@
+"""Late and changed readings, told by a real change stream: what they touch is mended, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from config.errors import BucketwiseError, InterruptedRun
+from config.policies import Policy
+from rollups.rollup import RollupReport
+from tests.rollups.conftest import Bench
+
+Document = dict[str, Any]
+Db = Database[Document]
+FIRST = datetime(2021, 3, 1, tzinfo=UTC)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+NOW = FIRST + 40 * DAY  # everything is older than `recheck`
+ROLLUP = {"hourly": "hourly", "daily": "daily", "percentiles": (50,)}
+
+
+def readings(**more: Any) -> Policy:
+    said: dict[str, Any] = {
+        "name": "ticks",
+        "collection": "ticks",
+        "model": "reading",
+        "time_field": "d",
+        "series_fields": ("symbol",),
+        "value_fields": ("p",),
+        "rollup": ROLLUP,
+    }
+    return Policy(**(said | more))
+
+
+def slots() -> Policy:
+    return readings(model="slots", slot="second")
+
+
+def samples(**more: Any) -> Policy:
+    return readings(
+        model="samples",
+        time_field=None,
+        samples_field="samples",
+        sample_time_field="time",
+        start_field="first",
+        end_field="last",
+        **more,
+    )
+
+
+def overflowing() -> Policy:
+    overflow = {
+        "flag_field": "more",
+        "collection": "extra",
+        "ref_field": "bucket",
+        "samples_field": "samples",
+    }
+    return samples(overflow=overflow)
+
+
+def reading(number: int, at: datetime, price: float = 1.0) -> Document:
+    return {"_id": number, "symbol": "A", "d": at, "p": price}
+
+
+def bucket(number: int, at: datetime, count: int = 3, **more: Any) -> Document:
+    times = [at + place * MINUTE for place in range(count)]
+    held = [{"time": one, "p": 1.0} for one in times]
+    return {"_id": number, "symbol": "A", "first": times[0], "last": times[-1], "samples": held, **more}
+
+
+def minute(number: int, at: datetime) -> Document:
+    return {"_id": number, "symbol": "A", "d": at, "p": {str(slot): 1.0 for slot in range(60)}}
+
+
+def document_of(policy: Policy, number: int, at: datetime) -> Document:
+    if policy.model == "reading":
+        return reading(number, at)
+    if policy.model == "slots":
+        return minute(number, at)
+    count = {"n": 3} if policy.count_field else {}
+    return bucket(number, at, **count, **({"more": True} if policy.overflow else {}))
+
+
+def load(bench: Bench, policy: Policy, days: int = 12) -> None:
+    """A bucket each three hours, and roll them up."""
+    database = bench.database
+    for number in range(8 * days):
+        database["ticks"].insert_one(document_of(policy, number, FIRST + number * 3 * HOUR))
+        if policy.overflow:
+            one = {"time": FIRST + number * 3 * HOUR + MINUTE, "p": 2.0}
+            database["extra"].insert_one({"_id": number, "bucket": number, "samples": [one]})
+    late = bench.roll_up(policy, NOW).late
+    assert late is not None and (late.mode, late.spans, late.reason) == ("stream", [], None)
+
+
+def mended(bench: Bench, policy: Policy) -> RollupReport:
+    """Roll up, and see that it is right: a recomputation of all there is gives the same bytes."""
+    report = bench.roll_up(policy, NOW)
+    found = bench.raw("hourly"), bench.raw("daily")
+    for name in ("hourly", "daily", "bucketwise_progress"):
+        bench.database[name].rename(f"kept_{name}")
+    bench.roll_up(policy, NOW)
+    assert (bench.raw("hourly"), bench.raw("daily")) == found
+    for name in ("hourly", "daily", "bucketwise_progress"):
+        bench.database[f"kept_{name}"].rename(name, dropTarget=True)
+    return report
+
+
+def late_of(report: RollupReport) -> tuple[int, str | None]:
+    assert report.late is not None
+    assert report.late.mode == "stream"
+    return report.late.events, report.late.reason
+
+
+def windows(report: RollupReport) -> tuple[int, int]:
+    return report.hourly.due, report.daily.due
+
+
+def keep_images(database: Db, *names: str) -> None:
+    for name in names:
+        database.command({"collMod": name, "changeStreamPreAndPostImages": {"enabled": True}})
+
+
+OLD = FIRST + 4 * DAY  # bucket 32
+#: What a writer does, how many hours and days that touches, and which of the models can do it.
+KNOWN: dict[str, tuple[Policy, Callable[[Db], object], tuple[int, int]]] = {
+    "a reading comes": (readings(), lambda db: db["ticks"].insert_one(reading(999, OLD)), (1, 1)),
+    "a value changes": (
+        readings(),
+        lambda db: db["ticks"].update_one({"_id": 32}, {"$set": {"p": 7.0}}),
+        (1, 1),
+    ),
+    "two values of one day change": (
+        readings(),
+        lambda db: db["ticks"].update_many({"_id": {"$in": [32, 33]}}, {"$set": {"p": 7.0}}),
+        (2, 1),
+    ),
+    "a slot is filled again": (
+        slots(),
+        lambda db: db["ticks"].update_one({"_id": 32}, {"$set": {"p.7": 7.0}, "$unset": {"p.8": 1}}),
+        (1, 1),
+    ),
+    "a minute comes": (slots(), lambda db: db["ticks"].insert_one(minute(999, OLD + 30 * MINUTE)), (1, 1)),
+    "a sample is added inside": (
+        samples(),
+        lambda db: db["ticks"].update_one(
+            {"_id": 32}, {"$push": {"samples": {"time": OLD + MINUTE, "p": 9.0}}}
+        ),
+        (1, 1),
+    ),
+    "a counted sample is added at the end": (
+        samples(count_field="n"),
+        lambda db: db["ticks"].update_one(
+            {"_id": 32},
+            {
+                "$push": {"samples": {"time": OLD + HOUR, "p": 9.0}},
+                "$set": {"last": OLD + HOUR},
+                "$inc": {"n": 1},
+            },
+        ),
+        (2, 1),
+    ),
+    "a sample changes": (
+        samples(),
+        lambda db: db["ticks"].update_one({"_id": 32}, {"$set": {"samples.1.p": 9.0}}),
+        (1, 1),
+    ),
+    "a sample goes": (
+        samples(),
+        lambda db: db["ticks"].update_one({"_id": 32}, {"$pull": {"samples": {"time": OLD + MINUTE}}}),
+        (1, 1),
+    ),
+    "overflow comes": (
+        overflowing(),
+        lambda db: db["extra"].insert_one(
+            {"_id": 999, "bucket": 32, "samples": [{"time": OLD + MINUTE, "p": 5.0}]}
+        ),
+        (1, 1),
+    ),
+    "overflow changes": (
+        overflowing(),
+        lambda db: db["extra"].update_one({"_id": 32}, {"$set": {"samples.0.p": 5.0}}),
+        (1, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_just_what_was_touched_is_looked_at(bench: Bench, name: str) -> None:
+    policy, change, touched = KNOWN[name]
+    load(bench, policy)
+    assert windows(bench.roll_up(policy, NOW)) == (0, 0), "where nothing changed, nothing is read"
+    change(bench.database)
+    report = mended(bench, policy)
+    assert windows(report) == touched
+    assert report.daily.written == touched[1]
+    assert report.hourly.written == touched[0] - (name == "a counted sample is added at the end")
+    assert late_of(report)[1] is None
+    assert windows(bench.roll_up(policy, NOW)) == (0, 0)
+
+
+#: Changes of which an event does not tell the time that the bucket covered before.
+UNKNOWN: dict[str, tuple[Policy, Callable[[Db], object], tuple[int, int]]] = {
+    "a reading goes": (readings(), lambda db: db["ticks"].delete_one({"_id": 32}), (1, 1)),
+    "a reading moves": (
+        readings(),
+        lambda db: db["ticks"].update_one({"_id": 32}, {"$set": {"d": OLD + 2 * DAY + HOUR}}),
+        (2, 2),
+    ),
+    "a reading is replaced by another time's": (
+        readings(),
+        lambda db: db["ticks"].replace_one({"_id": 32}, reading(32, OLD + 2 * DAY + HOUR)),
+        (2, 2),
+    ),
+    "a bucket goes": (slots(), lambda db: db["ticks"].delete_one({"_id": 32}), (1, 1)),
+    "a bucket ends earlier": (
+        samples(),
+        lambda db: db["ticks"].update_one(
+            {"_id": 32}, {"$pull": {"samples": {"time": OLD + 2 * MINUTE}}, "$set": {"last": OLD + MINUTE}}
+        ),
+        (1, 1),
+    ),
+    "overflow goes": (overflowing(), lambda db: db["extra"].delete_one({"_id": 32}), (1, 1)),
+    "overflow is given to another bucket": (
+        overflowing(),
+        lambda db: db["extra"].update_one(
+            {"_id": 32}, {"$set": {"bucket": 40, "samples.0.time": OLD + DAY + MINUTE}}
+        ),
+        (2, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+@pytest.mark.parametrize("images", [False, True], ids=["looked for", "told by pre-images"])
+def test_a_change_that_hides_what_was_before_is_looked_for(bench: Bench, name: str, images: bool) -> None:
+    policy, change, touched = UNKNOWN[name]
+    if images:
+        for collection in ("ticks", "extra"):
+            bench.database.create_collection(collection)
+            keep_images(bench.database, collection)
+    load(bench, policy)
+    change(bench.database)
+    report = mended(bench, policy)
+    assert (report.hourly.written, report.daily.written) == touched
+    events, reason = late_of(report)
+    assert events == 1
+    if images:
+        assert reason is None
+        assert windows(report) == touched
+    else:
+        assert reason is not None and "looked back over all that was live" in reason
+        assert "changeStreamPreAndPostImages" in reason
+        assert report.daily.due == 12
+    assert windows(bench.roll_up(policy, NOW)) == (0, 0)
+
+
+def test_a_growing_bucket_without_a_count_is_looked_at_to_the_present(bench: Bench) -> None:
+    """Its last sample may have been replaced by an earlier one: the update is the same."""
+    policy = samples()
+    load(bench, policy)
+    last = {"time": OLD + MINUTE + HOUR / 60 / 60, "p": 9.0}
+    bench.database["ticks"].update_one({"_id": 32}, {"$set": {"samples.2": last, "last": last["time"]}})
+    report = mended(bench, policy)
+    assert (report.hourly.written, report.daily.written) == (1, 1)
+    assert report.daily.due == 12 - 4
+    assert late_of(report) == (1, None)
+
+
+def test_new_readings_of_windows_to_come_are_no_events(bench: Bench) -> None:
+    policy = readings()
+    load(bench, policy)
+    bench.roll_up(policy, FIRST + 12 * DAY)
+    bench.database["ticks"].insert_many([reading(1000 + n, FIRST + 12 * DAY + n * MINUTE) for n in range(90)])
+    report = bench.roll_up(policy, FIRST + 13 * DAY)
+    assert late_of(report) == (0, None)
+    assert report.readings == 90 + 8, "and those of the last day, which had not been over"
+
+
+def test_deletes_of_an_archive_run_are_no_changes(bench: Bench) -> None:
+    """They come in one transaction with a write to the books. Somebody else's transaction has none."""
+    policy = readings()
+    load(bench, policy)
+    found = list(bench.database["ticks"].find({"_id": {"$lt": 20}}))
+
+    def move(books: str) -> None:
+        with bench.database.client.start_session() as session, session.start_transaction():
+            for one in found:
+                bench.database["ticks"].delete_one({"_id": one["_id"]}, session=session)
+            receipt = {"_id": {"policy": "ticks", "name": books}}
+            bench.database[books].insert_one(receipt, session=session)
+
+    bench.database["archive"].insert_many(found)
+    move("books")
+    report = mended(bench, policy)
+    assert late_of(report) == (0, None)
+    assert windows(report) == (0, 0)
+    found = list(bench.database["ticks"].find({"_id": {"$in": [40, 41]}}))
+    move("others")
+    report = mended(bench, policy)
+    assert late_of(report)[0] == 2
+    assert (report.hourly.written, report.daily.written) == (2, 1)
+
+
+def test_where_the_bookmark_is_lost_it_says_so_and_looks_back_over_all_that_is_live(bench: Bench) -> None:
+    policy = readings()
+    load(bench, policy)
+    bench.roll_up(policy, NOW)
+    bench.database["ticks"].update_one({"_id": 32}, {"$set": {"p": 7.0}})
+    books = bench.database["bucketwise_progress"]
+    document = books.find_one({"_id": "ticks"})
+    assert document is not None
+    token = document["stream"]["token"]["_data"]
+    token = f"{token[:2]}60000000{token[10:]}"  # the time of an event that this oplog does not hold
+    books.update_one({"_id": "ticks"}, {"$set": {"stream.token._data": token}})
+    report = mended(bench, policy)
+    reason = late_of(report)[1]
+    assert reason is not None and "does not go on" in reason and "all that is live" in reason
+    assert (report.hourly.written, report.daily.written) == (1, 1)
+    assert late_of(bench.roll_up(policy, NOW)) == (0, None)
+
+
+@pytest.mark.parametrize("how", ["dropped and made anew", "renamed", "another one renamed to it"])
+def test_another_collection_of_the_same_name_is_looked_at_as_a_whole(bench: Bench, how: str) -> None:
+    policy, ticks = readings(), bench.database["ticks"]
+    load(bench, policy)
+    found = [one for one in ticks.find() if one["_id"] != 32]
+    if how == "renamed":
+        ticks.rename("elsewhere")
+    else:
+        bench.database["elsewhere"].insert_many(found)
+        if how == "dropped and made anew":
+            ticks.drop()
+            ticks.insert_many(found)
+        else:
+            bench.database["elsewhere"].rename("ticks", dropTarget=True)
+    report = bench.roll_up(policy, NOW)
+    reason = late_of(report)[1]
+    assert reason is not None and "another one than it was" in reason
+    # Nothing told that readings are gone: it may be an accident, and the summaries all that is left.
+    gone = (96, 12) if how == "renamed" else (1, 0)
+    assert (report.hourly.kept, report.daily.kept) == gone
+    assert (report.hourly.written, report.daily.written) == ((0, 0) if how == "renamed" else (0, 1))
+
+
+def test_a_run_cut_off_hears_of_the_same_changes_again(bench: Bench) -> None:
+    policy = readings()
+    load(bench, policy)
+    bench.database["ticks"].update_many({"_id": {"$in": [16, 32, 48]}}, {"$set": {"p": 7.0}})
+    asked: list[int] = []
+
+    def stop() -> None:
+        asked.append(1)
+        if len(asked) == 2:
+            raise InterruptedRun("stopped")
+
+    with pytest.raises(InterruptedRun):
+        bench.roll_up(policy, NOW, check=stop)
+    report = mended(bench, policy)
+    assert (report.hourly.written, report.hourly.unchanged) == (2, 1)
+    assert late_of(bench.roll_up(policy, NOW)) == (0, None)
+
+
+def test_a_first_run_cut_off_misses_no_change_made_since(bench: Bench) -> None:
+    policy = readings()
+    bench.database["ticks"].insert_many([reading(n, FIRST + n * DAY) for n in range(5)])
+    asked: list[int] = []
+
+    def stop() -> None:
+        asked.append(1)
+        if len(asked) == 3:
+            bench.database["ticks"].update_one({"_id": 0}, {"$set": {"p": 7.0}})
+            raise InterruptedRun("stopped")
+
+    with pytest.raises(InterruptedRun):
+        bench.roll_up(policy, NOW, check=stop)
+    report = mended(bench, policy)
+    assert late_of(report) == (1, None)
+
+
+def test_a_dry_run_foresees_and_moves_no_bookmark(bench: Bench) -> None:
+    policy = readings()
+    load(bench, policy)
+    bench.database["ticks"].update_one({"_id": 32}, {"$set": {"p": 7.0}})
+    before = list(bench.database["bucketwise_progress"].find())
+    for _ in range(2):
+        report = bench.roll_up(policy, NOW, dry_run=True)
+        assert (report.hourly.written, report.daily.written) == (1, 1)
+    assert list(bench.database["bucketwise_progress"].find()) == before
+    assert mended(bench, policy).hourly.written == 1
+
+
+def test_a_given_range_leaves_the_bookmark_alone(bench: Bench) -> None:
+    policy = readings()
+    load(bench, policy)
+    bench.database["ticks"].update_many({"_id": {"$in": [32, 48]}}, {"$set": {"p": 7.0}})
+    assert bench.roll_up(policy, NOW, since=OLD, until=OLD + HOUR).late is None
+    report = mended(bench, policy)
+    assert (report.hourly.written, report.hourly.unchanged) == (1, 1)
+
+
+def test_changes_of_many_buckets_are_gathered_in_bounded_pieces(bench: Bench) -> None:
+    policy = readings()
+    bench.database["ticks"].insert_many([reading(n, FIRST + n * 3 * MINUTE) for n in range(2600)])
+    bench.roll_up(policy, NOW)
+    bench.database["ticks"].update_many({}, {"$inc": {"p": 1.0}})
+    report = mended(bench, policy)
+    assert late_of(report) == (2600, None)
+    assert report.hourly.written == report.hourly.due == 130
+
+
+def test_a_ttl_index_takes_raw_data_and_summaries_stay(bench: Bench) -> None:
+    """What MongoDB deletes by age is no change of the readings, nor where it is half through a window."""
+    policy = readings()
+    load(bench, policy)
+    before = bench.raw("hourly"), bench.raw("daily")
+    bench.database["ticks"].create_index("other", expireAfterSeconds=3600)
+    bench.database["ticks"].delete_many({"d": {"$lt": OLD + 7 * HOUR}})
+    reason = late_of(report := bench.roll_up(policy, NOW))[1]
+    assert reason is not None and "TTL" in reason
+    assert windows(report) == (0, 0), "all is older than `recheck`"
+    # A late reading beside it doesn't make half a day of a day.
+    bench.database["ticks"].insert_one(reading(999, OLD + 20 * HOUR))
+    report = bench.roll_up(policy, NOW)
+    assert (report.hourly.written, report.daily.written, report.daily.kept) == (1, 0, 1)
+    assert before[1] == bench.raw("daily")
+
+
+@pytest.mark.parametrize("archives", [False, True])
+@pytest.mark.parametrize("since", [FIRST, OLD], ids=["the oldest", "in their midst"])
+def test_readings_that_are_deleted_are_taken_out_of_the_summaries(
+    bench: Bench, archives: bool, since: datetime
+) -> None:
+    """But for the oldest, where the policy archives nothing: something else may remove raw data by age."""
+    archive = {"after": timedelta(days=90), "to": "online", "collection": "archive"}
+    policy = readings(archive=archive if archives else None)
+    load(bench, policy)
+    bench.database["ticks"].delete_many({"d": {"$gte": since, "$lt": since + DAY}})
+    report = bench.roll_up(policy, NOW)
+    kept = since == FIRST and not archives
+    assert (report.hourly.deleted, report.daily.deleted) == ((0, 0) if kept else (8, 1))
+    assert (report.hourly.kept, report.daily.kept) == ((8, 1) if kept else (0, 0))
+
+
+def test_a_policy_that_insists_on_a_stream_says_what_it_lacks(bench: Bench) -> None:
+    bench.database.create_collection("ticks", timeseries={"timeField": "d", "metaField": "symbol"})
+    bench.database["ticks"].insert_many([reading(n, FIRST + n * HOUR) for n in range(5)])
+    late = bench.roll_up(readings(model="timeseries"), NOW).late
+    assert late is not None and late.mode == "scan" and "time-series" in str(late.reason)
+
+
+def test_an_unreadable_stream_is_scanned_for_or_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OperationFailure("not authorized", 13)
+
+    bench.database["ticks"].insert_one(reading(1, FIRST))
+    monkeypatch.setattr(Database, "watch", refuse)
+    late = bench.roll_up(readings(), NOW).late
+    assert late is not None and late.mode == "scan" and "right" in str(late.reason)
+    with pytest.raises(BucketwiseError, match=r"late_data.*the user lacks the right"):
+        bench.roll_up(readings(rollup={**ROLLUP, "late_data": "stream"}), NOW)
