@@ -188,6 +188,21 @@ class _Check:
         for missing in missing_rights(self.database, needs):
             message = f"the user lacks {', '.join(missing.actions)} there: grant readWrite on the database"
             yield self._finding("privilege-missing", missing.collection, "error", message)
+        yield from self._stream()
+
+    def _stream(self) -> Iterator[Finding]:
+        """Late readings are told by the database's change stream."""
+        policy = self.policy
+        if policy.rollup is None or policy.rollup.late_data == "scan" or policy.model == "timeseries":
+            return
+        for missing in missing_rights(self.database, [Needs("", ("find", "changeStream"))]):
+            message = f"the user lacks {', '.join(missing.actions)} in the database as a whole: "
+            if policy.rollup.late_data == "stream":
+                message += 'late readings can\'t be told; grant it, or write rollup.late_data = "auto"'
+                yield self._finding("stream-unreadable", self.database.name, "error", message)
+            else:
+                message += "late readings are looked for within `recheck` only; grant it"
+                yield self._finding("stream-unreadable", self.database.name, "warning", message)
 
     @property
     def _deletes(self) -> bool:

@@ -78,8 +78,7 @@ def _late_body(late: Late | None) -> Body:
     """How late readings were looked for; nothing where a range was asked for."""
     if late is None:
         return {}
-    reason = {"reason": late.reason} if late.reason else {}
-    return {"late": {"mode": late.mode, "events": late.events, **reason}}
+    return {"late": {"mode": late.mode, "events": late.events, "reason": late.reason}}
 
 
 def _roll_up_range(

@@ -153,6 +153,8 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
         bodies = [result.body.get(step, {}) for step in ("rollup", "archive")] + [result.body]
         reasons = [it for body in bodies for it in body.get("reasons", [])]
         lines += [Text(f"{result.policy}: {it['count']:,} stay: {it['reason']}") for it in reasons]
+        told = [late["reason"] for body in bodies if (late := body.get("late")) and late["reason"]]
+        lines += [Text(f"{result.policy}: late readings: {reason}") for reason in told]
         found = {repr(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
         for key, it in list(found.items())[:_MOST_QUARANTINED]:
             text = f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"

@@ -1,8 +1,8 @@
 """Change streams: what has changed in the source since the last roll-up, read from where it left off.
 
 The stream is the database's, and tells of the source, of its overflow, and of two collections of our own: of
-the books that each transaction of an archive run writes to (its deletes move readings, and change none), and
-of the mark that a run leaves to know when it has read far enough.
+the books that each transaction of an archive run writes to, whichever policy's it is (its deletes move
+readings, and change none), and of the mark that a run leaves to know when it has read far enough.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Stream:
         if self._policy.overflow is not None:
             names.append(self._policy.overflow.collection)
         own = [
-            {"ns.coll": self._books, "documentKey._id.policy": self._policy.name},
+            {"ns.coll": self._books},
             {"ns.coll": progress.COLLECTION, "documentKey._id": progress.mark_id(self._policy)},
         ]
         pipeline: list[Document] = [{"$match": {"$or": [{"ns.coll": {"$in": names}}, *own]}}]

@@ -852,14 +852,19 @@ CONTRADICTIONS = [
         'with to = "none" nothing is archived',
         "take it out",
     ),
-    bad(
-        "late-data-stream",
-        'recheck = "2d"',
-        'late_data = "stream"',
-        "policies.ticks.rollup.late_data",
-        'value: "stream"',
-        "not built yet in this version",
-        '"auto" or "scan"',
+    BadConfig(
+        "stream-of-timeseries",
+        changed(
+            ('model = "slots"', 'model = "timeseries"'),
+            ('slot = "second"\n', ""),
+            ('recheck = "2d"', 'late_data = "stream"'),
+        ),
+        (
+            "policies.ticks.rollup.late_data",
+            'value: "stream"',
+            "native time-series collections have no change streams",
+            '"auto" or "scan"',
+        ),
     ),
     bad(
         "zone",

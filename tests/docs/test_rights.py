@@ -116,3 +116,31 @@ def test_the_role_is_enough(
     assert restored.policy("ticks")["buckets"] == 60
     assert asking_mongod.market.ticks_restored.count_documents({}) == 60
     assert call("run").policy("ticks")["rollup"]["hourly"]["written"] == 0
+    assert call("run").policy("ticks")["rollup"]["late"] == {"mode": "stream", "events": 0, "reason": None}
+
+
+def test_without_the_right_to_the_change_stream_late_readings_are_scanned_for(
+    as_told: dict[str, str], asking_mongod: Client, tmp_path: Path, bucketwise: CommandLine
+) -> None:
+    everywhere = {"db": "market", "collection": ""}
+    removed = [{"resource": everywhere, "actions": ["changeStream"]}]
+    asking_mongod.market.command("revokePrivilegesFromRole", "bucketwise", privileges=removed)
+
+    def call(verb: str) -> Ran:
+        return bucketwise(verb, "--now", NOW, "--quiet", "--json", cwd=tmp_path, **as_told)
+
+    (found,) = [it for it in call("check").policy("ticks")["findings"] if it["severity"] != "ok"]
+    assert (found["code"], found["severity"]) == ("stream-unreadable", "warning")
+    late = call("rollup").policy("ticks")["late"]
+    assert late["mode"] == "scan" and "the user lacks the right to it" in late["reason"]
+    config = tmp_path / "bucketwise.toml"
+    text = config.read_text()
+    assert "recheck" not in text or "late_data" not in text
+    config.write_text(
+        text.replace("[policies.ticks.rollup]", '[policies.ticks.rollup]\nlate_data = "stream"')
+    )
+    (found,) = [it for it in call("check").policy("ticks")["findings"] if it["severity"] != "ok"]
+    assert (found["code"], found["severity"]) == ("stream-unreadable", "error")
+    ran = call("rollup")
+    assert ran.code == 1
+    assert "late_data" in str(ran.json) and "the user lacks the right to it" in str(ran.json)

@@ -10,6 +10,7 @@ import pytest
 
 from jobs import lease, ledger
 from jobs.lease import Lease
+from rollups import progress
 from tests.jobs.place import MINUTES, START, Place
 
 ARCHIVE_KEYS = {"to", "buckets", "readings", "parts", "bytes", "deleted", "left", "quarantined"}
@@ -54,7 +55,7 @@ def test_run_does_it_all_and_a_second_run_nothing(place: Place) -> None:
         for key in ("buckets", "readings", "parts", "bytes", "deleted"):
             assert result["archive"][key] == 0
     now_there = place.everything()
-    for name in (lease.COLLECTION, ledger.COLLECTION):
+    for name in (lease.COLLECTION, ledger.COLLECTION, progress.COLLECTION):
         assert stood.pop(name) != now_there.pop(name)
     assert now_there == stood
 
