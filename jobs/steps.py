@@ -25,7 +25,7 @@ from rollups import progress as rollup_progress
 from rollups import quarantine
 from rollups.due import Calendar, kinds_of
 from rollups.expiry import expire_summaries
-from rollups.late import Late
+from rollups.late import Late, Watch
 from rollups.progress import rolled_up_through
 from rollups.rollup import RollupReport, roll_up
 
@@ -109,12 +109,12 @@ def _archive(work: Work) -> Done:
     if work.policy.archive is None:
         return Done(_archive_body(ArchiveReport("none"), 0))
     check_archive(work.database, work.policy, work.store)
-    mended = 0
+    mended, watch = 0, Watch(work.database, work.policy, RECEIPTS)
 
     def bring_up_to_date(start_ms: int, end_ms: int) -> bool:
         """The windows of what is about to go: a late reading may have come since they were rolled up."""
         nonlocal mended
-        if not work.dry_run:
+        if not work.dry_run and watch.has_changed(start_ms, end_ms, work.check):
             report = _roll_up_range(
                 work, as_date(start_ms), as_date(end_ms), dry_run=False, progress=lambda _what, _count: None
             )

@@ -95,6 +95,17 @@ def kinds_that_meet(policy: Policy) -> list[Kind]:
     return kinds[:1] if any(kind.local for kind in kinds) else kinds
 
 
+def widened(kinds: Sequence[Kind], spans: Iterable[Span]) -> Spans:
+    """The spans, widened to the whole windows that they touch."""
+    return Spans(
+        (
+            min(kind.edges(at := max(LOWEST, start - kind.reach), at + 1)[0] for kind in kinds),
+            max(kind.edges(at := min(HIGHEST, end + kind.reach) - 1, at + 1)[-1] for kind in kinds),
+        )
+        for start, end in Spans(spans).spans
+    )
+
+
 class Calendar:
     """The windows of one policy as they stand at `now`.
 
@@ -112,16 +123,6 @@ class Calendar:
         self._days = any(kind.name == "daily" for kind in self.kinds)
         self._zone = ZoneInfo(rollup.timezone if self._days else "UTC")
         self._expired = {kind.name: kind.expired_before(now) for kind in self.kinds}
-
-    def whole(self, spans: Spans) -> Spans:
-        """The spans, widened to the whole windows that they touch."""
-        return Spans(
-            (
-                min(kind.edges(at := max(LOWEST, start - kind.reach), at + 1)[0] for kind in self.kinds),
-                max(kind.edges(at := min(HIGHEST, end + kind.reach) - 1, at + 1)[-1] for kind in self.kinds),
-            )
-            for start, end in spans.spans
-        )
 
     def slice_at(self, ms: int, after: int) -> Span:
         """The first slice, from `after` on, with a window that holds the instant."""

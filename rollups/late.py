@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,10 +11,10 @@ from pymongo.database import Database
 from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
-from rollups.due import Calendar, Span
-from rollups.progress import Bookmark, Progress
+from rollups.due import Calendar, KindName, Span, Spans, kinds_of, widened
+from rollups.progress import Bookmark, Progress, load
 from rollups.stream import Changed, LostError, Stream, UnavailableError, collections_of
-from rollups.windows import HIGHEST
+from rollups.windows import HIGHEST, LOWEST
 
 Document = dict[str, Any]
 Mode = Literal["stream", "scan"]
@@ -71,6 +71,40 @@ def find_late(
         return Late("scan", [recheck], reason=f"there is no change stream to read: {error}")
 
 
+class Watch:
+    """Tells whether what was rolled up may have changed since. Reads the stream on from the last roll-up's
+    bookmark, and leaves that where it is."""
+
+    def __init__(self, database: Database[Document], policy: Policy, books: str) -> None:
+        loaded = load(database, policy)
+        self._stream = Stream(database, policy, Source(database, policy), books)
+        self._kinds = kinds_of(policy)
+        self._bookmark = loaded.bookmark
+        self._token = loaded.bookmark.token if loaded.bookmark else None
+        self._rolled_up_to = _rolled_up_to(policy, loaded.through) if loaded.through else None
+        self._changed = Spans(())
+
+    def has_changed(self, start_ms: int, end_ms: int, check: Callable[[], None]) -> bool:
+        """Whether a window that the range touches may have: also where nothing can tell."""
+        if self._bookmark is None or self._token is None:
+            return True
+        try:
+            more = self._stream.drain(self._token, self._rolled_up_to, check, dry_run=False)
+        except (LostError, UnavailableError):
+            self._token = None
+            return True
+        self._token = more.token
+        was_live = LOWEST if self._bookmark.live_from is None else self._bookmark.live_from
+        unknown = [(was_live, HIGHEST)] if more.unknown else []
+        self._changed = Spans([*self._changed.spans, *more.spans.spans, *unknown])
+        return any(self._changed.touch(*span) for span in widened(self._kinds, [(start_ms, end_ms)]).spans)
+
+
+def _rolled_up_to(policy: Policy, through: Mapping[KindName, int]) -> int:
+    """A reading at or after it lies in no window that is rolled up."""
+    return max(through[kind.name] + kind.reach for kind in kinds_of(policy))
+
+
 @dataclass(frozen=True)
 class _Finder:
     database: Database[Document]
@@ -91,8 +125,9 @@ class _Finder:
         try:
             if any(collections.get(name) != it for name, it in standing.collections.items()):
                 raise LostError("the collection is another one than it was: dropped, renamed or restored")
-            rolled_up_to = max(through[kind.name] + kind.reach for kind in self.calendar.kinds)
-            changed = self.stream.drain(standing.token, rolled_up_to, check, dry_run=dry_run)
+            changed = self.stream.drain(
+                standing.token, _rolled_up_to(self.policy, through), check, dry_run=dry_run
+            )
         except LostError as error:
             return self._look_back(f"the change stream does not go on from the last run's bookmark: {error}")
         spans = list(changed.spans.spans)

@@ -21,7 +21,7 @@ from buckets.source import Source
 from config.policies import Policy
 from rollups import documents
 from rollups.coverage import interval_of
-from rollups.due import Calendar, Kind, KindName, Span, Spans
+from rollups.due import Calendar, Kind, KindName, Span, Spans, widened
 from rollups.late import Late, find_late
 from rollups.progress import Progress, load, store
 from rollups.quarantine import Quarantine
@@ -195,7 +195,7 @@ class _Run:
     ) -> None:
         """Every due window that touches its kind's spans, slice by slice; `finished` hears how far."""
         spans = {kind: Spans(parts) for kind, parts in wanted.items()}
-        for piece in self._slices(self.calendar.whole(Spans(chain.from_iterable(wanted.values())))):
+        for piece in self._slices(widened(self.calendar.kinds, chain.from_iterable(wanted.values()))):
             check()
             windows = {
                 kind.name: self.calendar.windows(kind, piece, spans[kind.name])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.policies import Policy, Retain, Rollup
-from rollups.due import Calendar, Spans
+from rollups.due import Calendar, Spans, widened
 from rollups.windows import HOUR, to_ms
 from tests.rollups.samples import POLICY
 
@@ -74,7 +74,7 @@ def test_hours_that_reach_over_midnight_belong_to_the_day_that_they_start_in() -
     # 18:40 lies in the next day, but its hour belongs to this one.
     assert of.slice_at(at(5, 18, 40), 0) == piece
     assert of.slice_at(at(5, 18, 40), piece[1]) == (at(5, 18, 30), at(6, 18, 30))
-    assert of.whole(Spans([(at(5, 18, 40), at(5, 18, 41))])).spans == [(at(5, 18), at(6, 18, 30))]
+    assert widened(of.kinds, [(at(5, 18, 40), at(5, 18, 41))]).spans == [(at(5, 18), at(6, 18, 30))]
 
 
 def test_without_daily_summaries_slices_are_utc_days() -> None:
