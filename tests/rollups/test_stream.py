@@ -12,7 +12,9 @@ from pymongo.errors import OperationFailure
 
 from config.errors import BucketwiseError, InterruptedRun
 from config.policies import Policy
+from rollups.late import Watch
 from rollups.rollup import RollupReport
+from rollups.windows import to_ms
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]
@@ -465,3 +467,27 @@ def test_an_unreadable_stream_is_scanned_for_or_refused(
     assert late is not None and late.mode == "scan" and "right" in str(late.reason)
     with pytest.raises(BucketwiseError, match=r"late_data.*the user lacks the right"):
         bench.roll_up(readings(rollup={**ROLLUP, "late_data": "stream"}), NOW)
+
+
+def test_an_archive_run_asks_whether_windows_have_changed_since(bench: Bench) -> None:
+    policy = readings()
+    load(bench, policy)
+
+    def has_changed(watch: Watch, at: datetime) -> bool:
+        return watch.has_changed(to_ms(at), to_ms(at) + 1, lambda: None)
+
+    watch = Watch(bench.database, policy, "books")
+    assert not has_changed(watch, OLD)
+    bench.database["ticks"].update_one({"_id": 32}, {"$set": {"p": 7.0}})
+    assert has_changed(watch, OLD + 23 * HOUR), "another reading of the same day"
+    assert not has_changed(watch, OLD + DAY)
+    assert has_changed(watch, OLD), "nobody has mended it"
+    bench.database["ticks"].delete_one({"_id": 40})
+    assert has_changed(watch, OLD + 5 * DAY), "nothing tells which it was"
+    before = bench.database["bucketwise_progress"].find_one({"_id": "ticks"})
+    assert has_changed(Watch(bench.database, policy, "books"), OLD)
+    assert bench.database["bucketwise_progress"].find_one({"_id": "ticks"}) == before
+    bench.roll_up(policy, NOW)
+    assert not has_changed(Watch(bench.database, policy, "books"), OLD)
+    bench.roll_up(readings(rollup={**ROLLUP, "late_data": "scan"}), NOW)
+    assert has_changed(Watch(bench.database, policy, "books"), OLD), "nothing can tell"
