@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,18 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from archivers.delete import chunks, transaction
 from archivers.offline import OfflineArchive
 from archivers.offline_run import OfflineRun
 from archivers.online import OnlineRun
+from archivers.pins import fingerprint
 from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
 from archivers.work import Archiver, ArchiveReport, Work
 from buckets.columns import Quarantined
 from buckets.decode import Decoded, decode
 from buckets.raw import Batch
-from buckets.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_ms
+from buckets.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_ms, as_text
 from config.errors import BucketwiseError
 from config.policies import Policy
 
@@ -66,6 +69,7 @@ def archive(
     end = min(work.cutoff, LAST_MS + 1 if until is None else as_ms(until))
     if not dry_run:
         archiver.recover()
+        work.pins.forget()
         archiver.settle(start, end)
     _Sweep(work, archiver, through, rolled_up).run(start, end)
     return report
@@ -146,7 +150,8 @@ class _Sweep:
             at = stop
         self._flush()
         if self._work.dry_run and (young := source.count_ending(max(start, end), LAST_MS + 1)):
-            report.reasons[f"not expired: the last reading is not before {_instant(end)}"] += young
+            edge = as_text(as_date(end))
+            report.reasons[f"not expired: the last reading is not before {edge}"] += young
         for batch in source.strays():
             report.quarantine(decode(batch, self._work.policy).quarantined)
 
@@ -156,6 +161,7 @@ class _Sweep:
         report = self._work.report
         report.quarantine(decoded.quarantined)
         expired = decoded.last < self._work.cutoff
+        expired &= ~self._pinned(batch, decoded, expired)
         ready = expired if self._through is None else expired & (decoded.last < self._through)
         report.leave(int((expired & ~ready).sum()), "its windows are not rolled up yet")
         going = np.sort(decoded.units[ready & self._fitting(decoded, batch)])
@@ -168,6 +174,27 @@ class _Sweep:
         self._last = int(max(self._last, last.max()))
         self._readings += len(times)
         self._pending.append(batch.take(going))
+
+    def _pinned(self, batch: Batch, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Of the expired buckets: those that were restored, and stay since they are pinned."""
+        work, pins = self._work, self._work.pins.of(batch)
+        pinned = expired & np.isin(decoded.units, list(pins))
+        for i in decoded.units[pinned].tolist():
+            work.report.leave(1, pins[i].reason)
+        if self._through is not None and not work.dry_run:
+            ready = decoded.units[pinned & (decoded.last < self._through)]
+            changed = [i for i in ready.tolist() if fingerprint(batch, i) != pins[i].seen]
+            if changed:
+                self._follow(batch.take(np.array(changed, dtype=np.int64)))
+        return pinned
+
+    def _follow(self, changed: Batch) -> None:
+        """Others are rolled up again on their way to the archive; pinned ones have to be here."""
+        work, decoded = self._work, decode(changed, self._work.policy)
+        times = np.concatenate([decoded.columns.time, decoded.last])
+        if self._rolled_up(int(times.min()), int(times.max()) + 1):
+            for piece in chunks(changed):
+                transaction(work.database, work.guard, partial(work.pins.saw, piece))
 
     def _fitting(self, decoded: Decoded, batch: Batch) -> NDArray[np.bool_]:
         """Buckets whose series the archive can hold; the others are quarantined."""
@@ -222,7 +249,3 @@ class _Sweep:
             work.report.leave(count, f"copied, and waits for the grace of {work.archive.grace}")
         else:
             work.report.deleted += count
-
-
-def _instant(ms: int) -> str:
-    return as_date(ms).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -111,8 +111,9 @@ class OfflineRun:
             decoded = decode(self._archive.load(manifest), manifest.archived_policy)
             due = np.zeros(manifest.buckets, dtype=np.bool_)
             due[decoded.units] = (decoded.last >= start_ms) & (decoded.last < end_ms)
-            due &= self._receipts.live(manifest.commit, manifest.buckets)
-            if changed := self._delete(manifest, np.flatnonzero(due)):
+            indices = np.flatnonzero(due & self._receipts.live(manifest.commit, manifest.buckets))
+            indices = indices[self._work.without_pinned(self._archive.load(manifest).take(indices))]
+            if changed := self._delete(manifest, indices):
                 self._amend(manifest, changed)  # and this run finds the newer ones as it goes on
 
     def misfit(self, series: Series) -> tuple[str, object] | None:

@@ -105,7 +105,8 @@ class OnlineRun:
                 for copies in self._archived.by_ids(receipt["ids"][at : at + MAX_BUCKETS]):
                     decoded = decode(copies, self._work.policy)
                     due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
-                    for piece in chunks(copies.take(np.sort(due))):
+                    going = copies.take(np.sort(due))
+                    for piece in chunks(going.take(self._work.without_pinned(going))):
                         self._delete(receipt["_id"]["name"], piece)  # this run finds the newer ones
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.delete import MAX_BUCKETS, chunks, same_id, transaction
+from archivers.delete import MAX_BUCKETS, Guard, chunks, same_id, transaction
 from archivers.manifest import Manifest
 from archivers.offline import OfflineArchive
 from archivers.online import archive_collections, archived_source, insert_raw
+from archivers.pins import Pins
 from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
 from buckets import timeseries
@@ -44,21 +45,28 @@ class RestoreReport:
     buckets: int = 0
     readings: int = 0
     overflow: int = 0  # overflow documents
+    pinned: int = 0  # of the buckets
 
 
 def restore(
     database: Database[Document],
     policy: Policy,
     store: ObjectStore | None,
+    now: datetime,
     *,
     since: datetime | None,
     until: datetime | None,
     series: Mapping[str, str],
     to: str,
+    pinned_until: datetime | None,
+    guard: Guard,
     check: Callable[[], None],
     progress: Callable[[str, int], None],
 ) -> RestoreReport:
     """Bring back every bucket with a reading in [since, until) of the series asked for.
+
+    Into the source they are pinned: no run deletes them, or archives them again, before `pinned_until`; with
+    None, before they are released.
 
     Overflow documents go back into the policy's overflow collection. What is there already and equal
     stays; another document of the same `_id` is never written over. Raises UsageError for a target that
@@ -70,7 +78,11 @@ def restore(
     end = LAST_MS + 1 if until is None else as_ms(until)
     report = RestoreReport()
     blocked: list[Any] = []
-    for batch, decoded, note in _archived(database, policy, store, start, end, to):
+    books = None
+    if to == policy.collection:
+        receipts, pins = Receipts(database, policy.name), Pins(database, policy.name, now)
+        books = _Books(receipts, pins, pinned_until)
+    for batch, decoded, note in _archived(database, policy, store, start, end, to, books):
         wanted = _wanted(decoded, policy, start, end, series)
         chosen = np.sort(decoded.units[wanted])
         at = 0
@@ -81,7 +93,9 @@ def restore(
             if policy.model == "timeseries":
                 _put_measurements(database, policy, to, piece.main)
             else:
-                blocked += _put(database, policy, to, piece, here, note)
+                in_the_way = _put(database, policy, to, piece, guard, here, note)
+                report.pinned += len(piece) - len(in_the_way) if books else 0
+                blocked += in_the_way
             report.overflow += len(piece.extra)
             progress("restored buckets", len(piece))
         report.buckets += len(chosen)
@@ -114,15 +128,19 @@ def _check_request(database: Database[Document], policy: Policy, series: Mapping
 
 
 def _archived(
-    database: Database[Document], policy: Policy, store: ObjectStore | None, start: int, end: int, to: str
+    database: Database[Document],
+    policy: Policy,
+    store: ObjectStore | None,
+    start: int,
+    end: int,
+    to: str,
+    books: _Books | None,
 ) -> Iterator[tuple[Batch, Decoded, Note]]:
-    """All that may hold something of the range. What is restored into the source is live again: the receipt
-    has to say so, for later versions to take the place of the archived ones."""
+    """All that may hold something of the range."""
     assert policy.archive is not None
-    receipts = Receipts(database, policy.name)
     if policy.archive.to == "online":
         for batch in archived_source(database, policy).batches(start, end):
-            note = partial(_note_online, receipts, batch) if to == policy.collection else _note_nothing
+            note = partial(books.online, batch) if books else _note_nothing
             yield batch, decode(batch, policy), note
         return
     assert store is not None
@@ -131,7 +149,7 @@ def _archived(
         if manifest.timeseries is not None and timeseries.made_with(database, to) is None:
             database.create_collection(to, timeseries=manifest.timeseries)
         batch = archive.load(manifest)
-        note = partial(_note_offline, receipts, manifest) if to == policy.collection else _note_nothing
+        note = partial(books.offline, manifest, batch) if books else _note_nothing
         yield batch, decode(batch, manifest.archived_policy), note
 
 
@@ -139,16 +157,27 @@ def _note_nothing(_chosen: Indices, _session: ClientSession) -> None:
     pass
 
 
-def _note_offline(receipts: Receipts, manifest: Manifest, chosen: Indices, session: ClientSession) -> None:
-    live = receipts.live(manifest.commit, manifest.buckets, session)
-    live[chosen] = True
-    receipts.set_live(manifest.commit, live, {}, session)
+@dataclass(frozen=True)
+class _Books:
+    """What is restored into the source is live again: the receipt has to say so, for later versions to take
+    the place of the archived ones. And it is pinned, since the next run would take it for expired."""
 
+    receipts: Receipts
+    pins: Pins
+    until: datetime | None
 
-def _note_online(receipts: Receipts, batch: Batch, chosen: Indices, session: ClientSession) -> None:
-    ids = [batch.main.decode_id(i) for i in chosen.tolist()]
-    facts = {"kind": "online", "state": "copied", "ids": ids, "copied": as_date(FIRST_MS)}
-    receipts.update(f"restored-{batch.take(chosen).digest()[:32]}", {"$set": facts}, session)
+    def offline(self, manifest: Manifest, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+        live = self.receipts.live(manifest.commit, manifest.buckets, session)
+        live[chosen] = True
+        self.receipts.set_live(manifest.commit, live, {}, session)
+        self.pins.put(batch.take(chosen), self.until, session)
+
+    def online(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+        restored = batch.take(chosen)
+        ids = [restored.main.decode_id(i) for i in range(len(restored))]
+        facts = {"kind": "online", "state": "copied", "ids": ids, "copied": as_date(FIRST_MS)}
+        self.receipts.update(f"restored-{restored.digest()[:32]}", {"$set": facts}, session)
+        self.pins.put(restored, self.until, session)
 
 
 def _wanted(
@@ -156,12 +185,8 @@ def _wanted(
 ) -> NDArray[np.bool_]:
     """Of the decoded buckets: those with a reading in the range (empty ones: their last time)."""
     columns = decoded.columns
-    inside = (columns.time >= start) & (columns.time < end)
-    hit = np.bincount(columns.bucket[inside], minlength=len(decoded.units)) > 0
-    empty = np.bincount(columns.bucket, minlength=len(decoded.units)) == 0
-    hit |= empty & (decoded.last >= start) & (decoded.last < end)
     named = np.array([_matches(one, policy, series) for one in columns.series], dtype=np.bool_)
-    return np.asarray(hit & named[columns.bucket_series])
+    return np.asarray(decoded.touching(start, end) & named[columns.bucket_series])
 
 
 def _matches(one: Series, policy: Policy, wanted: Mapping[str, str]) -> bool:
@@ -174,6 +199,7 @@ def _put(
     policy: Policy,
     to: str,
     piece: Batch,
+    guard: Guard,
     here: Indices,
     note: Note,
 ) -> list[Any]:
@@ -197,7 +223,7 @@ def _put(
             insert_raw(database, collection, new, session)
         note(here[[i for i in range(len(piece)) if i not in blocked]], session)
 
-    transaction(database, lambda _session: None, step)
+    transaction(database, guard, step)
     for collection, documents, owner in places:
         for i, it in enumerate(_standing(database, collection, documents)):
             if it != documents[i] and owner[i] not in blocked:

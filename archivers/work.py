@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from archivers.pins import Pins
 from archivers.receipts import Receipts
 from buckets import timeseries
 from buckets.columns import Quarantined, Series
@@ -89,6 +91,14 @@ class Work:
     @property
     def receipts(self) -> Receipts:
         return Receipts(self.database, self.policy.name)
+
+    @cached_property
+    def pins(self) -> Pins:
+        return Pins(self.database, self.policy.name, self.now)
+
+    def without_pinned(self, batch: Batch) -> NDArray[np.int64]:
+        """Of a batch: the indices of the buckets that are not pinned."""
+        return np.setdiff1d(np.arange(len(batch)), list(self.pins.of(batch)))
 
     @property
     def cutoff(self) -> int:

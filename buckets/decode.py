@@ -42,6 +42,15 @@ class Decoded:
     pieces: list[Piece]
     rows: list[NDArray[np.int64]]  # a piece: n × k, where its readings stand in the columns; -1: not there
 
+    def touching(self, start_ms: int, end_ms: int) -> NDArray[np.bool_]:
+        """b: which buckets have a reading in [start, end); of those without any, their last time counts."""
+        times, buckets = self.columns.time, self.columns.bucket
+        hit = np.zeros(len(self.units), dtype=np.bool_)
+        hit[buckets[(times >= start_ms) & (times < end_ms)]] = True
+        empty = np.ones(len(self.units), dtype=np.bool_)
+        empty[buckets] = False
+        return hit | (empty & (self.last >= start_ms) & (self.last < end_ms))
+
 
 def decode(batch: Batch, policy: Policy) -> Decoded:
     """All readings of a batch, in the order that `Columns` promises."""

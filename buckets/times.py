@@ -27,6 +27,11 @@ def as_date(ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=min(max(ms, FIRST_MS), LAST_MS))
 
 
+def as_text(date: datetime) -> str:
+    """2018-06-30T00:00:00Z: for messages, which need no milliseconds."""
+    return date.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def as_ms(date: datetime) -> int:
     return (date - _EPOCH) // timedelta(milliseconds=1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from archivers.pins import Pins
 from archivers.reader import ArchivedReader
 from buckets.times import FIRST_MS, as_date, as_ms
 from config.policies import Policy
@@ -21,11 +22,14 @@ def _status(work: Work) -> Done:
     runs = [asdict(run) for run in Ledger(work.database).last_runs(work.policy.name, LAST_RUNS)]
     through = rolled_up_through(work.database, work.policy)
     archived = ArchivedReader(work.database, work.policy, work.store).span()
+    pinned, pinned_until = Pins(work.database, work.policy.name, work.now).standing()
     return Done(
         {
             "rolled_up_through": None if through in (None, NO_GATE) else as_date(through),
             "archived_through": None if archived is None else as_date(archived[1]),
             "waiting": _waiting(work),
+            "pinned": pinned,
+            "pinned_until": pinned_until,
             "quarantined": _quarantined(work),
             "last_runs": runs,
         }

@@ -10,6 +10,8 @@ from typing import Any
 from archivers.archive import archive, check_archive, recover
 from archivers.audit import audit
 from archivers.checks import check
+from archivers.pins import COLLECTION as PINS
+from archivers.pins import unpin
 from archivers.reader import ArchivedReader
 from archivers.receipts import COLLECTION as RECEIPTS
 from archivers.restore import restore
@@ -39,6 +41,7 @@ OWN_COLLECTIONS = (
     rollup_progress.COLLECTION,
     quarantine.COLLECTION,
     RECEIPTS,
+    PINS,
 )
 
 
@@ -194,23 +197,41 @@ def _verify(work: Work) -> Done:
     return Done(body, HaltedError.exit_code if damage else 0)
 
 
-def restore_step(to: str, series: Mapping[str, str]) -> Step:
+def restore_step(to: str, series: Mapping[str, str], pinned_until: datetime | None) -> Step:
     def do(work: Work) -> Done:
         report = restore(
             work.database,
             work.policy,
             work.store,
+            work.now,
             since=work.since,
             until=work.until,
             series=series,
             to=to,
+            pinned_until=pinned_until,
+            guard=work.guard,
             check=work.check,
             progress=work.progress,
         )
         counts = {"buckets": report.buckets, "readings": report.readings, "overflow": report.overflow}
-        return Done({"to": to, **counts})
+        pinned = {"pinned": report.pinned, "pinned_until": pinned_until if report.pinned else None}
+        return Done({"to": to, **counts, **pinned})
 
     return Step("restore", do)
+
+
+def _unpin(work: Work) -> Done:
+    released = unpin(
+        work.database,
+        work.policy,
+        work.now,
+        since=work.since,
+        until=work.until,
+        guard=work.guard,
+        check=work.check,
+        progress=work.progress,
+    )
+    return Done({"buckets": released})
 
 
 def _audit(work: Work) -> Done:
@@ -233,5 +254,6 @@ def finding_body(found: Any) -> Body:
 
 ROLLUP, ARCHIVE, EXPIRY = Step("rollup", _roll_up), Step("archive", _archive), Step("expiry", _expire)
 VERIFY, AUDIT, CHECK = Step("verify", _verify), Step("audit", _audit), Step("check", _check)
+UNPIN = Step("unpin", _unpin)
 #: Summaries go last: what they stand for is archived by then.
 RUN = (ROLLUP, ARCHIVE, EXPIRY)

@@ -75,10 +75,18 @@ def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def restore_table(results: Sequence[Result]) -> RenderableType:
-    table = _table("Restore", "policy", "to", "buckets", "readings", "overflow")
+    table = _table("Restore", "policy", "to", "buckets", "readings", "overflow", "pinned", "until")
     for result in results:
-        counts = [_number(result.body.get(key)) for key in ("buckets", "readings", "overflow")]
-        table.add_row(result.policy, result.body.get("to", "–"), *counts, _outcome(result))
+        counts = [_number(result.body.get(key)) for key in ("buckets", "readings", "overflow", "pinned")]
+        until = _instant(result.body.get("pinned_until"))
+        table.add_row(result.policy, result.body.get("to", "–"), *counts, until, _outcome(result))
+    return table
+
+
+def unpin_table(results: Sequence[Result]) -> RenderableType:
+    table = _table("Unpin", "policy", "buckets")
+    for result in results:
+        table.add_row(result.policy, _number(result.body.get("buckets")), _outcome(result))
     return table
 
 
@@ -130,14 +138,15 @@ def _statistic(value: Any) -> str:
 
 
 def status_tables(results: Sequence[Result]) -> list[RenderableType]:
-    heads = ("policy", "rolled up through", "archived through", "waiting", "quarantined")
+    heads = ("policy", "rolled up through", "archived through", "waiting", "pinned", "until", "quarantined")
     table = _table("Status", *heads)
     runs = _table("Last runs", "policy", "verb", "started", "ended", "error")
     for result in results:
         body = result.body
         through = [_instant(body.get(key)) for key in ("rolled_up_through", "archived_through")]
-        counts = [_number(body.get(key)) for key in ("waiting", "quarantined")]
-        table.add_row(result.policy, *through, *counts, _outcome(result))
+        waiting, pinned, broken = (_number(body.get(key)) for key in ("waiting", "pinned", "quarantined"))
+        until = _instant(body.get("pinned_until"))
+        table.add_row(result.policy, *through, waiting, pinned, until, broken, _outcome(result))
         for run in body.get("last_runs", []):
             times = (_instant(run["started"]), _instant(run["ended"]))
             error = (run["error"] or "").partition("\n")[0]

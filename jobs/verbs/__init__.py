@@ -18,6 +18,7 @@ from jobs.verbs import (
     schedule,
     status,
     summarize,
+    unpin,
     verify,
 )
 
@@ -34,6 +35,7 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "schedule": (schedule.schedule, schedule.EXAMPLES),
     "verify": (verify.verify, verify.EXAMPLES),
     "restore": (restore.restore, restore.EXAMPLES),
+    "unpin": (unpin.unpin, unpin.EXAMPLES),
     "audit": (audit.audit, audit.EXAMPLES),
     "status": (status.status, status.EXAMPLES),
 }

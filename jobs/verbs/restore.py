@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from typing import Annotated
 
 import typer
 from pymongo.database import Database
 
+from config.durations import MEND, DurationError, parse_duration
 from config.errors import UsageError
+from config.policies import Policy
 from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
 from jobs.clock import parse_range
@@ -23,25 +26,66 @@ from jobs.tables import restore_table
 EXAMPLES = [
     "bucketwise restore -p ticks --since 2018-06-30 --until 2018-07-01 --to ticks_back",
     "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --series deviceid=1234 --to iot",
+    "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --to iot --keep-for 30d",
 ]
 To = Annotated[str, typer.Option("--to", metavar="COLLECTION", help="Where the buckets go.")]
+KeepFor = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-for",
+        metavar="DURATION",
+        show_default=False,
+        help="Into the policy's own collection: pin the buckets for so long, as 30d. Else until `unpin`.",
+    ),
+]
 
 
-def restore(call: Call, *, to: To, since: Since = None, until: Until = None, series: Series = None) -> Report:
+def restore(
+    call: Call,
+    *,
+    to: To,
+    since: Since = None,
+    until: Until = None,
+    series: Series = None,
+    keep_for: KeepFor = None,
+) -> Report:
     """Bring archived buckets back.
 
     They come back as they were, byte for byte. A bucket with a reading in the range comes back whole,
     with its overflow. Documents that are in the target already and equal stay; no other document is ever
-    written over.
+    written over. Restored into the policy's own collection, buckets are pinned: no run archives or deletes
+    them until --keep-for is over, or until `bucketwise unpin`.
     """
     start, end = parse_range(since, until)
     wanted = parse_series(series)
     policy = one_policy(call)
+    pinned_until = None if keep_for is None else _pinned_until(call, policy, to, keep_for)
     with call.database() as database:
         _confirm(call, database, to)
-        runner = Runner.of(call, database, [restore_step(to, wanted)], since=start, until=end)
-        results = runner.run_all([policy])
+        step = restore_step(to, wanted, pinned_until)
+        results = Runner.of(call, database, [step], since=start, until=end).run_all([policy])
     return Report(call.command, call.now, results, [restore_table(results)])
+
+
+def _pinned_until(call: Call, policy: Policy, to: str, keep_for: str) -> datetime | None:
+    """None: until they are released. Raises UsageError."""
+    if to != policy.collection:
+        raise UsageError(
+            f"--keep-for {keep_for}: only what is restored into the policy's own collection is pinned, and "
+            f"--to is {to}. Leave --keep-for out, or write --to {policy.collection}"
+        )
+    if policy.model == "timeseries":
+        raise UsageError(
+            f"--keep-for {keep_for}: {to} is a native time-series collection, from which nothing is ever "
+            "deleted: what is restored stays. Leave --keep-for out"
+        )
+    try:
+        span = parse_duration(keep_for)
+        return None if span is None else call.now + span
+    except DurationError as error:
+        raise UsageError(f"--keep-for {keep_for}: {error}; {MEND}") from None
+    except OverflowError:
+        raise UsageError(f"--keep-for {keep_for}: that is after the year 9999") from None
 
 
 def _confirm(call: Call, database: Database[Document], to: str) -> None:

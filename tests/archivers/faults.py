@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import pytest
 from pymongo.client_session import ClientSession
 
-from archivers import delete, offline_run, online, restore
+from archivers import archive as sweep
+from archivers import delete, offline_run, online, pins, restore
 from archivers.receipts import Receipts
 from archivers.stores import Capabilities, ObjectStore, StoreObject
 
@@ -107,7 +108,7 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
         steps.step("after commit")
         return result
 
-    for module in (delete, offline_run, online, restore):
+    for module in (delete, offline_run, online, pins, restore, sweep):
         monkeypatch.setattr(module, "transaction", transaction)
     removing = Receipts.remove
 

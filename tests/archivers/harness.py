@@ -14,6 +14,7 @@ import duckdb
 from pymongo.database import Database
 
 from archivers.archive import archive
+from archivers.pins import unpin
 from archivers.restore import RestoreReport, restore
 from archivers.stores import ObjectStore, open_store
 from archivers.verify import VerifyReport, verify
@@ -86,10 +87,24 @@ class Cycle:
         )
 
     def restore(self, to: str = "back", **kwargs: Any) -> RestoreReport:
-        asked: dict[str, Any] = {"since": None, "until": None, "series": {}} | kwargs
+        """Into the source it pins, so that `unpin` is another step."""
+        asked: dict[str, Any] = {
+            "since": None, "until": None, "series": {}, "pinned_until": None, "guard": nothing,
+        }  # fmt: skip
         return restore(
-            self.database, self.policy, self.store, to=to, check=nothing, progress=nothing, **asked
+            self.database,
+            self.policy,
+            self.store,
+            LATER,
+            to=to,
+            check=nothing,
+            progress=nothing,
+            **(asked | kwargs),
         )
+
+    def unpin(self, now: datetime = LATER, **kwargs: Any) -> int:
+        asked: dict[str, Any] = {"since": None, "until": None, "guard": nothing} | kwargs
+        return unpin(self.database, self.policy, now, check=nothing, progress=nothing, **asked)
 
     def live(self) -> list[bytes]:
         return raw_documents(self.database, self.policy.collection)

@@ -222,6 +222,7 @@ def restored(world: World) -> None:
     world.cycle.run()
     world.cycle.restore(world.cycle.policy.collection)
     world.change(world.first(1))
+    world.cycle.unpin()
 
 
 def dies_in_exchange(step: str) -> Callable[[World], None]:

@@ -240,6 +240,7 @@ def test_restored_into_the_source_and_run_again(cycle: Cycle) -> None:
     cycle.restore("slots")
     assert cycle.live() == sorted(cycle.case.documents)
     assert read(cycle) == []
+    assert cycle.unpin() == len(cycle.case.documents)
     report = cycle.run()
     assert (report.deleted, report.parts) == (len(cycle.case.documents), 0)
     assert cycle.live() == []
@@ -256,6 +257,7 @@ def test_restored_mended_and_run_again(cycle: Cycle) -> None:
     cycle.database["slots"].update_one({"_id": 7}, {"$set": {"p.30": MARKS}})
     cycle.database["slots"].delete_one({"_id": 6})
     (mended,) = (raw for raw in cycle.live() if bson.decode(raw, CODEC)["_id"] == 7)
+    cycle.unpin()
     cycle.run()
     assert cycle.live() == []
     others = [raw for raw in cycle.case.documents if bson.decode(raw, CODEC)["_id"] != 7]
@@ -273,6 +275,7 @@ def test_restoring_over_another_bucket_with_the_same_id_loses_neither(offline: C
         offline.restore("slots")
     assert len(offline.live()) == 40
     assert sorted([*read(offline), *offline.live()]) == sorted([*offline.case.documents, late])
+    assert offline.unpin() == 39
     offline.run()
     assert offline.live() == []
     assert offline.rows() == slot_rows([*offline.case.documents, late])

@@ -110,6 +110,7 @@ def test_ids_of_every_type(database: Database[Document], file_store: Store, to: 
     assert len(set(back) & set(documents)) >= len(ids) - 1
     cycle.restore("ticks")
     assert len(cycle.live()) == len(ids)
+    assert (cycle.run().left, cycle.unpin()) == (len(ids), len(ids))
     assert cycle.run().deleted == len(ids)
     assert cycle.archived() == back
 

@@ -129,6 +129,10 @@ class Archive(RuleBasedStateMachine):
         except BucketwiseError as error:
             assert "were not restored" in str(error)
 
+    @rule()
+    def unpin(self) -> None:
+        self.cycle.unpin()
+
     @invariant()
     def each_bucket_is_live_or_archived_once(self) -> None:
         there = Counter(self.cycle.live()) + Counter(read(self.cycle))
@@ -137,6 +141,7 @@ class Archive(RuleBasedStateMachine):
     def teardown_all(self) -> None:
         """In the end all has expired, and two clean runs put everything into the archive, once."""
         self.configure(100, False, 0)
+        self.cycle.unpin()
         for _ in range(2):
             self.cycle.run(DAY0 + timedelta(days=30 + self.day))
         written = [raw for _, raw in self.written]

@@ -15,7 +15,7 @@ from tests.jobs.command import ROOT, CommandLine
 
 VERBS = [
     "demo", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "schedule", "verify",
-    "restore", "audit", "status",
+    "restore", "unpin", "audit", "status",
 ]  # fmt: skip
 
 
@@ -73,6 +73,15 @@ def test_a_bad_config_is_told_to_machines(case: BadConfig, tmp_path: Path, bucke
             ["restore", "-p", "ticks", "--to", "b", "--series", "a=1", "--series", "a=2"],
             ["--series a=2", "given before"],
         ),
+        (
+            ["restore", "-p", "ticks", "--to", "b", "--keep-for", "2d"],
+            ["--keep-for 2d", "--to b", "--to ticks"],
+        ),
+        (
+            ["restore", "-p", "ticks", "--to", "ticks", "--keep-for", "2"],
+            ["--keep-for 2: ", "no duration", "30d"],
+        ),
+        (["unpin", "--since", "x"], ["--since", "'x'"]),
         (["schedule"], ["no policy", "schedule", "bucketwise.toml"]),
         (["schedule", "--now", "2018-07-01"], ["--now", "bucketwise run --now"]),
         (["schedule", "--metrics-port", "x"], ["--metrics-port"]),

@@ -1,0 +1,30 @@
+"""`bucketwise unpin`."""
+
+from __future__ import annotations
+
+from jobs.call import Call
+from jobs.clock import parse_range
+from jobs.options import Since, Until
+from jobs.report import Report
+from jobs.runner import Runner
+from jobs.steps import UNPIN
+from jobs.tables import unpin_table
+
+EXAMPLES = [
+    "bucketwise unpin -p ticks",
+    "bucketwise unpin -p ticks --since 2018-06-30 --until 2018-07-01",
+]
+
+
+def unpin(call: Call, since: Since = None, until: Until = None) -> Report:
+    """Release restored buckets.
+
+    Buckets that were restored into their collection are pinned: no run archives or deletes them. Once they
+    are released, the next run takes them as any others. With --since and --until only those with a reading
+    in that range are released.
+    """
+    start, end = parse_range(since, until)
+    policies = call.policies
+    with call.database() as database:
+        results = Runner.of(call, database, [UNPIN], since=start, until=end).run_all(policies)
+    return Report(call.command, call.now, results, [unpin_table(results)])
