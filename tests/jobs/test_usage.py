@@ -75,11 +75,15 @@ def test_a_bad_config_is_told_to_machines(case: BadConfig, tmp_path: Path, bucke
         ),
         (
             ["restore", "-p", "ticks", "--to", "b", "--keep-for", "2d"],
-            ["--keep-for 2d", "--to b", "--to ticks"],
+            ["--keep-for 2d: ", "own collection", "--to ticks"],
         ),
         (
             ["restore", "-p", "ticks", "--to", "ticks", "--keep-for", "2"],
             ["--keep-for 2: ", "no duration", "30d"],
+        ),
+        (
+            ["restore", "-p", "ticks", "--to", "ticks", "--keep-for", "36500d", "--now", "9999-01-01"],
+            ["--keep-for 36500d: ", "year 9999"],
         ),
         (["unpin", "--since", "x"], ["--since", "'x'"]),
         (["schedule"], ["no policy", "schedule", "bucketwise.toml"]),
