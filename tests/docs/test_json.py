@@ -64,6 +64,11 @@ def _run(place: Place) -> None:
     place("run")
 
 
+def _restore(place: Place) -> None:
+    place("run")
+    place("restore", "-p", "ticks", "--to", "ticks")
+
+
 def _nothing(_place: Place) -> None:
     pass
 
@@ -75,6 +80,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "run": (_nothing, []),
     "verify": (_damage, []),
     "restore": (_run, ["--to", "ticks_restored"]),
+    "unpin": (_restore, []),
     "audit": (_nothing, []),
     "status": (_run, []),
     "summarize": (_run, ["--since", "2018-06-30", "--until", "2018-07-01"]),
