@@ -185,14 +185,16 @@ class _Sweep:
             ready = decoded.units[pinned & (decoded.last < self._through)]
             changed = [i for i in ready.tolist() if fingerprint(batch, i) != pins[i].seen]
             if changed:
-                self._follow(batch.take(np.array(changed, dtype=np.int64)))
+                spans = [pins[i].span for i in changed if pins[i].span]
+                self._follow(batch.take(np.array(changed, dtype=np.int64)), spans)
         return pinned
 
-    def _follow(self, changed: Batch) -> None:
-        """Others are rolled up again on their way to the archive; pinned ones have to be here."""
-        work, decoded = self._work, decode(changed, self._work.policy)
-        times = np.concatenate([decoded.columns.time, decoded.last])
-        if self._rolled_up(int(times.min()), int(times.max()) + 1):
+    def _follow(self, changed: Batch, before: list[list[int]]) -> None:
+        """Others are rolled up again on their way to the archive; pinned ones have to be here. What was in
+        their spans before may be gone."""
+        work, now = self._work, decode(changed, self._work.policy).spans().tolist()
+        times = [time for span in (*before, *now) for time in span]
+        if self._rolled_up(min(times), max(times) + 1):
             for piece in chunks(changed):
                 transaction(work.database, work.guard, partial(work.pins.saw, piece))
 

@@ -34,6 +34,7 @@ Document = dict[str, Any]
 class Pin(NamedTuple):
     until: datetime | None  # from then on it counts no more; None: until it is released
     seen: bytes  # `fingerprint` of the bucket as its summaries were last known to hold it
+    span: list[int]  # of its first and last reading then, milliseconds; empty where it broke its model
 
     @property
     def reason(self) -> str:
@@ -52,13 +53,13 @@ class Pins:
     """The pins of one policy that count at `now`. A run makes one: what is pinned stays so while it works,
     since both take the lease."""
 
-    def __init__(self, database: Database[Document], policy: str, now: datetime) -> None:
+    def __init__(self, database: Database[Document], policy: Policy, now: datetime) -> None:
         self._policy = policy
         self._now = now
         self._collection = database.get_collection(
             COLLECTION, codec_options=LOSSLESS, write_concern=WriteConcern("majority")
         )
-        low, high = ({"policy": policy, "id": bound} for bound in (MinKey(), MaxKey()))
+        low, high = ({"policy": policy.name, "id": bound} for bound in (MinKey(), MaxKey()))
         self._mine: Document = {"_id": {"$gte": low, "$lte": high}}
         self._counting: Document = {"$or": [{"until": None}, {"until": {"$gt": now}}]}
 
@@ -73,23 +74,23 @@ class Pins:
             ids = [batch.main.decode_id(i) for i in range(at, min(at + MAX_BUCKETS, len(batch)))]
             for found in self._collection.find(self._named(ids) | self._counting):
                 named = Docs.of([bson.encode({"_id": found["_id"]["id"]}, codec_options=LOSSLESS)])
-                pins[same_id(named.raw_id(0))] = Pin(found["until"], found["seen"])
+                pins[same_id(named.raw_id(0))] = Pin(found["until"], found["seen"], list(found["span"]))
         names = [same_id(batch.main.raw_id(i)) for i in range(len(batch))] if pins else []
         return {i: pins[name] for i, name in enumerate(names) if name in pins}
 
     def put(self, batch: Batch, until: datetime | None, session: ClientSession) -> None:
         """Pin the buckets of a batch; those that are pinned already take the new time."""
-        # `seen` stays: summaries may hold a bucket that was changed, and changed back just now.
+        # What was seen stays: summaries may hold a bucket that was changed, and changed back just now.
         updates = [
-            UpdateOne(name, {"$set": {"until": until}, "$setOnInsert": {"seen": seen}}, upsert=True)
-            for name, seen in self._prints(batch)
+            UpdateOne(name, {"$set": {"until": until}, "$setOnInsert": seen}, upsert=True)
+            for name, seen in self._seen(batch)
         ]
         if updates:
             self._collection.bulk_write(updates, session=session)
 
     def saw(self, batch: Batch, session: ClientSession) -> None:
         """The summaries hold these pinned buckets as they are here."""
-        updates = [UpdateOne(name, {"$set": {"seen": seen}}) for name, seen in self._prints(batch)]
+        updates = [UpdateOne(name, {"$set": seen}) for name, seen in self._seen(batch)]
         self._collection.bulk_write(updates, session=session)
 
     def release(self, ids: Sequence[Any], session: ClientSession) -> int:
@@ -115,15 +116,18 @@ class Pins:
         first = next(iter(ends.sort("until", ASCENDING).limit(1)), None)
         return count, None if first is None else first["until"]
 
-    def _prints(self, batch: Batch) -> Iterator[tuple[Document, bytes]]:
+    def _seen(self, batch: Batch) -> Iterator[tuple[Document, Document]]:
+        decoded = decode(batch, self._policy)
+        spans = dict(zip(decoded.units.tolist(), decoded.spans().tolist(), strict=True))
         for i in range(len(batch)):
-            yield {"_id": self._identity(batch.main.decode_id(i))}, fingerprint(batch, i)
+            name = {"_id": self._identity(batch.main.decode_id(i))}
+            yield name, {"seen": fingerprint(batch, i), "span": spans.get(i, [])}
 
     def _named(self, ids: Sequence[Any]) -> Document:
         return {"_id": {"$in": [self._identity(it) for it in ids]}}
 
     def _identity(self, identity: Any) -> Document:
-        return {"policy": self._policy, "id": identity}
+        return {"policy": self._policy.name, "id": identity}
 
 
 def unpin(
@@ -139,7 +143,7 @@ def unpin(
 ) -> int:
     """Release the pinned buckets that have something in [since, until), or, without a range, all. Returns how
     many. Cut off, it is finished by the next one."""
-    pins, released = Pins(database, policy.name, now), 0
+    pins, released = Pins(database, policy, now), 0
     start = FIRST_MS if since is None else as_ms(since)
     end = LAST_MS + 1 if until is None else as_ms(until)
     for page in pins.pages():

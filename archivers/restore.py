@@ -80,7 +80,7 @@ def restore(
     blocked: list[Any] = []
     books = None
     if to == policy.collection:
-        receipts, pins = Receipts(database, policy.name), Pins(database, policy.name, now)
+        receipts, pins = Receipts(database, policy.name), Pins(database, policy, now)
         books = _Books(receipts, pins, pinned_until)
     for batch, decoded, note in _archived(database, policy, store, start, end, to, books):
         wanted = _wanted(decoded, policy, start, end, series)

@@ -94,7 +94,7 @@ class Work:
 
     @cached_property
     def pins(self) -> Pins:
-        return Pins(self.database, self.policy.name, self.now)
+        return Pins(self.database, self.policy, self.now)
 
     def without_pinned(self, batch: Batch) -> NDArray[np.int64]:
         """Of a batch: the indices of the buckets that are not pinned."""

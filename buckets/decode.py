@@ -42,6 +42,12 @@ class Decoded:
     pieces: list[Piece]
     rows: list[NDArray[np.int64]]  # a piece: n × k, where its readings stand in the columns; -1: not there
 
+    def spans(self) -> NDArray[np.int64]:
+        """b × 2: times of each bucket's first and last reading; its own last time where it holds none."""
+        first = self.last.copy()
+        np.minimum.at(first, self.columns.bucket, self.columns.time)
+        return np.column_stack([first, self.last])
+
     def touching(self, start_ms: int, end_ms: int) -> NDArray[np.bool_]:
         """b: which buckets have a reading in [start, end); of those without any, their last time counts."""
         times, buckets = self.columns.time, self.columns.bucket

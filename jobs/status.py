@@ -22,7 +22,7 @@ def _status(work: Work) -> Done:
     runs = [asdict(run) for run in Ledger(work.database).last_runs(work.policy.name, LAST_RUNS)]
     through = rolled_up_through(work.database, work.policy)
     archived = ArchivedReader(work.database, work.policy, work.store).span()
-    pinned, pinned_until = Pins(work.database, work.policy.name, work.now).standing()
+    pinned, pinned_until = Pins(work.database, work.policy, work.now).standing()
     return Done(
         {
             "rolled_up_through": None if through in (None, NO_GATE) else as_date(through),

@@ -28,12 +28,17 @@ from tests.archivers.builders import (
     timeseries,
 )
 from tests.archivers.faults import Crash, Steps, die_in_transactions
-from tests.archivers.harness import Cycle
+from tests.archivers.harness import Cycle, nothing
 from tests.archivers.test_guard import MARKS, read
 
 Document = dict[str, Any]
 RELEASED = "restored, and pinned: `bucketwise unpin` releases them"
 SOON = LATER + timedelta(days=2)
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", nothing)
 
 
 @pytest.fixture(params=["offline", "online"])
@@ -233,6 +238,21 @@ def test_a_changed_one_stays_and_is_rolled_up(cycle: Cycle) -> None:
     report = cycle.run()
     assert (report.buckets, report.deleted, report.left) == (1, 40, 0)
     assert read(cycle) == live != sorted(cycle.case.documents)
+
+
+def test_what_a_changed_one_no_longer_holds_is_rolled_up(
+    database: Database[Document], file_store: Store
+) -> None:
+    """Its last readings are taken out, and put back."""
+    cycle = restored(database, file_store, samples_overflow(), "offline")
+    source, rolled_up = cycle.database["iot"], RolledUp()
+    before = bson.decode(cycle.case.documents[8], CODEC)
+    times = [it["time"] for it in before["samples"]]
+    assert len(times) > 3
+    shorter = {"samples": before["samples"][:2], "nsamples": 2, "last": times[1]}
+    for changed in (shorter, {key: before[key] for key in shorter}):
+        source.update_one({"_id": before["_id"]}, {"$set": changed})
+        assert rolled_up.of(cycle) == [(times[0], times[-1])]
 
 
 def test_changed_back_and_restored_again_it_is_rolled_up(cycle: Cycle) -> None:

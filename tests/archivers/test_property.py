@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 )
 from pymongo.database import Database
 
+from archivers import pins
 from config.errors import BucketwiseError
 from config.policies import Store
 from tests.archivers.builders import CODEC, DAY0, Case, encode, slots
@@ -135,6 +136,8 @@ class Archive(RuleBasedStateMachine):
 
     @invariant()
     def each_bucket_is_live_or_archived_once(self) -> None:
+        pinned = self.cycle.database[pins.COLLECTION].distinct("_id.id")
+        assert set(pinned) <= self.live().keys()
         there = Counter(self.cycle.live()) + Counter(read(self.cycle))
         assert there == Counter(raw for _, raw in self.written)
 
