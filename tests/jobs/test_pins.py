@@ -9,7 +9,7 @@ import pytest
 
 from archivers import pins
 from jobs.lease import Lease
-from tests.jobs.place import MINUTES, NOW, START, Place
+from tests.jobs.place import MINUTES, NOW, POLICIES, START, Place
 
 COUNTS = {"ticks": MINUTES, "iot": MINUTES // 10}
 RELEASED = "restored, and pinned: `bucketwise unpin` releases them"
@@ -120,31 +120,34 @@ def test_the_first_end_of_some_is_told(place: Place) -> None:
     assert left == {0, 2}
 
 
-def test_a_changed_one_is_followed_and_archived_once_released(place: Place, name: str) -> None:
-    change = {
-        "ticks": ({"d": START}, {"$set": {"p.0": 1000.5}}),
-        "iot": ({"at": START}, {"$set": {"t": 1000.5}}),
-    }
+@pytest.mark.parametrize("late_data", ["scan", "auto"])
+def test_a_changed_one_is_followed_and_archived_once_released(
+    place: Place, name: str, late_data: str
+) -> None:
+    """Also where nothing tells the roll-up of a change so long ago."""
+    place.write_config(POLICIES.replace(".rollup]\n", f'.rollup]\nlate_data = "{late_data}"\n'))
+    time, field, changed = {"ticks": ("d", "p", "p.0"), "iot": ("at", "t", "t")}[name]
+    later, asked = "2018-09-10", ("readings", "-p", name, "--format", "json")
     archived(place, name)
-    asked = ("readings", "-p", name, "--format", "json")
     before = place(*asked).out.splitlines()
     restore(place, name)
-    place.database[name].update_one(*change[name])
-    done = archived(place, name, now="2018-09-10")
-    assert (done["buckets"], done["left"], done["summaries"] > 0) == (0, COUNTS[name], True)
-    field = "p" if name == "ticks" else "t"
+    place.database[name].update_one({time: START}, {"$set": {changed: 1000.5}})
+    done = archived(place, name, now=later)
+    assert (done["buckets"], done["left"]) == (0, COUNTS[name])
+    assert (done["summaries"] > 0) == (late_data == "scan")
     (summary,) = place.database[f"{name}_hourly"].find({"start": START})
     assert summary[field]["max"] == 1000.5
     assert summary["count"] == (3600 if name == "ticks" else 6)
     after = answers(place, name)
     readings = place(*asked).out.splitlines()
     assert (len(readings), len(set(readings) - set(before))) == (len(before), 1)
-    assert archived(place, name, now="2018-09-10")["summaries"] == 0
+    assert archived(place, name, now=later)["summaries"] == 0
+    assert answers(place, name) == after
     place("unpin", "-p", name)
-    done = archived(place, name, now="2018-09-10")
+    done = archived(place, name, now=later)
     assert (done["buckets"], done["deleted"], done["left"]) == (1, COUNTS[name], 0)
     assert answers(place, name) == after
-    assert archived(place, name, now="2018-09-10")["buckets"] == 0
+    assert archived(place, name, now=later)["buckets"] == 0
 
 
 def test_unpin_takes_the_lease(place: Place) -> None:
