@@ -68,12 +68,15 @@ class Archive(RuleBasedStateMachine):
 
     @rule(identity=IDS, day=st.integers(0, 12), note=NOTES)
     def insert(self, identity: int, day: int, note: int) -> None:
-        """A new bucket; also under the `_id` of one that was archived, where the archive can hold both."""
+        """A new bucket; also under the `_id` of one that was archived, where the archive can hold both. One that
+        equals it to the byte is that one, come back."""
         taken = {it for it, _ in self.written} if self.online else self.live()
         if identity in taken:
             return
         at = DAY0 + timedelta(days=day, hours=identity)
         document = {"_id": identity, "p": {"7": float(note)}, "meta": {"symbol": "x"}, "d": at}
+        if (identity, encode(document)) in self.written:
+            return
         self.source.insert_one(document)
         self.written.append((identity, encode(document)))
 
