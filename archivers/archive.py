@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.delete import chunks, transaction
+from archivers.delete import chunks
 from archivers.offline import OfflineArchive
 from archivers.offline_run import OfflineRun
 from archivers.online import OnlineRun
@@ -26,6 +26,7 @@ from buckets.raw import Batch
 from buckets.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_ms, as_text
 from config.errors import BucketwiseError
 from config.policies import Policy
+from rollups.guarded import transaction
 
 #: A commit is closed at about so many readings, or bytes of BSON: memory is a small multiple of it.
 MAX_READINGS = 500_000

@@ -21,6 +21,7 @@ from archivers.work import ArchiveReport
 from buckets.columns import Quarantined
 from config.policies import Policy
 from rollups.expiry import expire_summaries
+from rollups.guarded import dry
 from rollups.holes import longest_holes
 from rollups.rollup import roll_up
 
@@ -102,6 +103,7 @@ class _Audit:
             archived=reader.batches,
             archived_span=reader.span(),
             books=RECEIPTS,
+            guard=dry,
             check=self.check,
             dry_run=True,
             progress=self.progress,

@@ -7,13 +7,11 @@ lease: a write to one of them in between aborts it, and so does another holder o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-from pymongo import ReadPreference, WriteConcern
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
-from pymongo.read_concern import ReadConcern
 
 from buckets.ids import sort_key
 from buckets.raw import LOSSLESS, Batch
@@ -21,14 +19,13 @@ from buckets.source import Source
 from buckets.timeseries import measurement
 from config.errors import HaltedError
 from config.policies import Policy
+from rollups.guarded import Guard, transaction
 
 #: One transaction holds at most so many buckets, and so many bytes of them.
 MAX_BUCKETS = 1000
 MAX_BYTES = 8 << 20
 
-T = TypeVar("T")
 Document = dict[str, Any]
-Guard = Callable[[ClientSession], None]
 
 
 class Outcome(NamedTuple):
@@ -67,22 +64,6 @@ def chunks(batch: Batch) -> Iterator[Batch]:
         held += size
     if len(batch) > start:
         yield batch.slice(start, len(batch))
-
-
-def transaction(database: Database[Document], guard: Guard, step: Callable[[ClientSession], T]) -> T:
-    """Run `step` in a transaction that fails where `guard` does. `step` may run more than once."""
-
-    def guarded(session: ClientSession) -> T:
-        guard(session)
-        return step(session)
-
-    with database.client.start_session() as session:
-        return session.with_transaction(
-            guarded,
-            read_concern=ReadConcern("snapshot"),
-            write_concern=WriteConcern("majority"),
-            read_preference=ReadPreference.PRIMARY,
-        )
 
 
 def guarded_delete(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
-from archivers.delete import Outcome, chunks, compare, guarded_delete, transaction, units
+from archivers.delete import Outcome, chunks, compare, guarded_delete, units
 from archivers.manifest import Manifest
 from archivers.offline import OfflineArchive, Origin
 from archivers.stores.base import ObjectStore
@@ -23,6 +23,7 @@ from buckets.columns import Series
 from buckets.decode import decode
 from buckets.raw import Batch
 from buckets.times import as_ms
+from rollups.guarded import transaction
 
 Indices = NDArray[np.int64]
 _HELD = "copied by an earlier run, and deleted by the next"

@@ -19,7 +19,7 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import CollectionInvalid
 
-from archivers.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_id, transaction, units
+from archivers.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_id, units
 from archivers.work import Work
 from buckets.columns import Quarantined, Series
 from buckets.decode import decode
@@ -28,6 +28,7 @@ from buckets.source import Source
 from config.errors import HaltedError
 from config.policies import Policy
 from config.targets import overflow_archive
+from rollups.guarded import transaction
 
 Document = dict[str, Any]
 

@@ -20,12 +20,13 @@ from pymongo import ASCENDING, UpdateOne, WriteConcern
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.delete import MAX_BUCKETS, Guard, same_id, transaction
+from archivers.delete import MAX_BUCKETS, same_id
 from buckets.decode import decode
 from buckets.raw import LOSSLESS, Batch, Docs
 from buckets.source import Source
 from buckets.times import FIRST_MS, LAST_MS, as_ms, as_text
 from config.policies import Policy
+from rollups.guarded import Guard, transaction
 
 COLLECTION = "bucketwise_pins"
 Document = dict[str, Any]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.delete import MAX_BUCKETS, Guard, chunks, same_id, transaction
+from archivers.delete import MAX_BUCKETS, chunks, same_id
 from archivers.manifest import Manifest
 from archivers.offline import OfflineArchive
 from archivers.online import archive_collections, archived_source, insert_raw
@@ -31,6 +31,7 @@ from buckets.times import FIRST_MS, LAST_MS, as_date, as_ms
 from buckets.timeseries import measurement
 from config.errors import BucketwiseError, HaltedError, UsageError
 from config.policies import Policy
+from rollups.guarded import Guard, transaction
 
 Document = dict[str, Any]
 Indices = NDArray[np.int64]

@@ -6,14 +6,13 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
 import structlog
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from archivers.stores import ObjectStore
-from config.errors import HaltedError
 from config.policies import Policy
 from jobs.call import Call
 from jobs.failures import OUTCOMES, Failure, explain
@@ -22,6 +21,7 @@ from jobs.ledger import Ledger
 from jobs.progress import Progress
 from jobs.report import Result, worst
 from jobs.stopping import Stop
+from rollups.guarded import dry
 
 Document = dict[str, Any]
 log = structlog.get_logger()
@@ -123,7 +123,7 @@ class Runner:
         try:
             self.stop.check()
             if self.dry_run:
-                self._do(result, self._work(policy, 0, _no_delete, self.stop.check))
+                self._do(result, self._work(policy, 0, dry, self.stop.check))
                 return result
             with Lease(self.database, policy.name) as lease:
                 if not is_wanted():
@@ -183,10 +183,6 @@ class Runner:
         failure: Failure = explain(error, self.hosts)
         result.exit_code = worst([result.exit_code, failure.exit_code])
         result.error = result.error or failure.message
-
-
-def _no_delete(_session: ClientSession) -> NoReturn:
-    raise HaltedError("a dry run was about to delete; it was stopped and nothing was deleted")
 
 
 def _counts(body: Document) -> Document:

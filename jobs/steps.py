@@ -102,6 +102,7 @@ def _roll_up_range(
         archived=archived.batches,
         archived_span=archived.span(),
         books=RECEIPTS,
+        guard=work.guard,
         check=work.check,
         dry_run=dry_run,
         progress=progress,

@@ -22,6 +22,7 @@ from config.policies import Policy
 from rollups import documents
 from rollups.coverage import interval_of
 from rollups.due import Calendar, Kind, KindName, Span, Spans, widened
+from rollups.guarded import Guard
 from rollups.late import Late, find_late
 from rollups.progress import Progress, load, store
 from rollups.quarantine import Quarantine
@@ -59,6 +60,7 @@ def roll_up(
     archived: Archived,
     archived_span: Span | None = None,
     books: str,
+    guard: Guard,
     check: Callable[[], None],
     dry_run: bool = False,
     progress: Callable[[str, int], None],
@@ -67,6 +69,7 @@ def roll_up(
 
     `since`, `until`: exactly the due windows that touch that range. Without them: what is not rolled up yet,
     and what has changed since, or may have (`rollups.late`). `books`: see `rollups.stream`.
+    `guard`: see `rollups.guarded`; each write of summaries asks it.
     `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are not live;
     `archived_span` holds all of their readings. `check` is called between slices of a day and raises where
     the run must stop; what is done by then stands, and the next run goes on from there.
@@ -84,6 +87,7 @@ def roll_up(
         source,
         archived,
         archived_span,
+        guard,
         dry_run,
         report,
         progress,
@@ -134,6 +138,7 @@ class _Run:
     source: Source
     archived: Archived
     archived_span: Span | None
+    guard: Guard
     dry_run: bool
     report: RollupReport
     tell: Callable[[str, int], None]
@@ -289,7 +294,7 @@ class _Run:
             for (key, window), state in merged.items()
         }
         filled = {window for _, window in merged}
-        changes = Changes(target(self.database, kind.collection))
+        changes = Changes(self.database, kind.collection)
         fields = {name.split(".")[0] for name in self.policy.series_fields}
 
         def keeps(window: Span, standing: RawBSONDocument, computed: bytes | None) -> bool:
@@ -302,7 +307,7 @@ class _Run:
 
         changes.compare(windows, computed, keeps)
         if not self.dry_run:
-            changes.apply(self.policy)
+            changes.apply(self.policy, self.guard)
         counts = self.report.of(kind.name)
         counts.due += len(windows)
         counts.written += len(changes.replaced) + len(changes.deleted)

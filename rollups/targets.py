@@ -5,11 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 from pymongo import DeleteOne, ReplaceOne
+from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, OperationFailure
@@ -20,9 +22,11 @@ from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups.documents import milliseconds
 from rollups.due import Span
+from rollups.guarded import Guard, transaction
 
 Document = dict[str, Any]
 _AT_ONCE = 1000
+_Operation = DeleteOne | ReplaceOne[RawBSONDocument]
 _SERIES_INDEX = "bucketwise_series"
 _START_INDEX = "bucketwise_start"
 
@@ -48,8 +52,9 @@ def target(database: Database[Document], collection: str) -> Collection[RawBSOND
 class Changes:
     """How the summaries of some windows differ from what they should be."""
 
-    def __init__(self, collection: Collection[RawBSONDocument]) -> None:
-        self._collection = collection
+    def __init__(self, database: Database[Document], collection: str) -> None:
+        self._database = database
+        self._collection = target(database, collection)
         self.replaced: list[tuple[RawBSONDocument, RawBSONDocument]] = []
         self.deleted: list[RawBSONDocument] = []
         self.unchanged = 0
@@ -90,19 +95,29 @@ class Changes:
             if isinstance(identity, RawBSONDocument) and "series" in identity:  # else it is no summary
                 yield found
 
-    def apply(self, policy: Policy) -> None:
-        """Deletes first: a summary whose `_id` is written otherwise now must not stand in the way."""
+    def apply(self, policy: Policy, guard: Guard) -> None:
+        """Deletes first: a summary whose `_id` is written otherwise now must not stand in the way.
+
+        A run that has lost its lease while it slept writes nothing: another may have mended this since.
+        """
         if not self.deleted and not self.replaced:
             return
         _ensure_indexes(self._collection, policy)
-        operations: list[DeleteOne | ReplaceOne[RawBSONDocument]]
+        operations: list[_Operation]
         operations = [DeleteOne({"_id": identity}) for identity in self.deleted]
         operations += [ReplaceOne({"_id": key}, document, upsert=True) for key, document in self.replaced]
         for at in range(0, len(operations), _AT_ONCE):
             try:
-                self._collection.bulk_write(operations[at : at + _AT_ONCE], ordered=True)
+                piece = operations[at : at + _AT_ONCE]
+                transaction(self._database, guard, partial(_write, self._collection, piece))
             except BulkWriteError as error:
                 raise BucketwiseError(_explain(policy, self._collection.name, error)) from error
+
+
+def _write(
+    collection: Collection[RawBSONDocument], piece: Sequence[_Operation], session: ClientSession
+) -> None:
+    collection.bulk_write(piece, ordered=True, session=session)
 
 
 def _ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> None:

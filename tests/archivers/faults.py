@@ -15,6 +15,7 @@ from archivers import archive as sweep
 from archivers import delete, offline_run, online, pins, restore
 from archivers.receipts import Receipts
 from archivers.stores import Capabilities, ObjectStore, StoreObject
+from rollups import guarded
 
 T = TypeVar("T")
 
@@ -95,7 +96,7 @@ class DyingStore:
 
 def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
     """Before each transaction, inside it when all is done but the commit, and after it."""
-    inner = delete.transaction
+    inner = guarded.transaction
 
     def transaction(database: Any, guard: Any, step: Callable[[ClientSession], T]) -> T:
         def stepped(session: ClientSession) -> T:

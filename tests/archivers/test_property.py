@@ -68,8 +68,8 @@ class Archive(RuleBasedStateMachine):
 
     @rule(identity=IDS, day=st.integers(0, 12), note=NOTES)
     def insert(self, identity: int, day: int, note: int) -> None:
-        """A new bucket; also under the `_id` of one that was archived, where the archive can hold both. One that
-        equals it to the byte is that one, come back."""
+        """A new bucket; also under the `_id` of one that was archived, where the archive can hold both. One
+        that equals it to the byte is that one, come back."""
         taken = {it for it, _ in self.written} if self.online else self.live()
         if identity in taken:
             return

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from bson.raw_bson import RawBSONDocument
+from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from buckets.raw import LOSSLESS, Batch
@@ -21,6 +22,10 @@ Document = dict[str, Any]
 
 def nothing() -> None:
     """Nothing asks the run to stop."""
+
+
+def nobody_else(_session: ClientSession) -> None:
+    """No other run has the lease."""
 
 
 @dataclass
@@ -46,6 +51,7 @@ class Bench:
             now,
             archived=archived,
             books="books",
+            guard=more.pop("guard", nobody_else),
             archived_span=None if first is None or last is None else (first, last + 86_400_000),
             check=check,
             progress=lambda _what, count: self.slices.append(count),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
@@ -491,3 +492,21 @@ def test_an_archive_run_asks_whether_windows_have_changed_since(bench: Bench) ->
     assert not has_changed(Watch(bench.database, policy, "books"), OLD)
     bench.roll_up(readings(rollup={**ROLLUP, "late_data": "scan"}), NOW)
     assert has_changed(Watch(bench.database, policy, "books"), OLD), "nothing can tell"
+
+
+def test_a_run_that_lost_its_lease_as_it_slept_writes_nothing(bench: Bench) -> None:
+    """It has read what another run has mended since, and the change stream would not tell of it again."""
+    policy = readings()
+    load(bench, policy)
+    bench.database["ticks"].update_one({"_id": 32}, {"$set": {"p": 7.0}})
+    other = Bench(bench.database)
+
+    def lost(_session: ClientSession) -> None:
+        bench.database["ticks"].update_one({"_id": 32}, {"$set": {"p": 8.0}})
+        assert other.roll_up(policy, NOW).hourly.written == 1
+        raise BucketwiseError("the lease is lost")
+
+    with pytest.raises(BucketwiseError, match="the lease is lost"):
+        bench.roll_up(policy, NOW, guard=lost)
+    report = mended(bench, policy)
+    assert (report.hourly.written, report.hourly.unchanged) == (0, 0)

@@ -1,0 +1,39 @@
+"""Transactions that fail for a run that has lost its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from pymongo import ReadPreference, WriteConcern
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+from pymongo.read_concern import ReadConcern
+
+from config.errors import HaltedError
+
+Document = dict[str, Any]
+#: Raises, inside the transaction, where another run has the lease by now.
+Guard = Callable[[ClientSession], None]
+T = TypeVar("T")
+
+
+def dry(_session: ClientSession) -> NoReturn:
+    """The guard of a dry run: it never has a transaction."""
+    raise HaltedError("a dry run was about to write; it was stopped and nothing was changed")
+
+
+def transaction(database: Database[Document], guard: Guard, step: Callable[[ClientSession], T]) -> T:
+    """Run `step` in a transaction that fails where `guard` does. `step` may run more than once."""
+
+    def guarded(session: ClientSession) -> T:
+        guard(session)
+        return step(session)
+
+    with database.client.start_session() as session:
+        return session.with_transaction(
+            guarded,
+            read_concern=ReadConcern("snapshot"),
+            write_concern=WriteConcern("majority"),
+            read_preference=ReadPreference.PRIMARY,
+        )
