@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pymongo import MongoClient
 from pymongo.database import Database
 
 from archivers.offline import OfflineArchive
@@ -132,9 +133,13 @@ MOMENTS: dict[str, tuple[str, Callable[[Place], bool]]] = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
+@pytest.fixture(autouse=True)
+def short_transactions(client: MongoClient[Document]) -> Iterator[None]:
+    """What a killed process leaves open keeps the next one waiting: a minute, where nobody says otherwise."""
+    limit = "transactionLifetimeLimitSeconds"
+    client.admin.command({"setParameter": 1, limit: 3})
+    yield
+    client.admin.command({"setParameter": 1, limit: 60})
 
 
 #: The others only in the long runs: processes take their time.
@@ -145,10 +150,10 @@ QUICK = ("the manifest", "a delete", "a copy")
     "moment", [pytest.param(it, marks=() if it in QUICK else pytest.mark.soak) for it in MOMENTS]
 )
 def test_killed_when_there_is(
-    database: Database[Document], mongod: Mongod, folder: Path, moment: str
+    database: Database[Document], mongod: Mongod, tmp_path: Path, moment: str
 ) -> None:
     text, happened = MOMENTS[moment]
-    place = Place(database, mongod.uri, folder, text)
+    place = Place(database, mongod.uri, tmp_path, text)
     assert place.kill_when(lambda: happened(place)) is None
     place.check_nothing_is_lost()
     place.check_finished()
@@ -158,10 +163,10 @@ def test_killed_when_there_is(
 @pytest.mark.parametrize("text", [OFFLINE, ONLINE], ids=["offline", "online"])
 @pytest.mark.parametrize("seed", range(8))
 def test_killed_again_and_again(
-    database: Database[Document], mongod: Mongod, folder: Path, text: str, seed: int
+    database: Database[Document], mongod: Mongod, tmp_path: Path, text: str, seed: int
 ) -> None:
     """At random moments, until a run ends by itself."""
-    place = Place(database, mongod.uri, folder, text)
+    place = Place(database, mongod.uri, tmp_path, text)
     chance = random.Random(seed)
     for _ in range(12):
         end = time.monotonic() + chance.uniform(0.5, 4)
