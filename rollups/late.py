@@ -9,15 +9,17 @@ from typing import Any, Literal
 from pymongo.database import Database
 
 from buckets.source import Source
+from buckets.times import DAY_MS
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups.due import Calendar, KindName, Span, Spans, kinds_of, widened
 from rollups.progress import Bookmark, Progress, load
 from rollups.stream import Changed, LostError, Stream, UnavailableError, collections_of
-from rollups.windows import HIGHEST, LOWEST
+from rollups.windows import HIGHEST
 
 Document = dict[str, Any]
 Mode = Literal["stream", "scan"]
+_MOST_DAYS = 400  # a query each
 _PRE_IMAGES = (
     "db.runCommand({collMod: %r, changeStreamPreAndPostImages: {enabled: true}}) lets later ones tell it"
 )
@@ -94,8 +96,7 @@ class Watch:
             self._token = None
             return True
         self._token = more.token
-        was_live = LOWEST if self._bookmark.live_from is None else self._bookmark.live_from
-        unknown = [(was_live, HIGHEST)] if more.unknown else []
+        unknown = self._bookmark.live if more.unknown else ()
         self._changed = Spans([*self._changed.spans, *more.spans.spans, *unknown])
         return any(self._changed.touch(*span) for span in widened(self._kinds, [(start_ms, end_ms)]).spans)
 
@@ -121,7 +122,7 @@ class _Finder:
         if standing is None:
             return self._look_back("no earlier run has left a bookmark in the change stream")
         # Before the mark: what is live at the mark was live now, or came in since.
-        live_from, collections = self.source.earliest(), collections_of(self.database, self.policy)
+        live, collections = live_days(self.source), collections_of(self.database, self.policy)
         try:
             if any(collections.get(name) != it for name, it in standing.collections.items()):
                 raise LostError("the collection is another one than it was: dropped, renamed or restored")
@@ -131,9 +132,8 @@ class _Finder:
         except LostError as error:
             return self._look_back(f"the change stream does not go on from the last run's bookmark: {error}")
         spans = list(changed.spans.spans)
-        known = [*through.values(), *(start for start, _ in spans)]
-        known += [live_from] if live_from is not None else []
-        bookmark = Bookmark(changed.token, collections, min(known))
+        live = [*live, *spans, (min(through.values()), HIGHEST)]
+        bookmark = Bookmark(changed.token, collections, Spans(live).spans)
         more, reason = self._unknown(changed, standing)
         return Late("stream", spans + more, spans + more, changed.events, reason, bookmark)
 
@@ -147,9 +147,7 @@ class _Finder:
             # MongoDB's own deletes are no changes of the readings: summaries outlive them.
             reason = f"{told}, and a TTL index deletes there: looked back over `recheck`; {hint}"
             return [(self.calendar.recheck_from, HIGHEST)], reason
-        if standing.live_from is None:
-            return [], None
-        return [(standing.live_from, HIGHEST)], f"{told}: looked back over all that was live; {hint}"
+        return list(standing.live), f"{told}: looked back over all that was live; {hint}"
 
     def _expires(self) -> bool:
         names = [self.policy.collection, *([self.policy.overflow.collection] if self.policy.overflow else [])]
@@ -159,14 +157,27 @@ class _Finder:
     def _look_back(self, reason: str) -> Late:
         """Over all that is live, or was."""
         bookmark = self._anew()
-        was = self.loaded.bookmark.live_from if self.loaded.bookmark else None
-        known = [it for it in (bookmark.live_from, was) if it is not None]
-        spans = [(min(known), HIGHEST)] if known else []
-        return Late("stream", spans, reason=f"{reason}: looked back over all that is live", bookmark=bookmark)
+        was = self.loaded.bookmark.live if self.loaded.bookmark else ()
+        return Late(
+            "stream",
+            [*bookmark.live, *was],
+            reason=f"{reason}: looked back over all that is live",
+            bookmark=bookmark,
+        )
 
     def _anew(self) -> Bookmark:
         """From here on. What was live before, or after, may be in summaries."""
-        before = self.source.earliest()
+        before = live_days(self.source)
         token, collections = self.stream.token_now(), collections_of(self.database, self.policy)
-        known = [it for it in (before, self.source.earliest()) if it is not None]
-        return Bookmark(token, collections, min(known, default=None))
+        return Bookmark(token, collections, Spans([*before, *live_days(self.source)]).spans)
+
+
+def live_days(source: Source) -> Sequence[Span]:
+    """The UTC days that live buckets cover, those that follow each other as one span. Where there are very
+    many, the last span holds the rest."""
+    days: list[Span] = []
+    at = source.earliest()
+    while at is not None and len(days) < _MOST_DAYS:
+        days.append((at // DAY_MS * DAY_MS, (at // DAY_MS + 1) * DAY_MS))
+        at = source.earliest(days[-1][1])
+    return Spans([*days, *([(at, HIGHEST)] if at is not None else [])]).spans

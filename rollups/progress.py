@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from pymongo.write_concern import WriteConcern
 from config.fingerprint import fingerprint
 from config.policies import Policy
 from rollups.documents import milliseconds
-from rollups.due import KindName, kinds_of
+from rollups.due import KindName, Span, kinds_of
 
 Document = dict[str, Any]
 COLLECTION = "bucketwise_progress"
@@ -25,12 +25,11 @@ NO_GATE = 2**62  # later than every window
 
 @dataclass(frozen=True)
 class Bookmark:
-    """Where in its change stream a policy has been read to. No bucket that was live then covers an instant
-    before `live_from` (milliseconds; None: none was live)."""
+    """Where in its change stream a policy has been read to."""
 
     token: Mapping[str, Any]
     collections: Mapping[str, str]  # what the stream was of: name -> what tells it from another of that name
-    live_from: int | None
+    live: Sequence[Span]  # these hold all that the buckets which were live then cover
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,10 @@ def load(database: Database[Document], policy: Policy) -> Progress:
 def _bookmark(found: Document | None) -> Bookmark | None:
     if found is None:
         return None
-    live_from = found["live_from"]
     return Bookmark(
         token=found["token"],
         collections={it["name"]: it["uuid"] for it in found["collections"]},
-        live_from=None if live_from is None else milliseconds(live_from),
+        live=[(milliseconds(it["from"]), milliseconds(it["to"])) for it in found["live"]],
     )
 
 
@@ -74,7 +72,7 @@ def store(database: Database[Document], policy: Policy, progress: Progress) -> N
         document["stream"] = {
             "token": bookmark.token,
             "collections": [{"name": name, "uuid": it} for name, it in bookmark.collections.items()],
-            "live_from": None if bookmark.live_from is None else DatetimeMS(bookmark.live_from),
+            "live": [{"from": DatetimeMS(start), "to": DatetimeMS(end)} for start, end in bookmark.live],
         }
     _collection(database).replace_one({"_id": policy.name}, document, upsert=True)
 

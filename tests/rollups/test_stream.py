@@ -510,3 +510,19 @@ def test_a_run_that_lost_its_lease_as_it_slept_writes_nothing(bench: Bench) -> N
         bench.roll_up(policy, NOW, guard=lost)
     report = mended(bench, policy)
     assert (report.hourly.written, report.hourly.unchanged) == (0, 0)
+
+
+def test_a_look_back_leaves_out_what_was_not_live(bench: Bench) -> None:
+    """One late reading of long ago is live, and all between it and the last days is archived."""
+    policy = readings()
+    load(bench, policy)
+    middle = {"_id": {"$gte": 8, "$lt": 72}}
+    bench.database["archive"].insert_many(bench.database["ticks"].find(middle))
+    with bench.database.client.start_session() as session, session.start_transaction():
+        bench.database["ticks"].delete_many(middle, session=session)
+        bench.database["books"].insert_one({}, session=session)
+    assert windows(bench.roll_up(policy, NOW)) == (0, 0)
+    bench.database["ticks"].delete_many({"_id": {"$in": [3, 90]}})
+    report = mended(bench, policy)
+    assert (report.hourly.written, report.daily.written) == (2, 2)
+    assert report.daily.due == 1 + 3
