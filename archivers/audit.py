@@ -19,6 +19,7 @@ from archivers.stores.base import ObjectStore
 from archivers.verify import verify
 from archivers.work import ArchiveReport
 from buckets.columns import Quarantined
+from buckets.source import Source
 from config.policies import Policy
 from rollups.expiry import expire_summaries
 from rollups.guarded import dry
@@ -48,6 +49,7 @@ def audit(
         *auditor.summaries(),
         *auditor.holes(),
         *auditor.buckets(),
+        *auditor.overflow(),
     ]
 
 
@@ -98,8 +100,9 @@ class _Audit:
         reader = ArchivedReader(self.database, self.policy, self.store)
         report = roll_up(
             self.database,
-            self.policy,
-            self.now - SLACK,
+            _settling_later(self.policy),
+            self.now,
+            whole=True,
             archived=reader.batches,
             archived_span=reader.span(),
             books=RECEIPTS,
@@ -148,6 +151,19 @@ class _Audit:
             )
         yield from self._quarantined(report.quarantined)
 
+    def overflow(self) -> Iterator[Finding]:
+        """Overflow whose bucket is not there, or was archived before it came: no summary tells of it."""
+        if self.policy.overflow is None:
+            return
+        count, first = Source(self.database, self.policy).orphans()
+        if count:
+            yield self._finding(
+                "overflow-orphaned",
+                f"{self.policy.overflow.collection}, {self.policy.overflow.ref_field} {first!r}",
+                f"{count} overflow documents belong to no live bucket (here is the first): no summary and no "
+                f"archive has them. Restore their buckets into {self.policy.collection}, or remove them",
+            )
+
     def _due(self) -> ArchiveReport:
         """What an archive run would have taken a day ago, whatever is rolled up."""
         return archive(
@@ -173,6 +189,13 @@ class _Audit:
             )
         if len(found) > MAX_QUARANTINED:
             yield self._finding("quarantined", self.policy.collection, f"{len(found) - MAX_QUARANTINED} more")
+
+
+def _settling_later(policy: Policy) -> Policy:
+    """Windows that were over for less than the slack are not due."""
+    assert policy.rollup is not None
+    rollup = policy.rollup.model_copy(update={"settle": policy.rollup.settle + SLACK})
+    return policy.model_copy(update={"rollup": rollup})
 
 
 def _never(_session: object) -> None:

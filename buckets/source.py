@@ -107,6 +107,24 @@ class Source:
         )
         return [value_at(document, ref_field) for document in found]
 
+    def orphans(self) -> tuple[int, Any]:
+        """How many overflow documents refer to no bucket that is there, and what the first refers to."""
+        if self.overflow is None or self.policy.overflow is None:
+            return 0, None
+        owner = {
+            "from": self.collection.name,
+            "localField": self.policy.overflow.ref_field,
+            "foreignField": "_id",
+            "pipeline": [{"$project": {"_id": 1}}],
+            "as": "owner",
+        }
+        told = {"count": {"$sum": 1}, "first": {"$first": f"${self.policy.overflow.ref_field}"}}
+        found = self.overflow.aggregate(
+            [{"$lookup": owner}, {"$match": {"owner": []}}, {"$group": {"_id": None, **told}}]
+        )
+        answer = next(iter(found), None)
+        return (0, None) if answer is None else (answer["count"], answer.get("first"))
+
     def strays(self) -> Iterator[Batch]:
         """Buckets with no usable time: no query by time finds them."""
         fields = {self._first, self._last}

@@ -24,7 +24,7 @@ from rollups.coverage import interval_of
 from rollups.due import Calendar, Kind, KindName, Span, Spans, widened
 from rollups.guarded import Guard
 from rollups.late import Late, find_late
-from rollups.progress import Progress, load, store
+from rollups.progress import Progress, gone_before, load, store
 from rollups.quarantine import Quarantine
 from rollups.summary import State, aggregate, merge
 from rollups.targets import Changes, Counts, target
@@ -57,6 +57,7 @@ def roll_up(
     *,
     since: datetime | None = None,
     until: datetime | None = None,
+    whole: bool = False,
     archived: Archived,
     archived_span: Span | None = None,
     books: str,
@@ -67,7 +68,8 @@ def roll_up(
 ) -> RollupReport:
     """Rolls up what is due, and writes what differs.
 
-    `since`, `until`: exactly the due windows that touch that range. Without them: what is not rolled up yet,
+    `since`, `until`: exactly the due windows that touch that range. `whole`: all of them, but for those whose
+    summaries have gone by their `retain`. Without these: what is not rolled up yet,
     and what has changed since, or may have (`rollups.late`). `books`: see `rollups.stream`.
     `guard`: see `rollups.guarded`; each write of summaries asks it.
     `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are not live;
@@ -98,6 +100,9 @@ def roll_up(
         start = LOWEST if since is None else to_ms(since)
         end = HIGHEST if until is None else to_ms(until)
         run.look_at({kind.name: [(start, end)] for kind in calendar.kinds}, check)
+    elif whole:
+        gone = gone_before(database, policy)
+        run.look_at({kind.name: [(gone.get(kind.name, LOWEST), HIGHEST)] for kind in calendar.kinds}, check)
     else:
         run.catch_up(books, check)
     return report

@@ -11,7 +11,7 @@ import pytest
 from jobs import lease, ledger
 from jobs.lease import Lease
 from rollups import progress
-from tests.jobs.place import MINUTES, START, Place
+from tests.jobs.place import MINUTES, POLICIES, START, Place
 
 ARCHIVE_KEYS = {"to", "buckets", "readings", "parts", "bytes", "deleted", "left", "quarantined"}
 HOUR = timedelta(hours=1)
@@ -293,3 +293,50 @@ def test_no_secret_is_written_anywhere(place: Place, tmp_path: Path) -> None:
             assert "hunter2" not in ran.out + ran.err
             assert "Authentication failed" in " ".join((ran.out + ran.err).split())
             assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("how", ["gone", "another"])
+def test_audit_computes_every_summary_anew_however_old(place: Place, how: str) -> None:
+    place("run")
+    assert place("audit").code == 0
+    if how == "gone":
+        place.database.ticks_daily.delete_one({})
+    else:
+        place.database.ticks_daily.update_one({}, {"$inc": {"p.sum": 1.0}})
+    ran = place("audit", "--json")
+    assert ran.code == 4
+    (finding,) = ran.policy("ticks")["findings"]
+    assert (finding["code"], finding["place"]) == ("not-rolled-up", "ticks_daily")
+    place("rollup", "--since", "2018-06-30", "--until", "2018-07-01")
+    assert place("audit").code == 0
+
+
+def test_audit_finds_no_fault_with_summaries_that_have_expired(place: Place) -> None:
+    """Also where `retain` has become longer since, or what expired did so within the slack."""
+    place.write_config(POLICIES.replace('"365d"', '"62d"'))
+    now = (START + timedelta(days=62, hours=1, minutes=1)).isoformat()
+    place("run", now=now)
+    assert place.database.ticks_hourly.count_documents({}) == MINUTES // 60 - 1
+    assert place("audit", now=now).code == 0
+    place.write_config(POLICIES)
+    assert place("audit", now=now).code == 0
+
+
+def test_audit_finds_overflow_of_no_live_bucket(place: Place) -> None:
+    overflow = (
+        '\n[policies.ticks.overflow]\nflag_field = "more"\ncollection = "ticks_more"\nref_field = "of"\n'
+    )
+    place.write_config(
+        POLICIES.replace("\n[policies.iot]", overflow + 'samples_field = "p"\n\n[policies.iot]')
+    )
+    bucket = place.database.ticks.find_one()
+    assert bucket is not None
+    place.database.ticks_more.create_index("of")
+    place("run")
+    assert place("audit").code == 0
+    place.database.ticks_more.insert_one({"of": bucket["_id"], "p": {"7": 1.5}})
+    ran = place("audit", "--json")
+    assert ran.code == 4
+    (finding,) = ran.policy("ticks")["findings"]
+    assert finding["code"] == "overflow-orphaned"
+    assert repr(bucket["_id"]) in finding["place"]
