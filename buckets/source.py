@@ -14,7 +14,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from buckets import reading, samples, slots
+from buckets import reading, samples, slots, timeseries
 from buckets.covered import covered, first_and_last, value_at
 from buckets.overflow import attach, flagged_buckets
 from buckets.raw import Batch, Docs
@@ -24,7 +24,7 @@ from config.policies import Policy
 Document = dict[str, Any]
 _HOLDING = {
     "reading": reading.holding,
-    "timeseries": reading.holding,
+    "timeseries": timeseries.holding,
     "slots": slots.holding,
     "samples": samples.holding,
 }
@@ -178,6 +178,8 @@ class Source:
         return any(True for _ in found.limit(1))
 
     def _between(self, field: str, start_ms: int, end_ms: int) -> Document:
+        if self.policy.model == "timeseries":
+            return timeseries.between(field, start_ms, end_ms - 1)
         dates = {field: {"$gte": as_date(start_ms), "$lte": as_date(end_ms - 1)}}
         if self.policy.model != "samples":
             return dates
@@ -187,12 +189,14 @@ class Source:
         """The lowest or highest time in this field, at or after `at`, of buckets that meet `also`."""
         if at > LAST_MS:
             return None
-        ranges: list[Document] = [{"$gte": as_date(at), "$lte": as_date(LAST_MS)}]
+        ranges: list[Document] = [{field: {"$gte": as_date(at), "$lte": as_date(LAST_MS)}}]
         if self.policy.model == "samples":
-            ranges.append({"$gte": as_seconds(at), "$lt": as_seconds(LAST_MS + 1)})
+            ranges.append({field: {"$gte": as_seconds(at), "$lt": as_seconds(LAST_MS + 1)}})
+        elif self.policy.model == "timeseries":
+            ranges = [timeseries.between(field, at, LAST_MS)]
         found = []
         for span in ranges:
-            query = {field: span, "$nor": _arrays(field), **(also or {})}
+            query = {"$and": [span, {"$nor": _arrays(field)}, also or {}]}
             cursor = self.collection.find(query, {"_id": 0, field: 1}, session=self._session)
             for document in cursor.sort(field, direction).limit(1):
                 found.append(max(_time_in(document, field), at))

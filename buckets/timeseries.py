@@ -7,20 +7,44 @@ that a guarded delete isn't possible and bucketwise never deletes from them.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from pymongo.database import Database
 
 from buckets.bsontypes import elements
 from buckets.reading import shape
+from buckets.times import as_date, as_ms
+from config.policies import Policy
 
-__all__ = ["KEPT", "made_with", "measurement", "shape"]
+__all__ = ["KEPT", "between", "holding", "made_with", "measurement", "shape"]
 
 #: Why buckets of a native time-series collection stay after they were exported.
 KEPT = (
     "a native time-series collection takes no part in transactions, so nothing is deleted from it: "
     "expired readings are exported and kept (its own expireAfterSeconds can drop them)"
 )
+
+#: The server turns a range of times into one of its own buckets' `_id`s, which begin with 32 bits of seconds.
+#: A bound outside these instants (the first year is the longest that a bucket may be) makes it miss buckets.
+_LOOKED_UP = as_ms(datetime(1972, 1, 1, tzinfo=UTC)), as_ms(datetime(2100, 1, 1, tzinfo=UTC))
+
+
+def holding(policy: Policy, start_ms: int, end_ms: int) -> dict[str, Any]:
+    """A query for every measurement in [start, end)."""
+    return between(str(policy.time_field), start_ms, end_ms - 1)
+
+
+def between(field: str, first_ms: int, last_ms: int) -> dict[str, Any]:
+    """A query for first <= field <= last. A negation is not turned into a range of `_id`s."""
+    low, high = _LOOKED_UP
+    query: dict[str, Any] = {"$and": [], "$nor": []}
+    for bound, inside, outside in ((first_ms, "$gte", "$lt"), (last_ms, "$lte", "$gt")):
+        if low <= bound < high:
+            query["$and"].append({field: {inside: as_date(bound)}})
+        else:
+            query["$nor"].append({field: {outside: as_date(bound)}})
+    return {name: parts for name, parts in query.items() if parts}
 
 
 def made_with(database: Database[dict[str, Any]], collection: str) -> dict[str, str] | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from archivers.pins import Pins
 from archivers.reader import ArchivedReader
+from buckets.source import Source
 from buckets.times import FIRST_MS, as_date, as_ms
 from config.policies import Policy
 from jobs.ledger import Ledger
@@ -15,7 +15,6 @@ from rollups import quarantine
 from rollups.progress import NO_GATE, rolled_up_through
 
 LAST_RUNS = 5
-Document = dict[str, Any]
 
 
 def _status(work: Work) -> Done:
@@ -41,16 +40,8 @@ def _waiting(work: Work) -> int:
     policy = work.policy
     if policy.archive is None or policy.archive.to == "none" or policy.archive.after is None:
         return 0
-    cutoff = work.now - policy.archive.after
-    return work.database[policy.collection].count_documents(_before(policy, as_ms(cutoff)))
-
-
-def _before(policy: Policy, cutoff_ms: int) -> Document:
-    field = policy.end_field if policy.model == "samples" else policy.time_field
-    dates = {str(field): {"$gte": as_date(FIRST_MS), "$lt": as_date(cutoff_ms)}}
-    if policy.model != "samples":
-        return dates
-    return {"$or": [dates, {str(field): {"$gte": FIRST_MS // 1000, "$lt": cutoff_ms / 1000}}]}
+    cutoff = as_ms(work.now - policy.archive.after)
+    return Source(work.database, policy).count_ending(FIRST_MS, cutoff)
 
 
 def _quarantined(work: Work) -> int:

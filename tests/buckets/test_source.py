@@ -6,6 +6,7 @@ import math
 import uuid
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import combinations
 from typing import Any, cast
 
 import bson
@@ -343,3 +344,23 @@ def test_a_native_time_series_collection(native: Mongo) -> None:
         expected = [r for bucket in ordered for r in oracle.readings(policy, bucket)]
         assert decoded.columns.time.tolist() == [r.time for r in expected]
         assert [oracle.decoded(batch.main[unit])["_id"] for unit in decoded.units] == [b.id for b in ordered]
+
+
+@pytest.mark.parametrize("years", [(1960, 2200), (1975,), (2009, 2017), (2018, 2037)], ids=str)
+def test_measurements_of_every_year_are_found(native: Mongo, years: tuple[int, ...]) -> None:
+    """MongoDB 6.0 itself finds nothing where a range begins before 1970 and all measurements are of 2017 or
+    before, or where it ends after 2106."""
+    policy = Policy(**{**READING, "model": "timeseries"})
+    times = [oracle.milliseconds(datetime(year, 7, 1, tzinfo=UTC)) for year in years]
+    native["it"].insert_many([{"meta": {}, "symbol": "x", "d": DatetimeMS(ms)} for ms in times])
+    source = Source(native, policy)
+    assert (source.earliest(), source.latest()) == (times[0], times[-1])
+    starts = (1, 1969, 1970, 1990, 2010, 2018, 2050, 2107, 2300)
+    bounds = [oracle.milliseconds(datetime(year, 1, 1, tzinfo=UTC)) for year in starts]
+    for start, end in combinations(bounds, 2):
+        inside = [at for at in times if start <= at < end]
+        assert sum(len(batch) for batch in source.batches(start, end)) == len(inside)
+        assert sum(len(batch) for batch in source.ending(start, end)) == len(inside)
+        assert source.count_ending(start, end) == len(inside)
+        after = [at for at in times if at >= start]
+        assert source.earliest(start) == source.earliest_ending(start) == (after[0] if after else None)
