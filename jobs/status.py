@@ -8,7 +8,6 @@ from archivers.pins import Pins
 from archivers.reader import ArchivedReader
 from buckets.source import Source
 from buckets.times import FIRST_MS, as_date, as_ms
-from config.policies import Policy
 from jobs.ledger import Ledger
 from jobs.runner import Done, Step, Work
 from rollups import quarantine
