@@ -246,7 +246,7 @@ class Story:
 CASES = [(model, to) for model in MODELS for to in ("offline", "online")]
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [2, pytest.param(100, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_summaries_stay_right(
     client: MongoClient[Document],
