@@ -73,7 +73,7 @@ WRITES = acts(
     delete=(PICKS, PICKS, BOOLS, BOOLS),
     change_overflow=(PICKS, EXTRAS, BOOLS),
     write_again=(PICKS,),
-    restore=(st.sampled_from(HOURS), st.sampled_from([1, 30])),
+    restore=(st.sampled_from(HOURS), st.sampled_from([1, 30]), PICKS, st.none() | VALUES),
     delete_series=(st.integers(1, 2),),
 )
 RUNS = acts(
@@ -166,7 +166,7 @@ class Story:
             self.world.edit(self.bucket(draft, bucket.id), whole=True)
 
     def delete(self, number: int, at: int, reading: bool, whole: bool) -> None:
-        """A bucket, or a reading of it. A bucket that was restored is archived still, as it was."""
+        """A bucket, or a reading of it."""
         bucket = self.pick(number)
         if bucket and reading and self.model.holds_many and bucket.own:
             bucket.own.pop(at % len(bucket.own))
@@ -200,11 +200,21 @@ class Story:
         if gone := self.gone():
             self.world.write_again(gone[number % len(gone)])
 
-    def restore(self, hour: int, length: int) -> None:
-        """Into the source, where it may be changed again."""
-        if self.gone():
-            since = self.base + hour * HOUR
+    def restore(self, hour: int, length: int, number: int, values: Values | None) -> None:
+        """Into the source; then one of what came back is changed, or deleted: that is archived as it was."""
+        since = self.base + hour * HOUR
+        gone = self.gone()
+        if gone:
             self.world.restore(since, since + length * HOUR, self.now)
+        back = [it for it in gone if it in self.world.live]
+        if back and values is None:
+            self.world.delete(back[number % len(back)])
+        elif back and values is not None:
+            bucket = self.world.live[back[number % len(back)]].copy()
+            bucket.own[:1] = [
+                reading._replace(values=values[: len(self.model.fields)]) for reading in bucket.own[:1]
+            ]
+            self.world.edit(bucket, whole=False)
 
     # The cycle
 
