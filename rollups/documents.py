@@ -163,7 +163,7 @@ def _value_document(value: ValueState, percents: Sequence[float]) -> dict[str, A
 
 
 def _pack(value: ValueState, first: Mark, last: Mark) -> bytes:
-    """Bins go as ascending codes, each as its distance from the one before. An hour is about 100 bytes."""
+    """Bins go as ascending codes, each as its distance from the one before: two or three bytes a bin."""
     writer = Writer()
     writer.number(STATE_VERSION)
     writer.wide(value.total)

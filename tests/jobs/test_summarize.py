@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 import statistics
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,6 +15,23 @@ from tests.jobs.place import POLICIES, START, Place
 DAY = ("--since", "2018-06-30", "--until", "2018-07-01")
 #: The prices of one minute of the place's ticks.
 PRICES = [50 + second / 8 for second in range(60)]
+DAY_LONG = timedelta(days=1)
+MONTHLY = """
+[policies.iot]
+collection = "iot"
+model = "reading"
+time_field = "at"
+series_fields = ["sensor"]
+value_fields = ["t"]
+[policies.iot.rollup]
+hourly = "iot_hourly"
+daily = "iot_daily"
+timezone = "Europe/Berlin"
+percentiles = [50]
+[policies.iot.archive]
+after = "30d"
+to = "offline"
+"""
 
 
 def with_percentiles(place: Place) -> None:
@@ -42,6 +61,39 @@ def test_it_answers_from_summaries_when_all_else_has_gone(place: Place) -> None:
     assert price["p0"] == 50.0
     assert price["p50"] == pytest.approx(sorted(PRICES)[29], rel=0.01)
     assert price["p99_9"] == pytest.approx(50 + 59 / 8, rel=0.01)
+
+
+def test_a_month_is_answered_from_days_and_hours_alone(place: Place) -> None:
+    """A month of a zone whose clocks change in it, and some hours: nothing but the summaries is left."""
+    place.write_config(MONTHLY)
+    since, until = datetime(2021, 2, 28, 20, tzinfo=UTC), datetime(2021, 4, 1, 1, tzinfo=UTC)
+    times = [since - DAY_LONG + count * timedelta(minutes=20) for count in range(34 * 72)]
+    temperatures = {at: 20 + (count * 37 % 101) / 8 for count, at in enumerate(times)}
+    place.database.iot.drop()
+    place.database.iot.insert_many({"sensor": 7, "at": at, "t": it} for at, it in temperatures.items())
+    assert place("run", now="2021-06-01").code == 0
+    assert place.database.iot.count_documents({}) == 0
+    for name in set(place.database.list_collection_names()) - {
+        "iot_hourly",
+        "iot_daily",
+        "bucketwise_progress",
+    }:
+        place.database.drop_collection(name)
+    shutil.rmtree(place.folder / "store")
+    span = ("--since", since.isoformat(), "--until", until.isoformat(), "--percentiles", "50")
+    ran = place("summarize", "-p", "iot", *span, "--json", now="2021-06-01")
+    assert ran.code == 0
+    body = ran.policy("iot")
+    # In Berlin March begins at 23:00 UTC of the day before, and ends at 22:00.
+    assert (body["windows"], body["complete"]) == ({"daily": 31, "hourly": 3 + 3}, True)
+    values = [it for at, it in temperatures.items() if since <= at < until]
+    (one,) = body["series"]
+    told = one["values"]["t"]
+    assert (one["count"], told["min"], told["max"]) == (len(values), min(values), max(values))
+    assert told["sum"] == pytest.approx(math.fsum(values), rel=1e-12)
+    assert told["stddev"] == pytest.approx(statistics.pstdev(values), rel=1e-12)
+    assert (told["first"], told["last"]) == (values[0], values[-1])
+    assert told["p50"] == pytest.approx(sorted(values)[math.ceil(len(values) / 2) - 1], rel=0.01)
 
 
 def test_people_see_a_table_and_what_it_rests_on(place: Place) -> None:

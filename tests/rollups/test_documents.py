@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -140,3 +141,21 @@ def test_packed_numbers_read_back(signed: list[int], unsigned: list[int], text: 
 def test_bytes_too_many_are_told() -> None:
     with pytest.raises(ValueError, match="1 bytes too many"):
         Reader(b"\x00").finish()
+
+
+def test_percentiles_take_a_few_bytes_a_bin() -> None:
+    """As docs/bucket-models.md has it: of an hour of seconds, what `state` has more with percentiles."""
+    chance = Random(1)
+    hours = {
+        "prices from 50 to 57": ([50 + second % 60 / 8 for second in range(3600)], 30),
+        "noise over a factor of ten": ([chance.uniform(4, 40) for _ in range(3600)], 300),
+        "anything": ([chance.choice((-1, 1)) * 10 ** chance.uniform(-300, 300) for _ in range(3600)], 10_000),
+    }
+    for name, (values, most) in hours.items():
+        found = [Reading(0, 0, second * 1000, (value, None)) for second, value in enumerate(values)]
+        sizes = []
+        for binned in (False, True):
+            ((_, _, state),) = aggregate(columns_of(found), np.array([0, HOUR]), binned=binned)
+            policy = POLICY if binned else POLICY.model_copy(update={"rollup": None})
+            sizes.append(len(bson.decode(documents.hourly(policy, ("MDB", 7), 0, state))["p"]["state"]))
+        assert 0 < sizes[1] - sizes[0] <= most, (name, sizes)
