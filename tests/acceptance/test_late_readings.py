@@ -37,7 +37,7 @@ from tests.jobs.command import ROOT
 from tests.rollups.calendar_oracle import changes
 
 #: The ways of `late_data` that are tried.
-MODES = ["scan"]
+MODES = ["scan", "auto"]
 ZONES = [
     "UTC", "Africa/Casablanca", "America/New_York", "America/Santiago", "America/St_Johns", "Asia/Gaza",
     "Asia/Kathmandu", "Asia/Kolkata", "Atlantic/Azores", "Australia/Lord_Howe", "Europe/Berlin",
