@@ -109,6 +109,7 @@ class Story:
         self.now = max(self.now, self.base + 3 * DAY) + 10 * DAY
         self.run(hours=0, again=True)
         self.read()
+        self.world("audit", now=self.now)
         assert not self.world.live or self.model.name == "timeseries"
 
     # Writing, late or not
@@ -303,7 +304,7 @@ def test_from_outside(client: MongoClient[Document], mongodb_uri: str) -> None:
     """Load, run, write late, run, compare: by processes of their own, over a day of 23 hours."""
     world = World(client, mongodb_uri, MODELS["samples-dates"], "offline")
     try:
-        world.configure("Europe/Berlin", SCAN)
+        world.configure("Europe/Berlin", MODES[1])
         start = datetime(2021, 3, 27, 23, tzinfo=UTC)
 
         def write(hours: range, late: float) -> None:
