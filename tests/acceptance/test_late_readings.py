@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
 
@@ -106,6 +106,7 @@ class Story:
             for write, arguments in writes:
                 getattr(self, write)(*arguments)
             getattr(self, run)(*how)
+        self.world("unpin", now=self.now)
         self.now = max(self.now, self.base + 3 * DAY) + 10 * DAY
         self.run(hours=0, again=True)
         self.read()
@@ -272,7 +273,13 @@ def test_summaries_stay_right(
     monkeypatch.setattr("os.fsync", lambda _file: None)
     at = CASES.index(case)  # the first example is the simplest one: another one in each case
 
-    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=list(HealthCheck),
+    )
     @given(
         mode=st.sampled_from(rotated(MODES, at)),
         zone=st.sampled_from(rotated(ZONES, at)),
