@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.delete import MAX_BUCKETS, chunks, same_id
+from archivers.delete import MAX_BUCKETS, chunks, compare, same_id
 from archivers.manifest import Manifest
 from archivers.offline import OfflineArchive
 from archivers.online import archive_collections, archived_source, insert_raw
@@ -209,9 +209,11 @@ def _put(
     Returns the `_id`s of buckets in whose way another document is: those are left out.
     """
     places: list[tuple[str, Docs, list[int]]] = [(to, piece.main, list(range(len(piece))))]
-    if policy.overflow is not None:
-        places.append((policy.overflow.collection, piece.extra, piece.owner.tolist()))
     blocked: set[int] = set()
+    if policy.overflow is not None:
+        # A live bucket may have changed in its overflow alone: none of the old one must join that.
+        blocked |= set(compare(database, policy, piece).changed)
+        places.append((policy.overflow.collection, piece.extra, piece.owner.tolist()))
     missing: list[tuple[str, Docs, list[int], list[int]]] = []
     for collection, documents, owner in places:
         there = _standing(database, collection, documents)

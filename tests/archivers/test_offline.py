@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pymongo.database import Database
 
+from config.errors import BucketwiseError
 from config.policies import Store
 from tests.archivers.builders import (
     LATER,
@@ -316,3 +317,23 @@ def test_spooled_files_are_gone(cycle: Cycle, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("tempfile.tempdir", str(spool))
     cycle.run()
     assert list(spool.iterdir()) == []
+
+
+@pytest.mark.parametrize("to", ["iot", "back"])
+def test_old_overflow_does_not_join_a_changed_bucket(
+    database: Database[Document], file_store: Store, to: str
+) -> None:
+    """A bucket was restored and got other overflow since: its own document is the one that was archived."""
+    cycle = Cycle(database, samples_overflow(), file_store).load()
+    assert cycle.policy.overflow is not None
+    cycle.run()
+    cycle.restore("iot")
+    overflow = database[cycle.policy.overflow.collection]
+    reference = cycle.policy.overflow.ref_field
+    (first,) = overflow.find().sort("_id", 1).limit(1)
+    overflow.delete_many({reference: first[reference]})
+    overflow.insert_one({**first, "_id": "other"})
+    changed = cycle.live_overflow()
+    with pytest.raises(BucketwiseError, match=r"1 of \d+ buckets were not restored"):
+        cycle.restore(to)
+    assert cycle.live_overflow() == changed
