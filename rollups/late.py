@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pymongo.database import Database
@@ -13,7 +13,7 @@ from buckets.times import DAY_MS
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups.due import Calendar, KindName, Span, Spans, kinds_of, widened
-from rollups.progress import Bookmark, Progress, load
+from rollups.progress import Bookmark, Progress, load, store
 from rollups.stream import Changed, LostError, Stream, UnavailableError, collections_of
 from rollups.windows import HIGHEST
 
@@ -170,6 +170,15 @@ class _Finder:
         before = live_days(self.source)
         token, collections = self.stream.token_now(), collections_of(self.database, self.policy)
         return Bookmark(token, collections, Spans([*before, *live_days(self.source)]).spans)
+
+
+def note_live(database: Database[Document], policy: Policy, source: Source) -> None:
+    """Before summaries are written from what is live now, and the bookmark stays: a bucket that has moved may
+    be gone by the time its changes are read, and these do not tell where it was meanwhile."""
+    standing = load(database, policy)
+    if standing.bookmark is not None:
+        live = Spans([*standing.bookmark.live, *live_days(source)]).spans
+        store(database, policy, replace(standing, bookmark=replace(standing.bookmark, live=live)))
 
 
 def live_days(source: Source) -> Sequence[Span]:

@@ -23,7 +23,7 @@ from rollups import documents
 from rollups.coverage import interval_of
 from rollups.due import Calendar, Kind, KindName, Span, Spans, widened
 from rollups.guarded import Guard
-from rollups.late import Late, find_late
+from rollups.late import Late, find_late, note_live
 from rollups.progress import Progress, gone_before, load, store
 from rollups.quarantine import Quarantine
 from rollups.summary import State, aggregate, merge
@@ -96,6 +96,8 @@ def roll_up(
         quarantine,
         worn,
     )
+    if not dry_run:
+        note_live(database, policy, source)
     if since is not None or until is not None:
         start = LOWEST if since is None else to_ms(since)
         end = HIGHEST if until is None else to_ms(until)

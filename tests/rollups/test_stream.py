@@ -526,3 +526,31 @@ def test_a_look_back_leaves_out_what_was_not_live(bench: Bench) -> None:
     report = mended(bench, policy)
     assert (report.hourly.written, report.daily.written) == (2, 2)
     assert report.daily.due == 1 + 3
+
+
+@pytest.mark.parametrize("cut_off", [False, True], ids=["a range", "a run cut off"])
+def test_a_bucket_that_moved_and_went_is_looked_for_where_it_was_met_meanwhile(
+    bench: Bench, cut_off: bool
+) -> None:
+    """Neither event says where the bucket was in between, and a summary of it is there."""
+    policy = samples()
+    # An older one shows that raw data is not cleared away by age.
+    bench.database["ticks"].insert_many([bucket(1, FIRST + 9 * DAY), bucket(2, FIRST - 9 * DAY)])
+    bench.roll_up(policy, NOW)
+    moved = bucket(1, FIRST)
+    fields = {name: moved[name] for name in ("first", "last", "samples")}
+    bench.database["ticks"].update_one({"_id": 1}, {"$set": fields})
+    if cut_off:
+
+        def stop() -> None:
+            if bench.database["hourly"].count_documents({"start": FIRST}):
+                raise InterruptedRun("stopped")
+
+        with pytest.raises(InterruptedRun):
+            bench.roll_up(policy, NOW, check=stop)
+    else:
+        bench.roll_up(policy, NOW, since=FIRST, until=FIRST + DAY)
+    assert FIRST in bench.starts("hourly")
+    bench.database["ticks"].delete_one({"_id": 1})
+    bench.roll_up(policy, NOW)
+    assert bench.starts("hourly") == [FIRST - 9 * DAY]
