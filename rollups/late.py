@@ -124,7 +124,7 @@ class _Finder:
         # Before the mark: what is live at the mark was live now, or came in since.
         live, collections = live_days(self.source), collections_of(self.database, self.policy)
         try:
-            if any(collections.get(name) != it for name, it in standing.collections.items()):
+            if collections != standing.collections:
                 raise LostError("the collection is another one than it was: dropped, renamed or restored")
             changed = self.stream.drain(
                 standing.token, _rolled_up_to(self.policy, through), check, dry_run=dry_run

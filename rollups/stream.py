@@ -67,7 +67,11 @@ class Changed:
 def collections_of(database: Database[Document], policy: Policy) -> dict[str, str]:
     """What the stream is of: the collections that are there, and what tells one from another of its name."""
     names = [policy.collection, *([policy.overflow.collection] if policy.overflow else [])]
-    found = database.with_options(codec_options=_CODEC).list_collections(filter={"name": {"$in": names}})
+    found = list(
+        database.with_options(codec_options=_CODEC).list_collections(filter={"name": {"$in": names}})
+    )
+    if any(info["type"] != "collection" for info in found):
+        raise UnavailableError("views and native time-series collections have none")
     return {info["name"]: str(info["info"]["uuid"]) for info in found}
 
 
@@ -123,9 +127,9 @@ class Stream:
         """Up to the mark. It was written after all that is to be read, so that the stream tells it last."""
         waits = 0
         while stream.alive and waits < _MOST_WAITS:
+            check()
             event = stream.try_next()
             if event is None:
-                check()
                 if mark is None:
                     return
                 waits += 1
