@@ -19,7 +19,7 @@ from archivers.online import OnlineRun
 from archivers.pins import fingerprint
 from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
-from archivers.work import Archiver, ArchiveReport, Work
+from archivers.work import Archiver, ArchiveReport, RolledUp, Work
 from buckets.columns import Quarantined
 from buckets.decode import Decoded, decode
 from buckets.raw import Batch
@@ -35,7 +35,6 @@ MAX_BYTES = 32 << 20
 MAX_SPAN_MS = 31 * DAY_MS
 
 Document = dict[str, Any]
-RolledUp = Callable[[int, int], bool]
 
 
 def archive(
@@ -64,7 +63,8 @@ def archive(
     report = ArchiveReport(policy.archive.to)
     if policy.archive.to == "none":
         return report
-    work = Work(database, policy, now, fence, guard, check, progress, report, dry_run)
+    asked = rolled_up if through is not None else _always
+    work = Work(database, policy, now, fence, guard, check, progress, report, dry_run, asked)
     archiver = _archiver(work, store)
     start = FIRST_MS if since is None else as_ms(since)
     end = min(work.cutoff, LAST_MS + 1 if until is None else as_ms(until))
@@ -72,7 +72,7 @@ def archive(
         archiver.recover()
         work.pins.forget()
         archiver.settle(start, end)
-    _Sweep(work, archiver, through, rolled_up).run(start, end)
+    _Sweep(work, archiver, through).run(start, end)
     return report
 
 
@@ -90,8 +90,13 @@ def recover(
     from it. Raises HaltedError where it is not."""
     if policy.archive is not None and policy.archive.to != "none":
         report = ArchiveReport(policy.archive.to)
-        work = Work(database, policy, now, fence, guard, check, _silent, report, dry_run=False)
+        work = Work(database, policy, now, fence, guard, check, _silent, report, False, _always)
         _archiver(work, store).recover()
+
+
+def _always(_start_ms: int, _end_ms: int) -> bool:
+    """Where nothing is rolled up, every summary is as it should be."""
+    return True
 
 
 def _silent(_label: str, _count: int) -> None:
@@ -126,11 +131,10 @@ def _archiver(work: Work, store: ObjectStore | None) -> Archiver:
 class _Sweep:
     """Goes through the expired buckets day by day, and moves what may go in pieces of bounded size."""
 
-    def __init__(self, work: Work, archiver: Archiver, through: int | None, rolled_up: RolledUp) -> None:
+    def __init__(self, work: Work, archiver: Archiver, through: int | None) -> None:
         self._work = work
         self._archiver = archiver
         self._through = through
-        self._rolled_up = rolled_up
         self._pending: list[Batch] = []
         self._readings = 0
         self._first, self._last = LAST_MS, FIRST_MS
@@ -195,7 +199,7 @@ class _Sweep:
         their spans before may be gone."""
         work, now = self._work, decode(changed, self._work.policy).spans().tolist()
         times = [time for span in (*before, *now) for time in span]
-        if self._rolled_up(min(times), max(times) + 1):
+        if work.rolled_up(min(times), max(times) + 1):
             for piece in chunks(changed):
                 transaction(work.database, work.guard, partial(work.pins.saw, piece))
 
@@ -224,7 +228,7 @@ class _Sweep:
         batch = batch.take(self._archiver.fresh(batch, first, last))
         if not len(batch):
             return
-        if self._through is not None and not self._rolled_up(first, last + 1):
+        if not work.rolled_up(first, last + 1):
             work.report.leave(len(batch), "its windows have changed since they were rolled up")
             return
         if work.dry_run:

@@ -9,7 +9,6 @@ from typing import Any
 
 from pymongo.database import Database
 
-from archivers import ttl
 from archivers.archive import archive
 from archivers.findings import Finding, Severity
 from archivers.offline import OfflineArchive
@@ -21,6 +20,7 @@ from archivers.work import ArchiveReport
 from buckets.columns import Quarantined
 from buckets.source import Source
 from config.policies import Policy
+from rollups import ttl
 from rollups.expiry import expire_summaries
 from rollups.guarded import dry
 from rollups.holes import longest_holes

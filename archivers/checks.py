@@ -8,12 +8,12 @@ from typing import Any
 
 from pymongo.database import Database
 
-from archivers import ttl
 from archivers.findings import Finding, Severity
 from archivers.privileges import Needs, missing_rights
 from archivers.stores.base import ObjectStore, StoreError
 from buckets import timeseries
 from config.policies import Policy
+from rollups import ttl
 
 OLDEST = (6, 0)
 Document = dict[str, Any]

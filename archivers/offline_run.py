@@ -114,6 +114,8 @@ class OfflineRun:
             due[decoded.units] = (decoded.last >= start_ms) & (decoded.last < end_ms)
             indices = np.flatnonzero(due & self._receipts.live(manifest.commit, manifest.buckets))
             indices = indices[self._work.without_pinned(self._archive.load(manifest).take(indices))]
+            if not len(indices) or not self._is_rolled_up(manifest):
+                continue
             if changed := self._delete(manifest, indices):
                 self._amend(manifest, changed)  # and this run finds the newer ones as it goes on
 
@@ -153,7 +155,7 @@ class OfflineRun:
         if not live[same].all():  # they were deleted, and came back as they were
             live[same] = True
             self._register(manifest, live)
-        if same and not waits:
+        if same and not waits and self._is_rolled_up(manifest):
             changed = self._delete(manifest, np.array(same, dtype=np.int64))
             work.report.change(len(changed))
             outdated = sorted({*outdated, *changed})
@@ -199,6 +201,10 @@ class OfflineRun:
         live[here[[*outcome.deleted, *outcome.gone]]] = False
         facts = self._facts(manifest)
         self._receipts.set_live(manifest.commit, live, facts, session, len(outcome.deleted))
+
+    def _is_rolled_up(self, manifest: Manifest) -> bool:
+        """A live bucket may equal its copy, and have been another when its windows were rolled up last."""
+        return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1)
 
     def _register(self, manifest: Manifest, live: NDArray[np.bool_]) -> None:
         facts = self._facts(manifest)

@@ -107,7 +107,11 @@ class OnlineRun:
                     decoded = decode(copies, self._work.policy)
                     due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
                     going = copies.take(np.sort(due))
-                    for piece in chunks(going.take(self._work.without_pinned(going))):
+                    going = going.take(self._work.without_pinned(going))
+                    spans = decoded.spans()  # what was equal all along may have been another one in between
+                    if not len(going) or not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1):
+                        continue
+                    for piece in chunks(going):
                         self._delete(receipt["_id"]["name"], piece)  # this run finds the newer ones
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:

@@ -65,6 +65,10 @@ class ArchiveReport:
         self.leave(count, "changed between copy and delete: copied again by a later run")
 
 
+#: Brings the summaries of the windows up to date that a range (milliseconds) touches. Whether they are now.
+RolledUp = Callable[[int, int], bool]
+
+
 @dataclass(frozen=True)
 class Work:
     """One policy's archive run. `check` raises where the run must stop; `guard` does in a transaction."""
@@ -78,6 +82,7 @@ class Work:
     progress: Callable[[str, int], None]
     report: ArchiveReport
     dry_run: bool
+    rolled_up: RolledUp
 
     @property
     def archive(self) -> Archive:

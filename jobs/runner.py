@@ -34,6 +34,7 @@ class Work:
     database: Database[Document]
     store: ObjectStore | None
     policy: Policy
+    readers: tuple[Policy, ...]  # others that roll up the same collection
     steps: tuple[str, ...]  # all of this turn, by name
     now: datetime
     since: datetime | None
@@ -74,6 +75,7 @@ class Runner:
     until: datetime | None = None
     dry_run: bool = False
     hosts: str = ""
+    known: Sequence[Policy] = ()  # all policies of the file
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
@@ -100,6 +102,7 @@ class Runner:
             until=until,
             dry_run=dry_run,
             hosts=call.hosts,
+            known=tuple(call.settings.policies.values()),
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
@@ -167,6 +170,11 @@ class Runner:
             database=self.database,
             store=self.store,
             policy=policy,
+            readers=tuple(
+                it
+                for it in self.known
+                if it.collection == policy.collection and it.name != policy.name and it.rollup is not None
+            ),
             steps=tuple(step.name for step in self.steps),
             now=self.now,
             since=self.since,

@@ -21,6 +21,7 @@ from archivers.work import ArchiveReport
 from buckets.columns import Quarantined
 from buckets.times import FIRST_MS, as_date
 from config.errors import HaltedError
+from config.policies import Policy
 from jobs import clock, lease, ledger
 from jobs.runner import Done, Step, Work
 from rollups import progress as rollup_progress
@@ -71,6 +72,7 @@ def _roll_up(work: Work) -> Done:
         "hourly": {"written": report.hourly.written, "unchanged": report.hourly.unchanged},
         "daily": {"written": report.daily.written, "unchanged": report.daily.unchanged},
         "readings": report.readings,
+        "kept": report.hourly.kept + report.daily.kept,
         **_late_body(report.late),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }
@@ -113,18 +115,7 @@ def _archive(work: Work) -> Done:
     if work.policy.archive is None:
         return Done(_archive_body(ArchiveReport("none"), 0))
     check_archive(work.database, work.policy, work.store)
-    mended, watch = 0, Watch(work.database, work.policy, RECEIPTS)
-
-    def bring_up_to_date(start_ms: int, end_ms: int) -> bool:
-        """The windows of what is about to go: a late reading may have come since they were rolled up."""
-        nonlocal mended
-        if not work.dry_run and watch.has_changed(start_ms, end_ms, work.check):
-            report = _roll_up_range(
-                work, as_date(start_ms), as_date(end_ms), dry_run=False, progress=lambda _what, _count: None
-            )
-            mended += report.hourly.written + report.daily.written
-        return True
-
+    mender = _Mender(work)
     report = archive(
         work.database,
         work.policy,
@@ -133,7 +124,7 @@ def _archive(work: Work) -> Done:
         fence=work.fence,
         guard=work.guard,
         through=_through(work),
-        rolled_up=bring_up_to_date,
+        rolled_up=mender.bring_up_to_date,
         since=work.since,
         until=work.until,
         check=work.check,
@@ -141,18 +132,51 @@ def _archive(work: Work) -> Done:
         progress=work.progress,
     )
     stays = bool(report.quarantined or report.changed)
-    return Done(_archive_body(report, mended), LEFT_SOMETHING if stays else 0)
+    return Done(_archive_body(report, mender.mended), LEFT_SOMETHING if stays else 0)
+
+
+class _Mender:
+    """Brings windows up to date before their buckets go: late readings may have come since the roll-up."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._watch = Watch(work.database, work.policy, RECEIPTS)
+        self._readers = [Watch(work.database, reader, RECEIPTS) for reader in work.readers]
+        self.mended = 0
+
+    def bring_up_to_date(self, start_ms: int, end_ms: int) -> bool:
+        """Whether every summary of what lies in the range is now what it should be. Those of other policies
+        are theirs to mend: until they have, the buckets stay."""
+        work = self._work
+        if work.dry_run:
+            return True
+        if any(it.can_tell and it.has_changed(start_ms, end_ms, work.check) for it in self._readers):
+            return False
+        if self._watch.has_changed(start_ms, end_ms, work.check):
+            if self._watch.can_tell:  # all that has changed: a bucket may have been in other windows before
+                since = until = None
+            else:
+                since, until = as_date(start_ms), as_date(end_ms)
+            report = _roll_up_range(work, since, until, dry_run=False, progress=lambda _what, _count: None)
+            self.mended += report.hourly.written + report.daily.written
+            self._watch = Watch(work.database, work.policy, RECEIPTS)
+        return True
 
 
 def _through(work: Work) -> int | None:
-    """Up to where readings may be archived (milliseconds); None: the policy rolls nothing up."""
-    if not kinds_of(work.policy):
+    """Up to where readings may be archived (milliseconds); None: no policy rolls them up."""
+    found = [_through_of(work, policy) for policy in (work.policy, *work.readers)]
+    return min((through for through in found if through is not None), default=None)
+
+
+def _through_of(work: Work, policy: Policy) -> int | None:
+    if not kinds_of(policy):
         return None
-    if work.dry_run and ROLLUP.name in work.steps and work.policy.rollup is not None:
+    if work.dry_run and ROLLUP.name in work.steps and policy is work.policy and policy.rollup is not None:
         # A plan of both: as far as the roll-up before would have come.
-        calendar = Calendar(work.policy, work.policy.rollup, work.now)
+        calendar = Calendar(policy, policy.rollup, work.now)
         return min(kind.through(calendar.due_end) - kind.reach for kind in calendar.kinds)
-    through = rolled_up_through(work.database, work.policy)
+    through = rolled_up_through(work.database, policy)
     return FIRST_MS if through is None else through
 
 

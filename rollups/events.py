@@ -44,6 +44,7 @@ class EventReader:
         update = "$updateDescription"
         return {
             "operationType": 1,
+            "clusterTime": 1,
             "ns.coll": 1,
             "documentKey._id": 1,
             "lsid.id": 1,
@@ -84,24 +85,11 @@ class EventReader:
         is_told = operation == "insert" or event["is_before_known"]
         if operation != "update":
             return Change(spans, unknown=not is_told)
-        touched = touched_fields(event)
-        bounds_moved = any(touches(name, touched) for name in self.fields)
-        if is_told or not bounds_moved:
+        first, last = (touches(name, touched_fields(event)) for name in self.fields)
+        if is_told or not (first or last):
             return Change(spans, [identity])
-        if self._is_appended(event, touched):
-            # The new bounds hold all that was there. Where the writer keeps no count, the last sample may
-            # have been replaced by an earlier one instead: then the bucket covered time after its end.
-            return Change(spans, [identity], open_ended=self.policy.count_field is None)
-        return Change(spans, [identity], unknown=True)
-
-    def _is_appended(self, event: Document, touched: Sequence[str]) -> bool:
-        """Whether an update only added samples."""
-        policy = self.policy
-        if policy.model != "samples" or event.get("removed") or event.get("cut"):
-            return False
-        inside = [name for name in touched if touches(str(policy.samples_field), [name])]
-        whole = all(name.removeprefix(f"{policy.samples_field}.").isdigit() for name in inside)
-        return bool(inside) and whole and (policy.count_field is None or touches(policy.count_field, touched))
+        # With its first time as it was, all that the bucket ever held comes after that: it grows, mostly.
+        return Change(spans, [identity], open_ended=not first, unknown=first)
 
     def _of_overflow(self, event: Document) -> Change:
         assert self.policy.overflow is not None

@@ -29,12 +29,13 @@ _PRE_IMAGES = (
 class Late:
     """Spans of time to look at again, in milliseconds, and where to go on from next time.
 
-    `told`: those of which a stream told that something changed there. `reason`: why it is not just those.
+    `changed`: what a stream told, by operation; None where it did not tell of all. `reason`: why it is not
+    just that.
     """
 
     mode: Mode
     spans: Sequence[Span]
-    told: Sequence[Span] = ()
+    changed: Mapping[str, Spans] | None = None
     events: int = 0
     reason: str | None = None
     bookmark: Bookmark | None = None
@@ -47,21 +48,28 @@ def find_late(
     loaded: Progress,
     calendar: Calendar,
     *,
+    clears: bool,
     books: str,
     check: Callable[[], None],
     dry_run: bool,
 ) -> Late:
-    """`loaded`: what is rolled up, and where the stream was left. `books`: see `rollups.stream`.
+    """`loaded`: what is rolled up, and where the stream was left. `clears`: see `rollups.ttl`. `books`: see
+    `rollups.stream`.
 
     Raises BucketwiseError where the policy insists on a stream, and there is none.
     """
     assert policy.rollup is not None
-    recheck = (calendar.recheck_from, HIGHEST)
+
+    def scan(reason: str | None) -> Late:
+        # The bookmark stays: a stream may yet go on from it.
+        return Late("scan", [(calendar.recheck_from, HIGHEST)], reason=reason, bookmark=loaded.bookmark)
+
     if policy.rollup.late_data == "scan":
-        return Late("scan", [recheck])
+        return scan(None)
     if policy.model == "timeseries":
-        return Late("scan", [recheck], reason="native time-series collections have no change streams")
-    finder = _Finder(database, policy, source, loaded, calendar, Stream(database, policy, source, books))
+        return scan("native time-series collections have no change streams")
+    stream = Stream(database, policy, source, books)
+    finder = _Finder(database, policy, source, loaded, calendar, stream, clears)
     try:
         return finder.find(check, dry_run=dry_run)
     except UnavailableError as error:
@@ -70,7 +78,7 @@ def find_late(
                 f'policy {policy.name}: rollup.late_data = "stream", and there is no change stream to read: '
                 f'{error}. Mend that, or write "auto"; nothing was changed'
             ) from error
-        return Late("scan", [recheck], reason=f"there is no change stream to read: {error}")
+        return scan(f"there is no change stream to read: {error}")
 
 
 class Watch:
@@ -81,10 +89,14 @@ class Watch:
         loaded = load(database, policy)
         self._stream = Stream(database, policy, Source(database, policy), books)
         self._kinds = kinds_of(policy)
-        self._bookmark = loaded.bookmark
-        self._token = loaded.bookmark.token if loaded.bookmark else None
+        self._bookmark = loaded.bookmark if _streams(policy) else None
+        self._token = self._bookmark.token if self._bookmark else None
         self._rolled_up_to = _rolled_up_to(policy, loaded.through) if loaded.through else None
         self._changed = Spans(())
+
+    @property
+    def can_tell(self) -> bool:
+        return self._bookmark is not None
 
     def has_changed(self, start_ms: int, end_ms: int, check: Callable[[], None]) -> bool:
         """Whether a window that the range touches may have: also where nothing can tell."""
@@ -96,9 +108,14 @@ class Watch:
             self._token = None
             return True
         self._token = more.token
-        unknown = self._bookmark.live if more.unknown else ()
-        self._changed = Spans([*self._changed.spans, *more.spans.spans, *unknown])
+        changed = [span for spans in more.spans.values() for span in spans.spans]
+        unknown = self._bookmark.live if more.unknown.total() else ()
+        self._changed = Spans([*self._changed.spans, *changed, *unknown])
         return any(self._changed.touch(*span) for span in widened(self._kinds, [(start_ms, end_ms)]).spans)
+
+
+def _streams(policy: Policy) -> bool:
+    return policy.rollup is not None and policy.rollup.late_data != "scan" and policy.model != "timeseries"
 
 
 def _rolled_up_to(policy: Policy, through: Mapping[KindName, int]) -> int:
@@ -114,6 +131,7 @@ class _Finder:
     loaded: Progress
     calendar: Calendar
     stream: Stream
+    clears: bool
 
     def find(self, check: Callable[[], None], *, dry_run: bool) -> Late:
         through, standing = self.loaded.through, self.loaded.bookmark
@@ -131,28 +149,27 @@ class _Finder:
             )
         except LostError as error:
             return self._look_back(f"the change stream does not go on from the last run's bookmark: {error}")
-        spans = list(changed.spans.spans)
-        live = [*live, *spans, (min(through.values()), HIGHEST)]
+        told = [span for spans in changed.spans.values() for span in spans.spans]
+        live = [*live, *told, (min(through.values()), HIGHEST)]
         bookmark = Bookmark(changed.token, collections, Spans(live).spans)
-        more, reason = self._unknown(changed, standing)
-        return Late("stream", spans + more, spans + more, changed.events, reason, bookmark)
+        spans, reason = self._looked_for(changed, standing)
+        looked_at = [span for some in spans.values() for span in some.spans]
+        return Late("stream", looked_at, spans, changed.events, reason, bookmark)
 
-    def _unknown(self, changed: Changed, standing: Bookmark) -> tuple[list[Span], str | None]:
-        """What to look at for changes that did not tell what time they touched."""
-        if not changed.unknown:
-            return [], None
-        told = f"{changed.unknown} changes (deletes, replacements, moves) do not tell what time they touched"
-        hint = _PRE_IMAGES % self.policy.collection
-        if changed.unknown == changed.deleted and self._expires():
-            # MongoDB's own deletes are no changes of the readings: summaries outlive them.
-            reason = f"{told}, and a TTL index deletes there: looked back over `recheck`; {hint}"
-            return [(self.calendar.recheck_from, HIGHEST)], reason
-        return list(standing.live), f"{told}: looked back over all that was live; {hint}"
-
-    def _expires(self) -> bool:
-        names = [self.policy.collection, *([self.policy.overflow.collection] if self.policy.overflow else [])]
-        indexes = (index for name in names for index in self.database[name].list_indexes())
-        return any("expireAfterSeconds" in index for index in indexes)
+    def _looked_for(self, changed: Changed, standing: Bookmark) -> tuple[Mapping[str, Spans], str | None]:
+        """By operation: the spans that were told, and for changes that don't tell, all that was live."""
+        spans, unknown = dict(changed.spans), +changed.unknown
+        if self.clears:  # MongoDB's own deletes are no changes of the readings: summaries outlive them
+            spans["delete"] = Spans(())
+            del unknown["delete"]
+        if not unknown:
+            return spans, None
+        for operation in unknown:
+            spans[operation] = Spans([*spans[operation].spans, *standing.live])
+        return spans, (
+            f"{unknown.total()} changes (deletes, replacements, moves) do not tell what time they touched: "
+            f"looked back over all that was live; {_PRE_IMAGES % self.policy.collection}"
+        )
 
     def _look_back(self, reason: str) -> Late:
         """Over all that is live, or was."""
@@ -172,21 +189,22 @@ class _Finder:
         return Bookmark(token, collections, Spans([*before, *live_days(self.source)]).spans)
 
 
-def note_live(database: Database[Document], policy: Policy, source: Source) -> None:
+def note_live(database: Database[Document], policy: Policy, live: Sequence[Span]) -> None:
     """Before summaries are written from what is live now, and the bookmark stays: a bucket that has moved may
     be gone by the time its changes are read, and these do not tell where it was meanwhile."""
     standing = load(database, policy)
     if standing.bookmark is not None:
-        live = Spans([*standing.bookmark.live, *live_days(source)]).spans
-        store(database, policy, replace(standing, bookmark=replace(standing.bookmark, live=live)))
+        both = Spans([*standing.bookmark.live, *live]).spans
+        store(database, policy, replace(standing, bookmark=replace(standing.bookmark, live=both)))
 
 
 def live_days(source: Source) -> Sequence[Span]:
     """The UTC days that live buckets cover, those that follow each other as one span. Where there are very
-    many, the last span holds the rest."""
+    many, and where a bucket may be of any length, the last span holds the rest."""
     days: list[Span] = []
     at = source.earliest()
-    while at is not None and len(days) < _MOST_DAYS:
+    most = 0 if source.policy.model == "samples" else _MOST_DAYS
+    while at is not None and len(days) < most:
         days.append((at // DAY_MS * DAY_MS, (at // DAY_MS + 1) * DAY_MS))
         at = source.earliest(days[-1][1])
     return Spans([*days, *([(at, HIGHEST)] if at is not None else [])]).spans

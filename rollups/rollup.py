@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, pairwise
 from typing import Any
@@ -23,11 +23,12 @@ from rollups import documents
 from rollups.coverage import interval_of
 from rollups.due import Calendar, Kind, KindName, Span, Spans, widened
 from rollups.guarded import Guard
-from rollups.late import Late, find_late, note_live
-from rollups.progress import Progress, gone_before, load, store
+from rollups.late import Late, find_late, live_days, note_live
+from rollups.progress import Bookmark, Progress, gone_before, load, store
 from rollups.quarantine import Quarantine
 from rollups.summary import State, aggregate, merge
 from rollups.targets import Changes, Counts, target
+from rollups.ttl import clears
 from rollups.windows import HIGHEST, LOWEST, to_ms
 from rollups.worn import Worn
 
@@ -81,7 +82,8 @@ def roll_up(
         return report
     calendar = Calendar(policy, policy.rollup, now)
     source, quarantine = Source(database, policy), Quarantine(database, policy, now, dry_run=dry_run)
-    worn = Worn(source, policy, calendar.recheck_from)
+    cleared, is_asked_for = clears(database, policy), since is not None or until is not None
+    worn = Worn(source, policy, calendar.recheck_from, cleared, is_asked_for)
     run = _Run(
         database,
         policy,
@@ -96,9 +98,9 @@ def roll_up(
         quarantine,
         worn,
     )
-    if not dry_run:
-        note_live(database, policy, source)
-    if since is not None or until is not None:
+    if is_asked_for:
+        if not dry_run:
+            note_live(database, policy, live_days(source))
         start = LOWEST if since is None else to_ms(since)
         end = HIGHEST if until is None else to_ms(until)
         run.look_at({kind.name: [(start, end)] for kind in calendar.kinds}, check)
@@ -169,11 +171,12 @@ class _Run:
             self.source,
             Progress(through, loaded.bookmark),
             calendar,
+            clears=self.worn.clears,
             books=books,
             check=check,
             dry_run=self.dry_run,
         )
-        self.worn.told = Spans(late.told)
+        self.worn.changed = late.changed
         # An empty source may yet be filled with old readings: its first run is still to come.
         nothing = not through and self.archived_span is None and self.source.earliest() is None
         self.quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
@@ -182,8 +185,7 @@ class _Run:
             kind.name: [(through.get(kind.name, LOWEST), calendar.due_end), *changed]
             for kind in calendar.kinds
         }
-        # Until all is done, the next run has to hear of the same changes.
-        bookmark = loaded.bookmark if through else late.bookmark
+        bookmark = _meanwhile(loaded.bookmark, late.bookmark) if through else late.bookmark
 
         def finished(end: int) -> None:
             if nothing:
@@ -194,6 +196,8 @@ class _Run:
             if not self.dry_run:
                 store(self.database, self.policy, Progress(through, bookmark))
 
+        if through and not self.dry_run:
+            store(self.database, self.policy, Progress(through, bookmark))
         self.look_at(spans, check, finished)
         bookmark = late.bookmark
         finished(calendar.due_end)
@@ -329,3 +333,10 @@ class _Run:
 
     def _quarantined_in(self, batch: Batch) -> list[Quarantined]:
         return decode(batch, self.policy).quarantined
+
+
+def _meanwhile(old: Bookmark | None, new: Bookmark | None) -> Bookmark | None:
+    """Until all is done: the next run has to hear of the same changes, and where what is live now was."""
+    if old is None or new is None:
+        return old
+    return replace(old, live=Spans([*old.live, *new.live]).spans)

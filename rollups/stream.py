@@ -7,10 +7,10 @@ readings, and change none), and of the mark that a run leaves to know when it ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import bson
 from bson.binary import UuidRepresentation
@@ -28,6 +28,7 @@ from rollups.events import Change, EventReader
 from rollups.windows import HIGHEST
 
 Document = dict[str, Any]
+T = TypeVar("T")
 _CODEC: CodecOptions[Document] = CodecOptions(
     tz_aware=True,
     uuid_representation=UuidRepresentation.STANDARD,
@@ -40,6 +41,7 @@ _MOST_WAITS = 480  # two minutes without an event
 #: Spans are widened to multiples of it, so that few remain. Windows begin and end at such.
 _QUARTER_MS = 900_000
 _CHANGES = ("insert", "update", "replace", "delete")
+OPERATIONS = ("insert", "update", "delete")
 
 
 class LostError(Exception):
@@ -52,16 +54,13 @@ class UnavailableError(Exception):
 
 @dataclass
 class Changed:
-    """What has changed since the last run.
-
-    `unknown` of the changes touched time that can't be told; `deleted` are those of them that were deletes.
-    """
+    """What has changed since the last run: by operation, "insert", "delete" or "update" (replacements and
+    moves among them), the time that was touched, and how many of them don't tell what time that was."""
 
     token: Mapping[str, Any]
-    spans: Spans = field(default_factory=lambda: Spans(()))
-    events: int = 0
-    unknown: int = 0
-    deleted: int = 0
+    spans: Mapping[str, Spans]
+    unknown: Counter[str]
+    events: int
 
 
 def collections_of(database: Database[Document], policy: Policy) -> dict[str, str]:
@@ -101,14 +100,17 @@ class Stream:
         dry_run: bool,
     ) -> Changed:
         """Read all that has happened up to now. Readings that came in at or after `rolled_up_to`
-        (milliseconds) are left out. A dry run leaves no mark, and reads until nothing comes.
+        (milliseconds) are left out. A dry run leaves no mark, and reads until nothing comes, or what is new.
 
         Raises LostError, UnavailableError, and BucketwiseError where the stream stays silent.
         """
-        found = _Gathering(self._policy, self._source, self._reader)
+        found = _Gathering(self._source, self._reader)
         with self._open(token, rolled_up_to) as stream:
             mark = None if dry_run else progress.leave_mark(self._database, self._policy)
+            started = self._database.client.admin.command("ping").get("operationTime")
             for event in self._events(stream, mark, check):
+                if mark is None and event["clusterTime"] > started:
+                    break
                 self._take(event, found)
             assert stream.resume_token is not None
             return found.changed(stream.resume_token)
@@ -128,7 +130,7 @@ class Stream:
         waits = 0
         while stream.alive and waits < _MOST_WAITS:
             check()
-            event = stream.try_next()
+            event = _read(stream.try_next, is_resumed=True)
             if event is None:
                 if mark is None:
                     return
@@ -148,26 +150,16 @@ class Stream:
             'to run again; rollup.late_data = "scan" does without the stream'
         )
 
-    @contextmanager
-    def _open(
-        self, token: Mapping[str, Any] | None, rolled_up_to: int | None
-    ) -> Iterator[ChangeStream[Document]]:
-        try:
-            with self._database.watch(
+    def _open(self, token: Mapping[str, Any] | None, rolled_up_to: int | None) -> ChangeStream[Document]:
+        def watch() -> ChangeStream[Document]:
+            return self._database.watch(
                 self._pipeline(rolled_up_to),
                 start_after=token,
                 full_document_before_change="whenAvailable",
                 max_await_time_ms=_WAIT_MS,
-            ) as stream:
-                yield stream
-        except OperationFailure as error:
-            if error.code in _UNAVAILABLE:
-                raise UnavailableError(_UNAVAILABLE[error.code]) from error
-            if token is None:
-                raise
-            # The oplog has rolled over, an event is too large … : what it was is told, and a new stream shows
-            # whether it was that.
-            raise LostError((error.details or {}).get("errmsg", str(error))) from error
+            )
+
+        return _read(watch, is_resumed=token is not None)
 
     def _pipeline(self, rolled_up_to: int | None) -> list[Document]:
         names = [self._policy.collection]
@@ -183,68 +175,96 @@ class Stream:
         return [*pipeline, {"$project": self._reader.projection()}]
 
 
+def _read(step: Callable[[], T], *, is_resumed: bool) -> T:
+    """A step of the stream itself, with what its errors mean."""
+    try:
+        return step()
+    except OperationFailure as error:
+        if error.code in _UNAVAILABLE:
+            raise UnavailableError(_UNAVAILABLE[error.code]) from error
+        if not is_resumed:
+            raise
+        # The oplog has rolled over, an event is too large … : what it was is told, and a new stream shows
+        # whether it was that.
+        raise LostError((error.details or {}).get("errmsg", str(error))) from error
+
+
 class _Gathering:
     """What the events add up to. Grows with the spans of time that have changed, not with the changes."""
 
-    def __init__(self, policy: Policy, source: Source, reader: EventReader) -> None:
-        self._policy = policy
+    def __init__(self, source: Source, reader: EventReader) -> None:
         self._source = source
         self._reader = reader
-        self._spans: list[Span] = []
-        self._buckets: dict[tuple[bytes, bool], Any] = {}
+        self._spans: dict[str, list[Span]] = {kind: [] for kind in OPERATIONS}
+        self._buckets: dict[tuple[bytes, str, bool], Any] = {}
         self._overflow: dict[bytes, Any] = {}
-        self._in_transaction: dict[tuple[bytes, int], list[tuple[Change, bool]]] = {}
-        self._events = self._unknown = self._deleted = 0
+        self._deletes: tuple[Document, list[Change]] | None = None  # of one transaction
+        self._unknown: Counter[str] = Counter()
+        self._events = 0
         self._most_spans = _AT_ONCE
 
     def add(self, event: Document) -> None:
-        change, deletes = self._reader.read(event), event["operationType"] == "delete"
-        if deletes and "lsid" in event:  # it may be our own: the books tell, later in the transaction
-            self._in_transaction.setdefault(_transaction(event), []).append((change, deletes))
+        change, operation = self._reader.read(event), event["operationType"]
+        transaction = _transaction(event)
+        if self._deletes is not None and self._deletes[0] != transaction:
+            self._keep_deletes()
+        if operation == "delete" and transaction is not None:
+            # It may be our own: the books tell, later in the transaction.
+            self._deletes = self._deletes or (transaction, [])
+            self._deletes[1].append(change)
         else:
-            self._take(change, deletes=deletes)
+            self._take(change, operation if operation in OPERATIONS else "update")
 
     def drop(self, event: Document) -> None:
-        """These deletes are our own: what they took is archived."""
-        if "lsid" in event:
-            self._in_transaction.pop(_transaction(event), None)
+        """The deletes of this transaction are our own: what they took is archived."""
+        if self._deletes is not None and self._deletes[0] == _transaction(event):
+            self._deletes = None
 
     def changed(self, token: Mapping[str, Any]) -> Changed:
-        for changes in self._in_transaction.values():
-            for change, deletes in changes:
-                self._take(change, deletes=deletes)
-        self._in_transaction.clear()
+        self._keep_deletes()
         self._look_up()
-        return Changed(token, Spans(self._spans), self._events, self._unknown, self._deleted)
+        spans = {kind: Spans(spans) for kind, spans in self._spans.items()}
+        return Changed(token, spans, self._unknown, self._events)
 
-    def _take(self, change: Change, *, deletes: bool) -> None:
+    def _keep_deletes(self) -> None:
+        for change in self._deletes[1] if self._deletes is not None else ():
+            self._take(change, "delete")
+        self._deletes = None
+
+    def _take(self, change: Change, operation: str) -> None:
         self._events += 1
-        self._unknown += change.unknown
-        self._deleted += change.unknown and deletes
-        self._spans += change.spans
-        self._buckets.update({(_key(it), change.open_ended): it for it in change.buckets})
+        self._unknown[operation] += change.unknown
+        self._spans[operation] += change.spans
+        self._buckets.update({(_key(it), operation, change.open_ended): it for it in change.buckets})
         self._overflow.update({_key(it): it for it in change.overflow})
         enough = max(len(self._buckets), len(self._overflow)) >= _AT_ONCE
-        if enough or len(self._spans) >= self._most_spans:
+        if enough or sum(map(len, self._spans.values())) >= self._most_spans:
             self._look_up()
 
     def _look_up(self) -> None:
         """What is gone by now has an event of its own, here or in what the next run reads."""
         for owner in self._source.owners(list(self._overflow.values())):
-            self._buckets[_key(owner), False] = owner
-        for open_ended in (False, True):
-            ids = [it for (_, open_end), it in self._buckets.items() if open_end == open_ended]
-            for start, end in self._source.spans(ids) if ids else ():
-                self._spans.append((start, HIGHEST if open_ended else end))
-        quarters = ((start // _QUARTER_MS, -(-end // _QUARTER_MS)) for start, end in self._spans)
-        self._spans = list(Spans((start * _QUARTER_MS, end * _QUARTER_MS) for start, end in quarters).spans)
-        self._most_spans = 2 * len(self._spans) + _AT_ONCE
+            self._buckets[_key(owner), "update", False] = owner
+        ids: dict[tuple[str, bool], list[Any]] = {}
+        for (_, operation, open_ended), identity in self._buckets.items():
+            ids.setdefault((operation, open_ended), []).append(identity)
+        for (operation, open_ended), some in ids.items():
+            for start, end in self._source.spans(some):
+                self._spans[operation].append((start, HIGHEST if open_ended else end))
+        self._spans = {kind: _in_quarters(spans) for kind, spans in self._spans.items()}
+        self._most_spans = 2 * sum(map(len, self._spans.values())) + _AT_ONCE
         self._buckets.clear()
         self._overflow.clear()
 
 
-def _transaction(event: Document) -> tuple[bytes, int]:
-    return bson.encode({"": event["lsid"]["id"]}, codec_options=_CODEC), event["txnNumber"]
+def _in_quarters(spans: Iterable[Span]) -> list[Span]:
+    quarters = ((start // _QUARTER_MS, -(-end // _QUARTER_MS)) for start, end in spans)
+    return list(Spans((start * _QUARTER_MS, end * _QUARTER_MS) for start, end in quarters).spans)
+
+
+def _transaction(event: Document) -> Document | None:
+    """What tells a transaction from others. Its events come one after the other."""
+    return {"session": event["lsid"]["id"], "number": event["txnNumber"]} if "lsid" in event else None
 
 
 def _key(identity: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import bson
@@ -17,33 +18,45 @@ from rollups.due import Span, Spans
 class Worn:
     """Tells windows whose raw data was cleared away from those that lost readings.
 
-    Never worn is a window that ended at or after `recheck_from` (milliseconds): what goes so early goes on
-    purpose. Of older ones, two kinds are:
+    Where a TTL index clears (`clears`), any window is worn that has less than its summary tells. Else none is
+    that ended at or after `recheck_from` (milliseconds): what goes so early goes on purpose. Of older ones:
 
-    - all readings are gone, and no change stream told of it (`told`): the collection may have been dropped;
-    - the oldest ones are gone, nothing of the series is older, and the policy archives nothing: something
-      else removes raw data by age. (Where it does archive, that is what does, and the archive has it.)
+    - All readings are gone, and nothing told that they went: the collection may have been dropped. Where just
+      this range is asked for (`is_asked_for`), only if nothing of the series is older.
+    - The policy archives nothing, so that something else removes raw data by age, the oldest first. Worn then
+      is what has lost its own oldest, with nothing of its series older; and where the change stream tells of
+      no delete or update, so that they went before. (A policy that archives has archived what goes by age.)
     """
 
     source: Source
     policy: Policy
     recheck_from: int
-    told: Spans = field(default_factory=lambda: Spans(()))  # where a change stream told of changes
+    clears: bool
+    is_asked_for: bool  # somebody wants just this range computed
+    changed: Mapping[str, Spans] | None = None  # by operation; None: no change stream told
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
 
     def is_worn(self, window: Span, standing: bytes, computed: bytes | None) -> bool:
         """Whether the standing summary, as BSON, stays in place of the one that its readings give now."""
+        was, now = bson.decode(standing, OPTIONS), bson.decode(computed, OPTIONS) if computed else None
+        if now is not None and now["count"] >= was["count"]:
+            return False
+        if self.clears:
+            return not self._has("update", window)
         if window[1] >= self.recheck_from:
             return False
-        if computed is None and not self.told.touch(*window):
+        told = any(self._has(operation, window) for operation in self.changed or ())
+        if now is None and not told and not self.is_asked_for:
             return True
         if self.policy.archive is not None and self.policy.archive.to != "none":
-            return False
-        was, now = bson.decode(standing, OPTIONS), bson.decode(computed, OPTIONS) if computed else {}
-        if computed and (now["count"] >= was["count"] or not self._front_is_gone(was, now)):
-            return False
-        oldest = self._oldest_of(was)
-        return oldest is None or oldest >= window[0]
+            return now is None and not told and self._nothing_is_older(was, window)
+        if self.changed is not None and not self._has("delete", window):
+            return not self._has("update", window)
+        front_is_gone = now is None or self._front_is_gone(was, now)
+        return front_is_gone and self._nothing_is_older(was, window)
+
+    def _has(self, operation: str, window: Span) -> bool:
+        return self.changed is not None and self.changed[operation].touch(*window)
 
     def _front_is_gone(self, was: dict[str, object], now: dict[str, object]) -> bool:
         for name in (f"{value}.first_at" for value in self.policy.value_fields):
@@ -52,10 +65,11 @@ class Worn:
                 return True
         return False
 
-    def _oldest_of(self, summary: dict[str, object]) -> int | None:
-        """The first instant that a live bucket of the summary's series covers."""
+    def _nothing_is_older(self, summary: dict[str, object], window: Span) -> bool:
+        """Whether no live bucket of the summary's series covers an instant before the window."""
         series = {name: {"$eq": value_at(summary, name)} for name in self.policy.series_fields}
         key = bson.encode(series, codec_options=OPTIONS)
         if key not in self._oldest:
             self._oldest[key] = self.source.earliest_of(series)
-        return self._oldest[key]
+        oldest = self._oldest[key]
+        return oldest is None or oldest >= window[0]

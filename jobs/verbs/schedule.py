@@ -76,6 +76,7 @@ def schedule(call: Call, metrics_port: Port = None, metrics_host: Host = "127.0.
                 stop=call.stop,
                 progress=Progress(quiet=True),  # log lines tell of runs here
                 hosts=call.hosts,
+                known=tuple(call.settings.policies.values()),
             )
 
         service = Service(policies, Ledger(database), runner_at, count, call.stop, call.hosts)

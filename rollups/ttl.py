@@ -39,8 +39,17 @@ def conflicts(database: Database[Document], policy: Policy) -> list[Expiry]:
     """What would delete this policy's buckets before they are archived."""
     if policy.archive is None or policy.archive.to == "none":
         return []
+    return _faster_than(database, policy, policy.archive.after)
+
+
+def clears(database: Database[Document], policy: Policy) -> bool:
+    """Whether MongoDB deletes raw data that is not archived by then: no change of the readings, to us."""
+    archives = policy.archive is not None and policy.archive.to != "none"
+    return bool(conflicts(database, policy) if archives else _faster_than(database, policy, None))
+
+
+def _faster_than(database: Database[Document], policy: Policy, after: timedelta | None) -> list[Expiry]:
     names = [policy.collection, *([policy.overflow.collection] if policy.overflow else [])]
-    after = policy.archive.after
     return [
         expiry
         for name in names

@@ -1,0 +1,144 @@
+"""Changes between a roll-up and an archive run, a restore or another policy: no summary stays wrong."""
+
+# mypy: disable-error-code="index, union-attr"
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.jobs.place import MINUTES, POLICIES, START, Place
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+IOT = """
+[policies.iot]
+collection = "dev"
+model = "samples"
+series_fields = ["sensor"]
+value_fields = ["t"]
+samples_field = "s"
+sample_time_field = "at"
+start_field = "first"
+end_field = "last"
+[policies.iot.rollup]
+hourly = "iot_hourly"
+[policies.iot.archive]
+after = "30d"
+to = "online"
+collection = "iot_archive"
+"""
+WATCHER = """
+[policies.watcher]
+collection = "ticks"
+model = "slots"
+time_field = "d"
+series_fields = ["symbol"]
+value_fields = ["p"]
+slot = "second"
+[policies.watcher.rollup]
+hourly = "watcher_hourly"
+daily = "watcher_daily"
+"""
+
+
+def ok(place: Place, *arguments: str, **more: Any) -> Any:
+    ran = place(*arguments, **more)
+    assert ran.code == 0, ran
+    return ran
+
+
+def test_a_bucket_that_ended_later_before_it_was_archived(place: Place) -> None:
+    """No count tells an appended sample from a replaced one; `archive` comes before `rollup`."""
+    place.write_config(IOT)
+    times = [START, START + HOUR, START + 8 * HOUR]
+    place.database["dev"].insert_one(
+        {
+            "_id": 1,
+            "sensor": 7,
+            "first": times[0],
+            "last": times[-1],
+            "s": [{"at": it, "t": 1.0} for it in times],
+        }
+    )
+    ok(place, "rollup", "-p", "iot")
+    early = START + 2 * HOUR
+    place.database["dev"].update_one({"_id": 1}, {"$set": {"s.2": {"at": early, "t": 2.0}, "last": early}})
+    ok(place, "archive", "-p", "iot")
+    ok(place, "run", "-p", "iot")
+    starts = sorted(it["start"] for it in place.database["iot_hourly"].find())
+    assert starts == [START, START + HOUR, early]
+
+
+def test_a_change_taken_back_before_a_delete_that_waited(place: Place) -> None:
+    """The delete finds the bucket as it was copied. The summaries hold what it was in between."""
+    place.write_config(POLICIES.replace('to = "offline"', 'to = "offline"\ngrace = "1d"'))
+    ok(place, "run", "-p", "ticks")
+    ticks = place.database["ticks"]
+    ticks.update_one({"d": START}, {"$set": {"p.0": 1000.5}})
+    ok(place, "rollup", "-p", "ticks")
+    ticks.update_one({"d": START}, {"$set": {"p.0": 50.0}})
+    later = "2018-09-03T00:00:00Z"
+    ok(place, "archive", "-p", "ticks", now=later)
+    ok(place, "run", "-p", "ticks", now=later)
+    assert ticks.count_documents({}) == 0
+    assert place.database["ticks_hourly"].find_one({"start": START})["p"]["max"] < 100
+
+
+@pytest.mark.parametrize("late_data", ["scan", "auto"])
+def test_a_restored_one_that_was_changed_and_changed_back(place: Place, late_data: str) -> None:
+    place.write_config(POLICIES.replace(".rollup]\n", f'.rollup]\nlate_data = "{late_data}"\n'))
+    ok(place, "run", "-p", "ticks")
+    ok(place, "restore", "-p", "ticks", "--to", "ticks")
+    ticks = place.database["ticks"]
+    ticks.update_one({"d": START}, {"$set": {"p.0": 1000.5}})
+    ok(place, "run", "-p", "ticks")
+    assert place.database["ticks_hourly"].find_one({"start": START})["p"]["max"] == 1000.5
+    ticks.update_one({"d": START}, {"$set": {"p.0": 50.0}})
+    ok(place, "unpin", "-p", "ticks")
+    ok(place, "run", "-p", "ticks")
+    ok(place, "run", "-p", "ticks")
+    assert ticks.count_documents({}) == 0
+    assert place.database["ticks_hourly"].find_one({"start": START})["p"]["max"] < 100
+
+
+def test_a_second_policy_hears_of_a_change_that_the_first_archived(place: Place) -> None:
+    place.write_config(POLICIES + WATCHER)
+    ok(place, "rollup")
+    place.database["ticks"].update_one({"d": START}, {"$set": {"p.0": 1000.5}})
+    ok(place, "run")
+    assert place.database["ticks_hourly"].find_one({"start": START})["p"]["max"] == 1000.5
+    assert place.database["watcher_hourly"].find_one({"start": START})["p"]["max"] == 1000.5
+
+
+def test_a_second_policy_outlives_a_restore_of_a_part(place: Place) -> None:
+    place.write_config(POLICIES + WATCHER)
+    ok(place, "rollup")
+    ok(place, "run")
+    (day,) = place.database["watcher_daily"].find()
+    until = (START + 10 * MINUTE).isoformat()
+    ok(place, "restore", "-p", "ticks", "--to", "ticks", "--until", until)
+    ok(place, "run")
+    assert place.database["watcher_daily"].find_one()["count"] == day["count"] == MINUTES * 60
+
+
+def test_a_second_policy_is_rolled_up_before_the_first_deletes(place: Place) -> None:
+    place.write_config(POLICIES + WATCHER)
+    ok(place, "run")
+    assert [it["count"] for it in place.database["watcher_daily"].find()] == [MINUTES * 60]
+
+
+def test_a_run_by_scan_forgets_what_was_live(place: Place) -> None:
+    ok(place, "run", "-p", "iot")
+    iot = place.database["iot"]
+    iot.insert_one({"_id": "late", "sensor": 7, "at": START + MINUTE, "t": 99.0})
+    ok(place, "rollup", "-p", "iot")
+    assert place.database["iot_hourly"].find_one({"start": START})["count"] == 7
+    iot.delete_one({"_id": "late"})
+    place.write_config(POLICIES.replace(".rollup]\n", '.rollup]\nlate_data = "scan"\n'))
+    ok(place, "rollup", "-p", "iot")
+    place.write_config(POLICIES)
+    for _ in range(2):
+        ok(place, "rollup", "-p", "iot")
+    assert place.database["iot_hourly"].find_one({"start": START})["count"] == 6
