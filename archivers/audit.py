@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from pymongo.database import Database
@@ -19,6 +20,7 @@ from archivers.verify import verify
 from archivers.work import ArchiveReport
 from buckets.columns import Quarantined
 from buckets.source import Source
+from buckets.times import FIRST_MS, LAST_MS
 from config.policies import Policy
 from rollups import ttl
 from rollups.expiry import expire_summaries
@@ -30,6 +32,8 @@ Document = dict[str, Any]
 #: What fell due less than this ago is not late: the next run takes it.
 SLACK = timedelta(days=1)
 MAX_QUARANTINED = MAX_HOLES = 100
+#: So many are looked for in the archive; the next audit finds the others.
+MAX_ORPHANS = 10_000
 
 
 def audit(
@@ -152,16 +156,26 @@ class _Audit:
         yield from self._quarantined(report.quarantined)
 
     def overflow(self) -> Iterator[Finding]:
-        """Overflow whose bucket is not there, or was archived before it came: no summary tells of it."""
+        """Overflow whose bucket is not there, and that no archive holds: no summary tells of it. (Where a
+        bucket was restored elsewhere, its overflow came back to where it was.)"""
         if self.policy.overflow is None:
             return
-        count, first = Source(self.database, self.policy).orphans()
-        if count:
+        orphans: dict[bytes, object] = {}
+        for found in Source(self.database, self.policy).orphans():
+            if len(orphans) < MAX_ORPHANS:
+                orphans |= {sha256(found[i]).digest(): found.decode_id(i) for i in range(len(found))}
+        if orphans:
+            reader = ArchivedReader(self.database, self.policy, self.store)
+            for batch in reader.batches(FIRST_MS, LAST_MS + 1):
+                self.check()
+                for document in batch.extra:
+                    orphans.pop(sha256(document).digest(), None)
+        if orphans:
             yield self._finding(
                 "overflow-orphaned",
-                f"{self.policy.overflow.collection}, {self.policy.overflow.ref_field} {first!r}",
-                f"{count} overflow documents belong to no live bucket (here is the first): no summary and no "
-                f"archive has them. Restore their buckets into {self.policy.collection}, or remove them",
+                f"{self.policy.overflow.collection}, _id {next(iter(orphans.values()))!r}",
+                f"{len(orphans)} overflow documents belong to no live bucket (here is the first): no summary "
+                f"and no archive has them. Restore the buckets into {self.policy.collection}, or remove them",
             )
 
     def _due(self) -> ArchiveReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
@@ -107,23 +108,21 @@ class Source:
         )
         return [value_at(document, ref_field) for document in found]
 
-    def orphans(self) -> tuple[int, Any]:
-        """How many overflow documents refer to no bucket that is there, and what the first refers to."""
+    def orphans(self) -> Iterator[Docs]:
+        """The overflow documents that refer to no bucket which is there."""
         if self.overflow is None or self.policy.overflow is None:
-            return 0, None
-        owner = {
+            return
+        owner: Document = {
             "from": self.collection.name,
             "localField": self.policy.overflow.ref_field,
             "foreignField": "_id",
             "pipeline": [{"$project": {"_id": 1}}],
             "as": "owner",
         }
-        told = {"count": {"$sum": 1}, "first": {"$first": f"${self.policy.overflow.ref_field}"}}
-        found = self.overflow.aggregate(
-            [{"$lookup": owner}, {"$match": {"owner": []}}, {"$group": {"_id": None, **told}}]
-        )
-        answer = next(iter(found), None)
-        return (0, None) if answer is None else (answer["count"], answer.get("first"))
+        pipeline: list[Document] = [{"$lookup": owner}, {"$match": {"owner": []}}, {"$project": {"_id": 1}}]
+        ids = (document["_id"] for document in self.overflow.aggregate(pipeline))
+        while some := list(islice(ids, _LOOKUP)):
+            yield from _raw(self.overflow, {"_id": {"$in": some}}, self._session)
 
     def strays(self) -> Iterator[Batch]:
         """Buckets with no usable time: no query by time finds them."""

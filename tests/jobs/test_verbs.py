@@ -22,6 +22,16 @@ def break_one(place: Place) -> Any:
     return place.database.ticks.insert_one({"symbol": "MDB", "d": START, "p": {"60": 1.5}}).inserted_id
 
 
+OVERFLOW = """
+[policies.ticks.overflow]
+flag_field = "more"
+collection = "ticks_more"
+ref_field = "of"
+samples_field = "p"
+
+[policies.iot]"""
+
+
 def test_run_does_it_all_and_a_second_run_nothing(place: Place) -> None:
     before = [document["_id"] for document in place.database.ticks.find()]
     first = place("run", "--json")
@@ -334,9 +344,27 @@ def test_audit_finds_overflow_of_no_live_bucket(place: Place) -> None:
     place.database.ticks_more.create_index("of")
     place("run")
     assert place("audit").code == 0
-    place.database.ticks_more.insert_one({"of": bucket["_id"], "p": {"7": 1.5}})
+    place.database.ticks_more.insert_one({"_id": "late", "of": bucket["_id"], "p": {"7": 1.5}})
     ran = place("audit", "--json")
     assert ran.code == 4
     (finding,) = ran.policy("ticks")["findings"]
     assert finding["code"] == "overflow-orphaned"
-    assert repr(bucket["_id"]) in finding["place"]
+    assert "'late'" in finding["place"]
+
+
+def test_audit_finds_no_fault_with_overflow_of_a_bucket_that_was_restored_elsewhere(place: Place) -> None:
+    overflow = (
+        '\n[policies.ticks.overflow]\nflag_field = "more"\ncollection = "ticks_more"\nref_field = "of"\n'
+    )
+    place.write_config(
+        POLICIES.replace("\n[policies.iot]", overflow + 'samples_field = "p"\n\n[policies.iot]')
+    )
+    bucket = place.database.ticks.find_one_and_update({"p.30": {"$exists": True}}, {"$set": {"more": True}})
+    assert bucket is not None
+    place.database.ticks.update_one({"_id": bucket["_id"]}, {"$unset": {"p.30": 1}})
+    place.database.ticks_more.insert_one({"_id": 1, "of": bucket["_id"], "p": {"30": 1.5}})
+    assert place("run").code == 0
+    assert place.database.ticks_more.count_documents({}) == 0
+    assert place("restore", "-p", "ticks", "--to", "elsewhere").code == 0
+    assert place.database.ticks_more.count_documents({}) == 1
+    assert place("audit").code == 0
