@@ -19,7 +19,7 @@ from archivers.online import OnlineRun
 from archivers.pins import fingerprint
 from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
-from archivers.work import Archiver, ArchiveReport, RolledUp, Work
+from archivers.work import NOT_ROLLED_UP, Archiver, ArchiveReport, RolledUp, Work
 from buckets.columns import Quarantined
 from buckets.decode import Decoded, decode
 from buckets.raw import Batch
@@ -229,7 +229,7 @@ class _Sweep:
         if not len(batch):
             return
         if not work.rolled_up(first, last + 1):
-            work.report.leave(len(batch), "its windows have changed since they were rolled up")
+            work.report.leave(len(batch), NOT_ROLLED_UP)
             return
         if work.dry_run:
             self._foresee(len(batch))

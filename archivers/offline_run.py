@@ -17,7 +17,7 @@ from archivers.delete import Outcome, chunks, compare, guarded_delete, units
 from archivers.manifest import Manifest
 from archivers.offline import OfflineArchive, Origin
 from archivers.stores.base import ObjectStore
-from archivers.work import Work
+from archivers.work import NOT_ROLLED_UP, Work
 from buckets import timeseries
 from buckets.columns import Series
 from buckets.decode import decode
@@ -155,10 +155,13 @@ class OfflineRun:
         if not live[same].all():  # they were deleted, and came back as they were
             live[same] = True
             self._register(manifest, live)
-        if same and not waits and self._is_rolled_up(manifest):
-            changed = self._delete(manifest, np.array(same, dtype=np.int64))
-            work.report.change(len(changed))
-            outdated = sorted({*outdated, *changed})
+        if same and not waits:
+            if self._is_rolled_up(manifest):
+                changed = self._delete(manifest, np.array(same, dtype=np.int64))
+                work.report.change(len(changed))
+                outdated = sorted({*outdated, *changed})
+            else:
+                work.report.leave(len(same), NOT_ROLLED_UP)
         if outdated:
             self._amend(manifest, outdated)
 

@@ -106,6 +106,18 @@ class ArchivedReader:
             return None
         return earliest, latest + DAY_MS
 
+    def shadowed(self) -> Iterator[tuple[int, int]]:
+        """[start, end) in milliseconds: where archived copies lie that count again once their live bucket
+        goes. That one may have moved since it was restored."""
+        receipts = Receipts(self._database, self._policy.name)
+        if self._offline is not None:
+            for receipt in receipts.in_state("open", "offline"):
+                manifest = self._offline.manifest(receipt["_id"]["name"])
+                yield as_ms(manifest.first), as_ms(manifest.last) + 1
+        elif self._to == "online":
+            for receipt in receipts.in_state("copied", "online"):
+                yield from self._archived_source().spans(receipt["ids"])
+
     def _archived_source(self) -> Source:
         return archived_source(self._database, self._policy, self._session)
 

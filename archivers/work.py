@@ -26,6 +26,8 @@ from config.policies import Archive, Policy
 Document = dict[str, Any]
 #: So many quarantined buckets are reported one by one; the rest is counted.
 MAX_DETAILS = 1000
+#: Why buckets stay though all they hold is before what is rolled up.
+NOT_ROLLED_UP = "its windows have changed since they were rolled up"
 
 
 @dataclass

@@ -103,6 +103,7 @@ def _roll_up_range(
         until=until,
         archived=archived.batches,
         archived_span=archived.span(),
+        shadowed=archived.shadowed,
         books=RECEIPTS,
         guard=work.guard,
         check=work.check,

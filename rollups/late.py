@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,6 +19,8 @@ from rollups.windows import HIGHEST
 
 Document = dict[str, Any]
 Mode = Literal["stream", "scan"]
+#: Where archived copies lie whose bucket is live.
+Shadowed = Callable[[], Iterable[Span]]
 _MOST_DAYS = 400  # a query each
 _PRE_IMAGES = (
     "db.runCommand({collMod: %r, changeStreamPreAndPostImages: {enabled: true}}) lets later ones tell it"
@@ -50,6 +52,7 @@ def find_late(
     *,
     clears: bool,
     books: str,
+    shadowed: Shadowed,
     check: Callable[[], None],
     dry_run: bool,
 ) -> Late:
@@ -69,7 +72,7 @@ def find_late(
     if policy.model == "timeseries":
         return scan("native time-series collections have no change streams")
     stream = Stream(database, policy, source, books)
-    finder = _Finder(database, policy, source, loaded, calendar, stream, clears)
+    finder = _Finder(database, policy, source, loaded, calendar, stream, clears, shadowed)
     try:
         return finder.find(check, dry_run=dry_run)
     except UnavailableError as error:
@@ -132,6 +135,7 @@ class _Finder:
     calendar: Calendar
     stream: Stream
     clears: bool
+    shadowed: Shadowed
 
     def find(self, check: Callable[[], None], *, dry_run: bool) -> Late:
         through, standing = self.loaded.through, self.loaded.bookmark
@@ -159,6 +163,10 @@ class _Finder:
     def _looked_for(self, changed: Changed, standing: Bookmark) -> tuple[Mapping[str, Spans], str | None]:
         """By operation: the spans that were told, and for changes that don't tell, all that was live."""
         spans, unknown = dict(changed.spans), +changed.unknown
+        if (
+            spans["delete"].spans or unknown["delete"]
+        ):  # what such a bucket has left in the archive counts again
+            spans["delete"] = Spans([*spans["delete"].spans, *self.shadowed()])
         if self.clears:  # MongoDB's own deletes are no changes of the readings: summaries outlive them
             spans["delete"] = Spans(())
             del unknown["delete"]

@@ -23,7 +23,7 @@ from rollups import documents
 from rollups.coverage import interval_of
 from rollups.due import Calendar, Kind, KindName, Span, Spans, widened
 from rollups.guarded import Guard
-from rollups.late import Late, find_late, live_days, note_live
+from rollups.late import Late, Shadowed, find_late, live_days, note_live
 from rollups.progress import Bookmark, Progress, gone_before, load, store
 from rollups.quarantine import Quarantine
 from rollups.summary import State, aggregate, merge
@@ -61,6 +61,7 @@ def roll_up(
     whole: bool = False,
     archived: Archived,
     archived_span: Span | None = None,
+    shadowed: Shadowed = tuple,
     books: str,
     guard: Guard,
     check: Callable[[], None],
@@ -74,8 +75,9 @@ def roll_up(
     and what has changed since, or may have (`rollups.late`). `books`: see `rollups.stream`.
     `guard`: see `rollups.guarded`; each write of summaries asks it.
     `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are not live;
-    `archived_span` holds all of their readings. `check` is called between slices of a day and raises where
-    the run must stop; what is done by then stands, and the next run goes on from there.
+    `archived_span` holds all of their readings; `shadowed()` tells where those lie that are not given since
+    their bucket is live. `check` is called between slices of a day and raises where the run must stop; what
+    is done by then stands, and the next run goes on from there.
     """
     report = RollupReport()
     if policy.rollup is None or not (policy.rollup.hourly or policy.rollup.daily):
@@ -108,7 +110,7 @@ def roll_up(
         gone = gone_before(database, policy)
         run.look_at({kind.name: [(gone.get(kind.name, LOWEST), HIGHEST)] for kind in calendar.kinds}, check)
     else:
-        run.catch_up(books, check)
+        run.catch_up(books, shadowed, check)
     return report
 
 
@@ -155,7 +157,7 @@ class _Run:
     worn: Worn
     counted_to: int = LOWEST  # readings before it are counted already
 
-    def catch_up(self, books: str, check: Callable[[], None]) -> None:
+    def catch_up(self, books: str, shadowed: Shadowed, check: Callable[[], None]) -> None:
         """Everything that is not rolled up, or may have changed since it was."""
         calendar = self.calendar
         # Clipped: a run with a later `--now` than this one's said more than is true now.
@@ -173,6 +175,7 @@ class _Run:
             calendar,
             clears=self.worn.clears,
             books=books,
+            shadowed=shadowed,
             check=check,
             dry_run=self.dry_run,
         )

@@ -142,3 +142,24 @@ def test_a_run_by_scan_forgets_what_was_live(place: Place) -> None:
     for _ in range(2):
         ok(place, "rollup", "-p", "iot")
     assert place.database["iot_hourly"].find_one({"start": START})["count"] == 6
+
+
+@pytest.mark.parametrize("policy", ["ticks", "iot"])
+def test_the_archived_copy_of_a_moved_bucket_counts_again_once_that_is_deleted(
+    place: Place, policy: str
+) -> None:
+    """The delete tells where the bucket was, with a pre-image; its archived copy lies elsewhere."""
+    field = {"ticks": "d", "iot": "at"}[policy]
+    ok(place, "run", "-p", policy)
+    hours = place.database[f"{policy}_hourly"]
+    before = list(hours.find().sort("start"))
+    place.database.command({"collMod": policy, "changeStreamPreAndPostImages": {"enabled": True}})
+    ok(place, "restore", "-p", policy, "--to", policy)
+    ok(place, "run", "-p", policy)
+    source = place.database[policy]
+    source.update_many({field: {"$lt": START + HOUR}}, {"$set": {field: START + 40 * HOUR}})
+    ok(place, "run", "-p", policy)
+    assert hours.find_one({"start": START}) is None
+    source.delete_many({field: START + 40 * HOUR})
+    ok(place, "run", "-p", policy)
+    assert list(hours.find().sort("start")) == before
