@@ -120,8 +120,17 @@ class _Audit:
                 yield self._finding(
                     "not-rolled-up",
                     str(getattr(self.policy.rollup, kind)),
-                    f"{counts.written} {kind} summaries are missing or out of date: run `bucketwise rollup`",
+                    f"{counts.written} {kind} summaries are missing or out of date: run `bucketwise rollup`, "
+                    "with --since and --until for what is older than `recheck`",
                 )
+        kept = report.hourly.kept + report.daily.kept
+        if kept and self.policy.archive is not None and self.policy.archive.to != "none":
+            yield self._finding(
+                "readings-gone",
+                self.policy.collection,
+                f"{kept} summaries tell of readings neither live nor archived. If those were deleted "
+                "on purpose, `bucketwise rollup` with --since and --until takes them out",
+            )
         for kind, count in expire_summaries(
             self.database, self.policy, self.now - SLACK, dry_run=True
         ).items():

@@ -35,6 +35,7 @@ class Work:
     store: ObjectStore | None
     policy: Policy
     readers: tuple[Policy, ...]  # others that roll up the same collection
+    is_archived_by_another: bool  # the same collection, by another policy
     steps: tuple[str, ...]  # all of this turn, by name
     now: datetime
     since: datetime | None
@@ -166,15 +167,13 @@ class Runner:
         guard: Callable[[ClientSession], None],
         check: Callable[[], None],
     ) -> Work:
+        others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]
         return Work(
             database=self.database,
             store=self.store,
             policy=policy,
-            readers=tuple(
-                it
-                for it in self.known
-                if it.collection == policy.collection and it.name != policy.name and it.rollup is not None
-            ),
+            readers=tuple(it for it in others if it.rollup is not None),
+            is_archived_by_another=any(it.archive is not None and it.archive.to != "none" for it in others),
             steps=tuple(step.name for step in self.steps),
             now=self.now,
             since=self.since,

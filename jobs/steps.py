@@ -104,6 +104,7 @@ def _roll_up_range(
         archived=archived.batches,
         archived_span=archived.span(),
         shadowed=archived.shadowed,
+        is_cleared=work.is_archived_by_another,
         books=RECEIPTS,
         guard=work.guard,
         check=work.check,
@@ -142,17 +143,19 @@ class _Mender:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._watch = Watch(work.database, work.policy, RECEIPTS)
-        self._readers = [Watch(work.database, reader, RECEIPTS) for reader in work.readers]
+        self._readers = [
+            Watch(work.database, reader, RECEIPTS, dry_run=work.dry_run) for reader in work.readers
+        ]
         self.mended = 0
 
     def bring_up_to_date(self, start_ms: int, end_ms: int) -> bool:
         """Whether every summary of what lies in the range is now what it should be. Those of other policies
         are theirs to mend: until they have, the buckets stay."""
         work = self._work
+        if any(it.has_changed(start_ms, end_ms, work.check, may_have=False) for it in self._readers):
+            return False
         if work.dry_run:
             return True
-        if any(it.can_tell and it.has_changed(start_ms, end_ms, work.check) for it in self._readers):
-            return False
         if self._watch.has_changed(start_ms, end_ms, work.check):
             if self._watch.can_tell:  # all that has changed: a bucket may have been in other windows before
                 since = until = None

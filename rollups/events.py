@@ -79,6 +79,14 @@ class EventReader:
             return self._of_bucket(event)
         return self._of_overflow(event)
 
+    def operation(self, event: Document) -> str:
+        """insert, delete, move (to another series) or update (replacements among them)."""
+        found, touched = event["operationType"], touched_fields(event)
+        is_bucket = event["ns"]["coll"] == self.policy.collection
+        if is_bucket and any(touches(name, touched) for name in self.policy.series_fields):
+            return "move"
+        return found if found in ("insert", "delete") else "update"
+
     def _of_bucket(self, event: Document) -> Change:
         identity, operation = event["documentKey"]["_id"], event["operationType"]
         spans = [*self._span(event["before"]), *self._span(event["now"])]

@@ -88,7 +88,9 @@ class Watch:
     """Tells whether what was rolled up may have changed since. Reads the stream on from the last roll-up's
     bookmark, and leaves that where it is."""
 
-    def __init__(self, database: Database[Document], policy: Policy, books: str) -> None:
+    def __init__(
+        self, database: Database[Document], policy: Policy, books: str, *, dry_run: bool = False
+    ) -> None:
         loaded = load(database, policy)
         self._stream = Stream(database, policy, Source(database, policy), books)
         self._kinds = kinds_of(policy)
@@ -96,23 +98,29 @@ class Watch:
         self._token = self._bookmark.token if self._bookmark else None
         self._rolled_up_to = _rolled_up_to(policy, loaded.through) if loaded.through else None
         self._changed = Spans(())
+        self._dry_run = dry_run
 
     @property
     def can_tell(self) -> bool:
         return self._bookmark is not None
 
-    def has_changed(self, start_ms: int, end_ms: int, check: Callable[[], None]) -> bool:
-        """Whether a window that the range touches may have: also where nothing can tell."""
+    def has_changed(
+        self, start_ms: int, end_ms: int, check: Callable[[], None], *, may_have: bool = True
+    ) -> bool:
+        """Whether a window that the range touches has; or may have: also where nothing can tell."""
         if self._bookmark is None or self._token is None:
-            return True
+            return may_have
         try:
-            more = self._stream.drain(self._token, self._rolled_up_to, check, dry_run=False)
-        except (LostError, UnavailableError):
+            more = self._stream.drain(self._token, self._rolled_up_to, check, dry_run=self._dry_run)
+        except LostError:
             self._token = None
-            return True
+            return may_have
+        except UnavailableError:
+            self._bookmark = None
+            return may_have
         self._token = more.token
         changed = [span for spans in more.spans.values() for span in spans.spans]
-        unknown = self._bookmark.live if more.unknown.total() else ()
+        unknown = self._bookmark.live if may_have and more.unknown.total() else ()
         self._changed = Spans([*self._changed.spans, *changed, *unknown])
         return any(self._changed.touch(*span) for span in widened(self._kinds, [(start_ms, end_ms)]).spans)
 
@@ -172,8 +180,9 @@ class _Finder:
             del unknown["delete"]
         if not unknown:
             return spans, None
-        for operation in unknown:
-            spans[operation] = Spans([*spans[operation].spans, *standing.live])
+        for operation in unknown:  # where a move went from is not told: no proof against any one summary
+            told = "update" if operation == "move" else operation
+            spans[told] = Spans([*spans[told].spans, *standing.live])
         return spans, (
             f"{unknown.total()} changes (deletes, replacements, moves) do not tell what time they touched: "
             f"looked back over all that was live; {_PRE_IMAGES % self.policy.collection}"

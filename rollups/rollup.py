@@ -59,6 +59,7 @@ def roll_up(
     since: datetime | None = None,
     until: datetime | None = None,
     whole: bool = False,
+    is_cleared: bool = False,
     archived: Archived,
     archived_span: Span | None = None,
     shadowed: Shadowed = tuple,
@@ -71,7 +72,8 @@ def roll_up(
     """Rolls up what is due, and writes what differs.
 
     `since`, `until`: exactly the due windows that touch that range. `whole`: all of them, but for those whose
-    summaries have gone by their `retain`. Without these: what is not rolled up yet,
+    summaries have gone by their `retain`. `is_cleared`: something removes raw data that `archived` does not
+    give. Without a range: what is not rolled up yet,
     and what has changed since, or may have (`rollups.late`). `books`: see `rollups.stream`.
     `guard`: see `rollups.guarded`; each write of summaries asks it.
     `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are not live;
@@ -84,8 +86,10 @@ def roll_up(
         return report
     calendar = Calendar(policy, policy.rollup, now)
     source, quarantine = Source(database, policy), Quarantine(database, policy, now, dry_run=dry_run)
-    cleared, is_asked_for = clears(database, policy), since is not None or until is not None
-    worn = Worn(source, policy, calendar.recheck_from, cleared, is_asked_for)
+    is_asked_for = since is not None or until is not None
+    archived_from = archived_span[0] if archived_span else None
+    cleared = is_cleared or clears(database, policy)
+    worn = Worn(source, policy, archived_from, calendar.recheck_from, cleared, is_asked_for)
     run = _Run(
         database,
         policy,

@@ -41,7 +41,7 @@ _MOST_WAITS = 480  # two minutes without an event
 #: Spans are widened to multiples of it, so that few remain. Windows begin and end at such.
 _QUARTER_MS = 900_000
 _CHANGES = ("insert", "update", "replace", "delete")
-OPERATIONS = ("insert", "update", "delete")
+OPERATIONS = ("insert", "update", "move", "delete")
 
 
 class LostError(Exception):
@@ -54,8 +54,8 @@ class UnavailableError(Exception):
 
 @dataclass
 class Changed:
-    """What has changed since the last run: by operation, "insert", "delete" or "update" (replacements and
-    moves among them), the time that was touched, and how many of them don't tell what time that was."""
+    """What has changed since the last run: by operation (`EventReader.operation`), the time that was touched,
+    and how many of them don't tell what time that was."""
 
     token: Mapping[str, Any]
     spans: Mapping[str, Spans]
@@ -204,7 +204,7 @@ class _Gathering:
         self._most_spans = _AT_ONCE
 
     def add(self, event: Document) -> None:
-        change, operation = self._reader.read(event), event["operationType"]
+        change, operation = self._reader.read(event), self._reader.operation(event)
         transaction = _transaction(event)
         if self._deletes is not None and self._deletes[0] != transaction:
             self._keep_deletes()
@@ -213,7 +213,7 @@ class _Gathering:
             self._deletes = self._deletes or (transaction, [])
             self._deletes[1].append(change)
         else:
-            self._take(change, operation if operation in OPERATIONS else "update")
+            self._take(change, operation)
 
     def drop(self, event: Document) -> None:
         """The deletes of this transaction are our own: what they took is archived."""

@@ -18,11 +18,12 @@ from rollups.due import Span, Spans
 class Worn:
     """Tells windows whose raw data was cleared away from those that lost readings.
 
-    Where a TTL index clears (`clears`), any window is worn that has less than its summary tells. Else none is
-    that ended at or after `recheck_from` (milliseconds): what goes so early goes on purpose. Of older ones:
+    Where something clears raw data that the policy does not archive (`clears`: a TTL index, another policy's
+    archive), any window is worn that has less than its summary tells. Else none is that ended at or after
+    `recheck_from` (milliseconds): what goes so early goes on purpose. Of older ones:
 
     - All readings are gone, and nothing told that they went: the collection may have been dropped. Where just
-      this range is asked for (`is_asked_for`), only if nothing of the series is older.
+      this range is asked for (`is_asked_for`), only if nothing is older.
     - The policy archives nothing, so that something else removes raw data by age, the oldest first. Worn then
       is what has lost its own oldest, with nothing of its series older; and where the change stream tells of
       no delete or update, so that they went before. (A policy that archives has archived what goes by age.)
@@ -30,6 +31,7 @@ class Worn:
 
     source: Source
     policy: Policy
+    archived_from: int | None  # milliseconds; None: nothing is archived
     recheck_from: int
     clears: bool
     is_asked_for: bool  # somebody wants just this range computed
@@ -42,16 +44,17 @@ class Worn:
         if now is not None and now["count"] >= was["count"]:
             return False
         if self.clears:
-            return not self._has("update", window)
-        if window[1] >= self.recheck_from:
+            return True
+        if window[1] >= self.recheck_from or (now is None and self._has("move", window)):
             return False
         told = any(self._has(operation, window) for operation in self.changed or ())
         if now is None and not told and not self.is_asked_for:
             return True
         if self.policy.archive is not None and self.policy.archive.to != "none":
-            return now is None and not told and self._nothing_is_older(was, window)
-        if self.changed is not None and not self._has("delete", window):
-            return not self._has("update", window)
+            is_first = self.archived_from is None or self.archived_from >= window[0]
+            return now is None and not told and is_first and self._nothing_is_older(was, window)
+        if self.changed is not None and not self._has("delete", window) and not self._has("update", window):
+            return True
         front_is_gone = now is None or self._front_is_gone(was, now)
         return front_is_gone and self._nothing_is_older(was, window)
 

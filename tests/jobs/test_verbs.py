@@ -368,3 +368,12 @@ def test_audit_finds_no_fault_with_overflow_of_a_bucket_that_was_restored_elsewh
     assert place("restore", "-p", "ticks", "--to", "elsewhere").code == 0
     assert place.database.ticks_more.count_documents({}) == 1
     assert place("audit").code == 0
+
+
+def test_audit_finds_summaries_whose_readings_are_nowhere(place: Place) -> None:
+    place("run")
+    place.database.iot_archive.delete_many({})
+    ran = place("audit", "--json")
+    assert ran.code == 4
+    (finding,) = ran.policy("iot")["findings"]
+    assert (finding["code"], finding["place"]) == ("readings-gone", "iot")

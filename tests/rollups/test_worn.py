@@ -78,3 +78,25 @@ def test_readings_deleted_under_scan_can_be_taken_out_with_a_range(bench: Bench)
     counts = sum(it["count"] for it in bench.database["hourly"].find())
     days = sum(it["count"] for it in bench.database["daily"].find())
     assert (counts, days) == (47, 47)
+
+
+@pytest.mark.parametrize("ttl", [True, False], ids=["by a TTL index", "by a script"])
+@pytest.mark.parametrize("later", [True, False], ids=["a run later", "in the same run"])
+def test_an_update_elsewhere_takes_no_summary_of_what_was_cleared_away(
+    bench: Bench, ttl: bool, later: bool
+) -> None:
+    """A replacement does not tell what it touched, so that all windows that were live are looked at."""
+    policy, ticks = readings(), bench.database["ticks"]
+    ticks.insert_many([reading(n, FIRST + n * 10 * MINUTE) for n in range(6 * 48)])
+    if ttl:
+        ticks.create_index("other", expireAfterSeconds=86400)
+    bench.roll_up(policy, NOW)
+    before = set(bench.raw("hourly")), set(bench.raw("daily"))
+    ticks.delete_many({"d": {"$lt": FIRST + 20 * HOUR}})
+    if later:
+        bench.roll_up(policy, NOW)
+    ticks.replace_one({"_id": 6 * 47}, reading(6 * 47, FIRST + 47 * HOUR, 5.0))
+    bench.roll_up(policy, NOW)
+    assert (set(bench.raw("hourly")), set(bench.raw("daily"))) == before
+    first = bench.database["daily"].find_one({}, sort=[("start", 1)])
+    assert first is not None and first["count"] == 6 * 24
