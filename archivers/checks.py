@@ -14,6 +14,7 @@ from archivers.stores.base import ObjectStore, StoreError
 from buckets import timeseries
 from config.policies import Policy
 from rollups import ttl
+from rollups.late import may_stream
 
 OLDEST = (6, 0)
 Document = dict[str, Any]
@@ -179,11 +180,10 @@ class _Check:
 
     def rights(self, own_collections: Sequence[str]) -> Iterator[Finding]:
         policy = self.policy
-        sources = [policy.collection, *([policy.overflow.collection] if policy.overflow else [])]
         written = [*self._kept(), *own_collections]
         if policy.overflow is not None and policy.archive is not None and policy.archive.collection:
             written.append(f"{policy.archive.collection}_overflow")
-        needs = [Needs.of_source(name, deletes=self._deletes) for name in sources]
+        needs = [Needs.of_source(name, deletes=self._deletes) for name in policy.sources]
         needs += [Needs.of_target(name) for name in written]
         for missing in missing_rights(self.database, needs):
             message = f"the user lacks {', '.join(missing.actions)} there: grant readWrite on the database"
@@ -193,7 +193,7 @@ class _Check:
     def _stream(self) -> Iterator[Finding]:
         """Late readings are told by the database's change stream."""
         policy = self.policy
-        if policy.rollup is None or policy.rollup.late_data == "scan" or policy.model == "timeseries":
+        if policy.rollup is None or not may_stream(policy):
             return
         for missing in missing_rights(self.database, [Needs("", ("find", "changeStream"))]):
             message = f"the user lacks {', '.join(missing.actions)} in the database as a whole: "

@@ -239,9 +239,7 @@ def _arrays(field: str) -> list[Document]:
 
 
 def _time_in(document: Document, dotted: str) -> int:
-    value: Any = document
-    for part in dotted.split("."):
-        value = value[part]
+    value = value_at(document, dotted)
     if isinstance(value, datetime):
         return as_ms(value)
     seconds = float(str(value)) if isinstance(value, Decimal128) else value

@@ -77,6 +77,11 @@ class Policy(Table):
     retain: Retain | None = None
     overflow: Overflow | None = None
 
+    @property
+    def sources(self) -> list[str]:
+        """The collections that its buckets lie in."""
+        return [self.collection, *([self.overflow.collection] if self.overflow else [])]
+
 
 class Settings(Table):
     mongodb: MongoDB

@@ -14,7 +14,7 @@ from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups.due import Calendar, KindName, Span, Spans, kinds_of, widened
 from rollups.progress import Bookmark, Progress, load, store
-from rollups.stream import Changed, LostError, Stream, UnavailableError, collections_of
+from rollups.stream import Changed, LostError, Stream, UnavailableError, collections_of, flat
 from rollups.windows import HIGHEST
 
 Document = dict[str, Any]
@@ -94,7 +94,7 @@ class Watch:
         loaded = load(database, policy)
         self._stream = Stream(database, policy, Source(database, policy), books)
         self._kinds = kinds_of(policy)
-        self._bookmark = loaded.bookmark if _streams(policy) else None
+        self._bookmark = loaded.bookmark if may_stream(policy) else None
         self._token = self._bookmark.token if self._bookmark else None
         self._rolled_up_to = _rolled_up_to(policy, loaded.through) if loaded.through else None
         self._changed = Spans(())
@@ -119,13 +119,13 @@ class Watch:
             self._bookmark = None
             return may_have
         self._token = more.token
-        changed = [span for spans in more.spans.values() for span in spans.spans]
         unknown = self._bookmark.live if may_have and more.unknown.total() else ()
-        self._changed = Spans([*self._changed.spans, *changed, *unknown])
+        self._changed = Spans([*self._changed.spans, *more.told, *unknown])
         return any(self._changed.touch(*span) for span in widened(self._kinds, [(start_ms, end_ms)]).spans)
 
 
-def _streams(policy: Policy) -> bool:
+def may_stream(policy: Policy) -> bool:
+    """Whether a policy's late readings are told by a change stream, where the server lets us read it."""
     return policy.rollup is not None and policy.rollup.late_data != "scan" and policy.model != "timeseries"
 
 
@@ -161,23 +161,20 @@ class _Finder:
             )
         except LostError as error:
             return self._look_back(f"the change stream does not go on from the last run's bookmark: {error}")
-        told = [span for spans in changed.spans.values() for span in spans.spans]
-        live = [*live, *told, (min(through.values()), HIGHEST)]
+        live = [*live, *changed.told, (min(through.values()), HIGHEST)]
         bookmark = Bookmark(changed.token, collections, Spans(live).spans)
         spans, reason = self._looked_for(changed, standing)
-        looked_at = [span for some in spans.values() for span in some.spans]
-        return Late("stream", looked_at, spans, changed.events, reason, bookmark)
+        return Late("stream", flat(spans), spans, changed.events, reason, bookmark)
 
     def _looked_for(self, changed: Changed, standing: Bookmark) -> tuple[Mapping[str, Spans], str | None]:
         """By operation: the spans that were told, and for changes that don't tell, all that was live."""
         spans, unknown = dict(changed.spans), +changed.unknown
-        if (
-            spans["delete"].spans or unknown["delete"]
-        ):  # what such a bucket has left in the archive counts again
-            spans["delete"] = Spans([*spans["delete"].spans, *self.shadowed()])
         if self.clears:  # MongoDB's own deletes are no changes of the readings: summaries outlive them
             spans["delete"] = Spans(())
             del unknown["delete"]
+        elif spans["delete"].spans or unknown["delete"]:
+            # What such a bucket has left in the archive counts again.
+            spans["delete"] = Spans([*spans["delete"].spans, *self.shadowed()])
         if not unknown:
             return spans, None
         for operation in unknown:  # where a move went from is not told: no proof against any one summary

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import bson
-from bson.binary import UuidRepresentation
-from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.change_stream import ChangeStream
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
@@ -23,17 +21,13 @@ from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups import progress
+from rollups.documents import OPTIONS
 from rollups.due import Span, Spans
 from rollups.events import Change, EventReader
 from rollups.windows import HIGHEST
 
 Document = dict[str, Any]
 T = TypeVar("T")
-_CODEC: CodecOptions[Document] = CodecOptions(
-    tz_aware=True,
-    uuid_representation=UuidRepresentation.STANDARD,
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-)
 _UNAVAILABLE = {13: "the user lacks the right to it", 40573: "it takes a replica set"}
 _AT_ONCE = 1000
 _WAIT_MS = 250
@@ -62,13 +56,20 @@ class Changed:
     unknown: Counter[str]
     events: int
 
+    @property
+    def told(self) -> list[Span]:
+        """All spans, whatever the operation."""
+        return flat(self.spans)
+
+
+def flat(spans: Mapping[str, Spans]) -> list[Span]:
+    return [span for some in spans.values() for span in some.spans]
+
 
 def collections_of(database: Database[Document], policy: Policy) -> dict[str, str]:
     """What the stream is of: the collections that are there, and what tells one from another of its name."""
-    names = [policy.collection, *([policy.overflow.collection] if policy.overflow else [])]
-    found = list(
-        database.with_options(codec_options=_CODEC).list_collections(filter={"name": {"$in": names}})
-    )
+    named = {"name": {"$in": policy.sources}}
+    found = list(database.with_options(codec_options=OPTIONS).list_collections(filter=named))
     if any(info["type"] != "collection" for info in found):
         raise UnavailableError("views and native time-series collections have none")
     return {info["name"]: str(info["info"]["uuid"]) for info in found}
@@ -78,7 +79,7 @@ class Stream:
     """The changes of one policy's source. `books` is where own transactions are written down."""
 
     def __init__(self, database: Database[Document], policy: Policy, source: Source, books: str) -> None:
-        self._database = database.with_options(codec_options=_CODEC)
+        self._database = database.with_options(codec_options=OPTIONS)
         self._policy = policy
         self._source = source
         self._books = books
@@ -162,14 +163,11 @@ class Stream:
         return _read(watch, is_resumed=token is not None)
 
     def _pipeline(self, rolled_up_to: int | None) -> list[Document]:
-        names = [self._policy.collection]
-        if self._policy.overflow is not None:
-            names.append(self._policy.overflow.collection)
         own = [
             {"ns.coll": self._books},
             {"ns.coll": progress.COLLECTION, "documentKey._id": progress.mark_id(self._policy)},
         ]
-        pipeline: list[Document] = [{"$match": {"$or": [{"ns.coll": {"$in": names}}, *own]}}]
+        pipeline: list[Document] = [{"$match": {"$or": [{"ns.coll": {"$in": self._policy.sources}}, *own]}}]
         if rolled_up_to is not None:
             pipeline.append({"$match": {"$nor": [self._reader.new_readings(rolled_up_to)]}})
         return [*pipeline, {"$project": self._reader.projection()}]
@@ -268,4 +266,4 @@ def _transaction(event: Document) -> Document | None:
 
 
 def _key(identity: Any) -> bytes:
-    return bson.encode({"": identity}, codec_options=_CODEC)
+    return bson.encode({"": identity}, codec_options=OPTIONS)

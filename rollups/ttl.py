@@ -49,10 +49,9 @@ def clears(database: Database[Document], policy: Policy) -> bool:
 
 
 def _faster_than(database: Database[Document], policy: Policy, after: timedelta | None) -> list[Expiry]:
-    names = [policy.collection, *([policy.overflow.collection] if policy.overflow else [])]
     return [
         expiry
-        for name in names
+        for name in policy.sources
         for expiry in expiries(database, name)
         if after is None or expiry.after <= after
     ]
