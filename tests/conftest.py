@@ -23,11 +23,29 @@ from pymongo.database import Database
 
 from config.policies import Store
 from jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod
+from tests.faults.tally import Table, Tally
 
 ACCESS_KEY = "bucketwise-test"
 SECRET_KEY = "bucketwise-test-secret"
 REGION = "us-east-1"
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--reliability", action="store_true", help="write the counts of faults into docs/reliability.md"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Table(writes=config.getoption("--reliability")))
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Tally:
+    """Counts faults for docs/reliability.md."""
+    return Tally(request)
 
 
 def missing(what: str) -> None:

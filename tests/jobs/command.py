@@ -5,6 +5,7 @@ What a call gets is what a shell would give it: arguments, environment, working 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -24,6 +25,9 @@ _ENVIRONMENT = {
     "HOME": "/nonexistent",
     "LANG": "C.UTF-8",
 }
+
+
+Meddle = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,18 @@ class CommandLine:
         self._driver = driver
 
     def __call__(self, *arguments: str, cwd: Path, **environment: str) -> Ran:
+        return self.meddled(None, *arguments, cwd=cwd, **environment)
+
+    def meddled(self, meddle: Meddle | None, *arguments: str, cwd: Path, **environment: str) -> Ran:
+        """`meddle` names a module whose `install(**given)` is called in the process before it starts."""
         assert self._driver.stdin is not None
         assert self._driver.stdout is not None
-        call = {"arguments": arguments, "cwd": str(cwd), "environment": _ENVIRONMENT | environment}
+        call = {
+            "arguments": arguments,
+            "cwd": str(cwd),
+            "environment": _ENVIRONMENT | environment,
+            "meddle": meddle,
+        }
         self._driver.stdin.write(json.dumps(call) + "\n")
         self._driver.stdin.flush()
         return Ran(**json.loads(self._driver.stdout.readline()))
@@ -131,6 +144,9 @@ def _be(main: Any, call: dict[str, Any], folder: Path) -> None:
         os.environ.update(call["environment"])
         os.chdir(call["cwd"])
         sys.argv = ["bucketwise", *call["arguments"]]
+        if call["meddle"]:
+            module, given = call["meddle"]
+            importlib.import_module(module).install(**given)
         main()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
