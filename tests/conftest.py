@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -46,6 +47,25 @@ def pytest_configure(config: pytest.Config) -> None:
 def tally(request: pytest.FixtureRequest) -> Tally:
     """Counts faults for docs/reliability.md."""
     return Tally(request)
+
+
+_IN_MEMORY = Path("/dev/shm")
+_ENOUGH = 4 * 2**30
+
+
+def _keep_files_in_memory() -> None:
+    """Nothing outlives a test run, so that nothing needs to reach a disk: fsync costs most of the wait there.
+
+    Containers often have little of it, and may not run what lies in it.
+    """
+    if not _IN_MEMORY.is_dir() or "TMPDIR" in os.environ:
+        return
+    found = os.statvfs(_IN_MEMORY)
+    if found.f_bavail * found.f_frsize >= _ENOUGH and not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY):
+        os.environ["TMPDIR"] = tempfile.tempdir = str(_IN_MEMORY)
+
+
+_keep_files_in_memory()
 
 
 def missing(what: str) -> None:

@@ -6,6 +6,8 @@ What a call gets is what a shell would give it: arguments, environment, working 
 from __future__ import annotations
 
 import importlib
+import gc
+import importlib
 import json
 import os
 import subprocess
@@ -24,6 +26,7 @@ _ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),
     "HOME": "/nonexistent",
     "LANG": "C.UTF-8",
+    "TMPDIR": tempfile.gettempdir(),
 }
 
 
@@ -109,9 +112,24 @@ def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subproce
             process.kill()
 
 
+#: What a call imports on its way: by pyarrow, where pandas is installed, and by others. Each fork would do it anew.
+_ON_THE_WAY = (
+    "importlib.readers",
+    "numpy.ma",
+    "numpy.random",
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.pandas_compat",
+    "pydantic.type_adapter",
+)
+
+
 def _serve() -> None:
     from jobs.cli import main
 
+    for name in _ON_THE_WAY:
+        importlib.import_module(name)
+    gc.freeze()
     for line in sys.stdin:
         call = json.loads(line)
         with tempfile.TemporaryDirectory() as folder:
