@@ -6,6 +6,7 @@ import csv
 import itertools
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ class Reading(NamedTuple):
     values: Mapping[str, float]
 
 
+@cache
 def skab(folder: Path) -> list[Reading]:
     """Eight sensors at one second; the file's name is the series."""
     found = []
@@ -31,6 +33,7 @@ def skab(folder: Path) -> list[Reading]:
     return found
 
 
+@cache
 def nab(folder: Path) -> list[Reading]:
     """Metrics at five minutes, irregular, some instants twice."""
     found = []

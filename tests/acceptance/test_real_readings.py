@@ -6,10 +6,9 @@ import json
 import math
 import os
 import statistics
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from config.policies import Store
 from tests.acceptance import readings as real
 from tests.acceptance.readings import Document, Reading
 from tests.conftest import s3_client
+from tests.jobs.command import CommandLine
 
 NOW = "2026-01-01T00:00:00Z"  # well past all of them
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
@@ -48,19 +48,20 @@ MAKERS = {
 }
 
 
-def command(config: Path, *arguments: str) -> Document:
-    """Run bucketwise; its JSON."""
-    done = subprocess.run(
-        [sys.executable, "-m", "jobs.cli", *arguments, "--config", str(config), "--now", NOW, "--json"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ},
-        check=False,
-    )
-    report: Document = json.loads(done.stdout)
-    assert report["exit_code"] == done.returncode == 0, (report, done.stderr)
-    return report
+@dataclass(frozen=True)
+class Program:
+    """Bucketwise at work with one policy file."""
+
+    bucketwise: CommandLine
+    config: Path
+
+    def __call__(self, *arguments: str) -> Document:
+        """Its JSON."""
+        keys = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+        given = [*arguments, "--config", str(self.config), "--now", NOW, "--json"]
+        ran = self.bucketwise(*given, cwd=self.config.parent, **keys)
+        assert ran.code == 0, ran
+        return ran.json
 
 
 def policy(kind: str, to: str, value_fields: Iterable[str]) -> str:
@@ -126,6 +127,7 @@ def assert_summaries(
         assert summary["end"] - start == span
         assert summary["count"] == len(held)
         times = [reading.time for reading in held]
+        begin, last = min(times), max(times)
         for field in held[0].values:
             values = [reading.values[field] for reading in held]
             it = summary[field]
@@ -133,9 +135,9 @@ def assert_summaries(
             assert it["sum"] == pytest.approx(math.fsum(values), rel=1e-12, abs=0)
             assert it["avg"] == pytest.approx(math.fsum(values) / len(values), rel=1e-12)
             assert it["stddev"] == pytest.approx(statistics.pstdev(values), rel=1e-9, abs=1e-12)
-            assert (it["first_at"], it["last_at"]) == (min(times), max(times))
-            assert it["first"] in {r.values[field] for r in held if r.time == min(times)}
-            assert it["last"] in {r.values[field] for r in held if r.time == max(times)}
+            assert (it["first_at"], it["last_at"]) == (begin, last)
+            assert it["first"] in {r.values[field] for r in held if r.time == begin}
+            assert it["last"] in {r.values[field] for r in held if r.time == last}
             ordered = sorted(values)
             for key, share in (("p50", 0.5), ("p99", 0.99)):
                 exact = ordered[math.ceil(share * len(ordered)) - 1]
@@ -180,6 +182,7 @@ def source(kind: str, folder: Path) -> list[Reading]:
 
 
 def run_cycle(
+    bucketwise: CommandLine,
     tmp_path: Path,
     database: Database[Document],
     uri: str,
@@ -195,7 +198,8 @@ def run_cycle(
         load(database, f"{kind}_{to}", MAKERS[kind](rows))
         loaded[f"{kind}_{to}"] = raw(database, f"{kind}_{to}")
     config = write_config(tmp_path / "bucketwise.toml", uri, database.name, store, policies)
-    report = command(config, "run")
+    command = Program(bucketwise, config)
+    report = command("run")
     by_name = {it["policy"]: it for it in report["policies"]}
     for kind, to in kinds:
         name = f"{kind}_{to}"
@@ -207,11 +211,11 @@ def run_cycle(
         assert by_name[name]["archive"]["left"] == left
         assert_summaries(database, f"{name}_hourly", rows, timedelta(hours=1))
         assert_summaries(database, f"{name}_daily", rows, timedelta(days=1))
-        back = command(config, "restore", "-p", name, "--to", f"{name}_back")["policies"][0]
+        back = command("restore", "-p", name, "--to", f"{name}_back")["policies"][0]
         assert (back["buckets"], back["readings"]) == (len(loaded[name]), len(rows))
         assert raw(database, f"{name}_back") == loaded[name]
-    nothing_done(command(config, "run"))
-    assert command(config, "audit")["policies"]
+    nothing_done(command("run"))
+    assert command("audit")["policies"]
     return loaded
 
 
@@ -230,21 +234,29 @@ def fetch(store: Store, bucket_client: Any, into: Path) -> dict[str, int]:
 
 
 def test_offline_archive_in_a_folder(
-    tmp_path: Path, database: Database[Document], mongodb_uri: str, shared_data: Path
+    bucketwise: CommandLine,
+    tmp_path: Path,
+    database: Database[Document],
+    mongodb_uri: str,
+    shared_data: Path,
 ) -> None:
     kinds = [(kind, "offline") for kind in LAYOUTS]
     store = Store(url=f"file://{tmp_path}/store")
-    run_cycle(tmp_path, database, mongodb_uri, store, kinds, shared_data)
+    run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, kinds, shared_data)
     for kind, _ in kinds:
         assert_table(tmp_path / "store" / f"{kind}_offline" / "data", source(kind, shared_data))
 
 
 def test_online_archive(
-    tmp_path: Path, database: Database[Document], mongodb_uri: str, shared_data: Path
+    bucketwise: CommandLine,
+    tmp_path: Path,
+    database: Database[Document],
+    mongodb_uri: str,
+    shared_data: Path,
 ) -> None:
     kinds = [(kind, "online") for kind in LAYOUTS if kind != "timeseries"]
     store = Store(url=f"file://{tmp_path}/store")
-    loaded = run_cycle(tmp_path, database, mongodb_uri, store, kinds, shared_data)
+    loaded = run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, kinds, shared_data)
     for name, documents in loaded.items():
         assert raw(database, f"{name}_archive") == documents
         options = database.command("collStats", f"{name}_archive")["wiredTiger"]["creationString"]
@@ -254,6 +266,7 @@ def test_online_archive(
 @pytest.mark.parametrize("server", ["moto", "rclone"])
 def test_offline_archive_in_s3(
     server: str,
+    bucketwise: CommandLine,
     tmp_path: Path,
     database: Database[Document],
     mongodb_uri: str,
@@ -262,7 +275,7 @@ def test_offline_archive_in_s3(
 ) -> None:
     store: Store = request.getfixturevalue(f"{server}_store")
     kinds = [("slots", "offline"), ("hourly", "offline")]
-    run_cycle(tmp_path, database, mongodb_uri, store, kinds, shared_data)
+    run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, kinds, shared_data)
     assert store.endpoint_url is not None
     fetch(store, s3_client(store.endpoint_url), tmp_path / "fetched")
     for kind, _ in kinds:

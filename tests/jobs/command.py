@@ -5,7 +5,6 @@ What a call gets is what a shell would give it: arguments, environment, working 
 
 from __future__ import annotations
 
-import importlib
 import gc
 import importlib
 import json
@@ -112,7 +111,7 @@ def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subproce
             process.kill()
 
 
-#: What a call imports on its way: by pyarrow, where pandas is installed, and by others. Each fork would do it anew.
+#: What a call imports on its way, some of it only where pandas is installed. Each fork would do it anew.
 _ON_THE_WAY = (
     "importlib.readers",
     "numpy.ma",

@@ -13,7 +13,7 @@ from jobs import ledger
 from tests.jobs.command import ROOT, started
 from tests.jobs.place import NOW, START, Place
 
-DAYS = 150
+DAYS = 75
 STUBBORN = """
 import sys, time
 from jobs.stopping import Stop, signals_to
