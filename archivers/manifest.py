@@ -26,7 +26,9 @@ from buckets.times import DAY_MS, as_date
 from config.errors import HaltedError
 from config.policies import Policy
 
-_COMMIT = re.compile(r"(\d{4}-\d\d-\d\d)_(\d{4}-\d\d-\d\d)_f(\d+)_([0-9a-f]{16})")
+_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_COMMIT = re.compile(rf"({_DAY})_({_DAY})_f([0-9]+)_([0-9a-f]{{16}})")
+_FILE = re.compile(rf"(?:data/dt={_DAY}|meta/buckets)/([^/]+)\.parquet")
 
 
 class Commit(NamedTuple):
@@ -56,7 +58,24 @@ def commit_name(first_ms: int, last_ms: int, fence: int, digest: str) -> str:
 
 def parse_commit(name: str) -> Commit | None:
     match = _COMMIT.fullmatch(name)
-    return Commit(name, match[1], match[2], int(match[3])) if match else None
+    return (
+        Commit(name, match[1], match[2], int(match[3]))
+        if match and all(map(_is_day, match.group(1, 2)))
+        else None
+    )
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def commit_of_file(policy: str, key: str) -> Commit | None:
+    """Of which commit a run put a part or a buckets file there; None where none did."""
+    match = _FILE.fullmatch(key.removeprefix(f"{policy}/"))
+    return parse_commit(match[1]) if match else None
 
 
 #: The keys of a policy that say how readings lie in its buckets.
@@ -187,6 +206,26 @@ def read_manifest(store: ObjectStore, policy: str, commit: str) -> Manifest:
         fault = "the manifest is not as it was written: its bytes don't have its own SHA-256"
     elif (manifest.policy, manifest.commit) != (policy, commit):
         fault = f"it is the manifest of commit {manifest.commit} of policy {manifest.policy}"
+    elif (foreign := _foreign(manifest)) is not None:
+        fault = f"it names {foreign!r}, which is no file of its commit"
+    elif not _is_layout(manifest):
+        fault = "its layout is none that a policy could have"
     else:
         return manifest
     raise DamagedError("part-differs", f"{store.url}/{key}", fault)
+
+
+def _foreign(manifest: Manifest) -> str | None:
+    """A key that no run would have given a file of this commit. What a manifest names is read, and deleted
+    with it: whoever can write one must not choose what."""
+    policy, commit = manifest.policy, manifest.commit
+    ours = [part_key(policy, part.dt.isoformat(), commit) for part in manifest.parts]
+    ours.append(buckets_key(policy, commit))
+    return next((it.key for it, key in zip(manifest.files, ours, strict=True) if it.key != key), None)
+
+
+def _is_layout(manifest: Manifest) -> bool:
+    try:
+        return manifest.layout.keys() <= LAYOUT_KEYS and manifest.archived_policy is not None
+    except ValidationError:
+        return False

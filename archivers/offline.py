@@ -31,11 +31,11 @@ from archivers.manifest import (
     StoredFile,
     buckets_key,
     commit_name,
+    commit_of_file,
     commits,
     day,
     manifest_key,
     owner_key,
-    parse_commit,
     part_key,
     read_manifest,
     sealed,
@@ -321,7 +321,7 @@ class OfflineArchive:
         ]
         listed = {commit.name for commit in self.commits()}  # after the files: one committed since counts
         for key in files:
-            commit = parse_commit(Path(key).name.removesuffix(".parquet"))
+            commit = commit_of_file(self.policy.name, key)
             if commit is None or commit.name not in listed:
                 yield key, commit
 

@@ -55,7 +55,8 @@ class AlreadyExists(StoreError):
 
 
 class Corrupt(StoreError):
-    """Each time it was read, the object's bytes did not have the checksum that the store keeps of it."""
+    """It can't be what was put there: its bytes never had the checksum that the store keeps of it, or a
+    symbolic link stands in its place."""
 
     exit_code = 5
 

@@ -1,10 +1,16 @@
-"""A store in a directory: each object is a file, written aside and moved into place."""
+"""A store in a directory: each object is a file, written aside and moved into place.
+
+No symbolic link below the directory is followed: what lies behind one is not in the store. A link itself
+is listed, can't be read, and is removed or replaced without a look at where it leads. The directory may be
+one.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,6 +22,7 @@ from uuid import uuid4
 from archivers.stores.base import (
     AlreadyExists,
     Capabilities,
+    Corrupt,
     Denied,
     NotFound,
     Rights,
@@ -75,7 +82,7 @@ class FileStore:
     def list(self, prefix: str = "") -> Iterator[StoreObject]:
         folder = prefix.rpartition("/")[0]
         with self._errors("list", prefix):
-            top = self._path(folder) if folder else self._root
+            top = self._path(f"{folder}/_").parent if folder else self._root
             found = [item for item in self._walk(top) if item.key.startswith(prefix)]
         yield from sorted(found, key=lambda item: item.key)
 
@@ -92,8 +99,9 @@ class FileStore:
     def clean_temporaries(self, before: datetime) -> int:
         count = 0
         with self._errors("clean", _TEMPORARY):
+            self._check_folders(_TEMPORARY)
             for path in self._temporaries.glob("*"):
-                if path.stat().st_mtime < before.timestamp():
+                if path.lstat().st_mtime < before.timestamp():
                     path.unlink(missing_ok=True)
                     count += 1
         return count
@@ -108,6 +116,7 @@ class FileStore:
             target = self._path(key)
             temporary = self._temporaries / uuid4().hex
             try:
+                self._check_folders(_TEMPORARY)
                 _make_folders(self._temporaries)
                 with temporary.open("xb") as sink:
                     shutil.copyfileobj(source, sink, 1 << 20)
@@ -123,7 +132,16 @@ class FileStore:
         checked = checked_key(key, self.url)
         if checked.split("/")[0] == _TEMPORARY:
             raise StoreError("use key", f"{self.url}/{key}", f"{_TEMPORARY} is kept for unfinished writes")
+        self._check_folders(checked.rpartition("/")[0])
         return self._root / checked
+
+    def _check_folders(self, folder: str) -> None:
+        """Raises Corrupt where a link stands in place of a folder."""
+        path = self._root
+        for name in filter(None, folder.split("/")):
+            path = path / name
+            if path.is_symlink():
+                raise _linked("use", path)
 
     def _walk(self, top: Path) -> Iterator[StoreObject]:
         def refuse(error: OSError) -> None:
@@ -134,7 +152,7 @@ class FileStore:
             here = Path(folder)
             if here == self._root and _TEMPORARY in folders:
                 folders.remove(_TEMPORARY)
-            for name in files:
+            for name in (*files, *(name for name in folders if (here / name).is_symlink())):
                 path = here / name
                 try:
                     yield _described(path.relative_to(self._root).as_posix(), path)
@@ -155,8 +173,12 @@ class FileStore:
 
     @contextmanager
     def _reading(self, key: str) -> Iterator[BinaryIO]:
-        with self._errors("get", key), self._path(key).open("rb") as source:
-            yield source
+        with self._errors("get", key):
+            path = self._path(key)
+            if path.is_symlink():
+                raise _linked("get", path)
+            with path.open("rb") as source:
+                yield source
 
     @contextmanager
     def _errors(self, operation: str, key: str) -> Iterator[None]:
@@ -173,10 +195,15 @@ class FileStore:
 
 
 def _described(key: str, path: Path) -> StoreObject:
-    found = path.stat()
-    if not path.is_file():
+    found = path.lstat()
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
         raise FileNotFoundError(path)
     return StoreObject(key, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+
+def _linked(operation: str, path: Path) -> Corrupt:
+    mend = "None is followed inside a store. Look who put it there, and put back what belongs there."
+    return Corrupt(operation, path.absolute().as_uri(), "it is a symbolic link", mend)
 
 
 def _place(temporary: Path, target: Path, if_absent: bool) -> bool:
