@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pymongo.database import Database
 
 from archivers.findings import Finding, Severity
-from archivers.privileges import Needs, missing_rights
+from archivers.privileges import Needs, missing_rights, needs_of
 from archivers.stores.base import ObjectStore, StoreError
 from buckets import timeseries
 from config.policies import Policy
@@ -17,6 +17,7 @@ from rollups import ttl
 from rollups.late import may_stream
 
 OLDEST = (6, 0)
+_LOOKS = ("listCollections", "listIndexes")
 Document = dict[str, Any]
 
 
@@ -55,11 +56,16 @@ def check_store(store: ObjectStore) -> list[Finding]:
     return [Finding("store", None, store.url, "ok", f"write, read, list and delete work{extra}")]
 
 
-def check(database: Database[Document], policy: Policy, own_collections: Sequence[str]) -> list[Finding]:
-    """Findings of one policy. `own_collections` are those in which the suite keeps its books.
+def check(
+    database: Database[Document], policy: Policy, own_collections: Mapping[str, tuple[str, ...]]
+) -> list[Finding]:
+    """Findings of one policy. `own_collections`: where the suite keeps its books, and what it does there.
 
     Raises PyMongoError where the server can't be asked.
     """
+    rights = list(_Check(database, policy, {}).rights(own_collections))
+    if any(action in it.message for it in rights for action in _LOOKS):
+        return rights  # the rest can't be looked at
     here = {info["name"]: dict(info) for info in database.list_collections()}
     checker = _Check(database, policy, here)
     findings = [
@@ -67,7 +73,7 @@ def check(database: Database[Document], policy: Policy, own_collections: Sequenc
         *checker.indexes(),
         *checker.expiry(),
         *checker.targets(),
-        *checker.rights(own_collections),
+        *rights,
     ]
     if all(finding.severity == "ok" for finding in findings):
         return [Finding("policy", policy.name, policy.collection, "ok", "all is as a run needs it")]
@@ -178,16 +184,13 @@ class _Check:
                 message = f"it is a {kind}: the policy writes there, and needs an ordinary collection"
                 yield self._finding("target-kind", name, "error", message)
 
-    def rights(self, own_collections: Sequence[str]) -> Iterator[Finding]:
-        policy = self.policy
-        written = [*self._kept(), *own_collections]
-        if policy.overflow is not None and policy.archive is not None and policy.archive.collection:
-            written.append(f"{policy.archive.collection}_overflow")
-        needs = [Needs.of_source(name, deletes=self._deletes) for name in policy.sources]
-        needs += [Needs.of_target(name) for name in written]
+    def rights(self, own_collections: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+        needs = needs_of(self.policy, own_collections, deletes=self._deletes)
         for missing in missing_rights(self.database, needs):
-            message = f"the user lacks {', '.join(missing.actions)} there: grant readWrite on the database"
-            yield self._finding("privilege-missing", missing.collection, "error", message)
+            where = "there" if missing.collection else "in the database as a whole"
+            message = f"the user lacks {', '.join(missing.actions)} {where}: grant that, or readWrite"
+            place = missing.collection or self.database.name
+            yield self._finding("privilege-missing", place, "error", message)
         yield from self._stream()
 
     def _stream(self) -> Iterator[Finding]:

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pymongo.database import Database
 
+from config.policies import Policy
+from config.targets import overflow_archive
+
 Document = dict[str, Any]
-_BOOKS = ("find", "insert", "update", "remove", "createIndex", "createCollection", "listIndexes")
+_READ = ("find", "listIndexes")
+_WRITE = ("insert", "remove", "createIndex")
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The actions that a run takes in one collection."""
+    """The actions that a run takes in one collection; "" is the database as a whole."""
 
     collection: str
     actions: tuple[str, ...]
 
-    @classmethod
-    def of_source(cls, collection: str, *, deletes: bool) -> Needs:
-        return cls(collection, ("find", "listIndexes", *(("remove",) if deletes else ())))
 
-    @classmethod
-    def of_target(cls, collection: str) -> Needs:
-        return cls(collection, _BOOKS)
+def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: bool) -> Iterator[Needs]:
+    """All that a run of the policy needs, as docs/security.md grants it. `own`: what it does in its books."""
+    yield Needs("", ("listCollections",))
+    for name in policy.sources:
+        yield Needs(name, (*_READ, "remove") if deletes else _READ)
+    for name in (policy.rollup.hourly, policy.rollup.daily) if policy.rollup else ():
+        if name is not None:
+            yield Needs(name, (*_READ, *_WRITE, "update"))
+    if policy.archive is not None and policy.archive.to == "online" and policy.archive.collection:
+        target = policy.archive.collection
+        for name in [target, *([overflow_archive(target)] if policy.overflow else [])]:
+            yield Needs(name, (*_READ, *_WRITE))
+    for name, actions in own.items():
+        yield Needs(name, actions)
 
 
 def missing_rights(database: Database[Document], needs: Iterable[Needs]) -> Iterator[Needs]:

@@ -16,12 +16,15 @@ _UNFINISHED = re.compile(
 )
 _HOSTS = re.compile(r"[^:/?]*(:[0-9]{0,5}(,[^:/?]*)?)*([/?].*)?|\[.*", re.DOTALL)
 _OPTIONS = re.compile(r"(?i)\b(tlsCertificateKeyFilePassword=|AWS_SESSION_TOKEN:|proxyPassword=)[^&,;\s\"']+")
+# Python's HTTP client quotes a header with a line break in it: a token read from a file has one soon.
+_HEADER = re.compile(r"""(Invalid header value )b?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
 
 
 def hide_secrets(text: str) -> str:
     """`text` with the userinfo of every URL in it, and the secret options of MongoDB URIs, as `***`."""
     text = _USERINFO.sub(rf"\1{HIDDEN}@", text)
     text = _UNFINISHED.sub(rf"\1{HIDDEN}", text)
+    text = _HEADER.sub(rf"\1{HIDDEN}", text)
     return _OPTIONS.sub(rf"\1{HIDDEN}", text)
 
 

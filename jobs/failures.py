@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from dataclasses import dataclass
@@ -22,6 +23,11 @@ from config.errors import BucketwiseError, InterruptedRun
 from config.secrets import hide_secrets
 
 DEBUG_VARIABLE = "BUCKETWISE_DEBUG"
+_UNAUTHORIZED = 13
+_REFUSED_COMMAND = re.compile(
+    r"not authorized on (?P<database>\S+) to execute command "
+    r'\{ (?P<command>\w+): (?:"(?P<collection>[^"]*)")?'
+)
 
 
 @dataclass(frozen=True)
@@ -82,10 +88,18 @@ def _of_mongodb(error: PyMongoError, hosts: str) -> str:
     if isinstance(error, OperationFailure):
         details = error.details or {}
         said = details.get("errmsg") or str(error).partition(", full error:")[0]
+        if error.code == _UNAUTHORIZED and (refused := _REFUSED_COMMAND.search(said)):
+            return f"{where} refused: {_lacking(refused)}. `bucketwise check` tells which rights are missing"
         name = details.get("codeName", "")
         code = " ".join(str(part) for part in (error.code, name) if part not in (None, ""))
         return f"{where} refused: {said}" + (f" ({code})" if code else "")
     return f"{where}: {error}"
+
+
+def _lacking(refused: re.Match[str]) -> str:
+    """Without the command's arguments: the server quotes it whole, filters and all."""
+    place = ".".join(filter(None, refused.group("database", "collection")))
+    return f"the user may not {refused['command']} in {place}"
 
 
 def _one_line(text: str) -> str:

@@ -36,14 +36,15 @@ Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
 #: A write takes no longer; what one left unfinished before that is of no use.
 _ABANDONED = timedelta(days=1)
-OWN_COLLECTIONS = (
-    lease.COLLECTION,
-    ledger.COLLECTION,
-    rollup_progress.COLLECTION,
-    quarantine.COLLECTION,
-    RECEIPTS,
-    PINS,
-)
+#: What a run does in the suite's own collections. Only a restore puts pins.
+OWN_COLLECTIONS = {
+    lease.COLLECTION: ("find", "insert", "update"),
+    ledger.COLLECTION: ("find", "insert", "update", "createIndex"),
+    rollup_progress.COLLECTION: ("find", "insert", "update"),
+    quarantine.COLLECTION: ("find", "insert", "update", "remove"),
+    RECEIPTS: ("find", "insert", "update", "remove", "createIndex"),
+    PINS: ("find", "update", "remove"),
+}
 
 
 def _prepare(work: Work) -> None:

@@ -29,6 +29,7 @@ _AT_ONCE = 1000
 _Operation = DeleteOne | ReplaceOne[RawBSONDocument]
 _SERIES_INDEX = "bucketwise_series"
 _START_INDEX = "bucketwise_start"
+_UNAUTHORIZED = 13
 
 
 @dataclass
@@ -134,6 +135,8 @@ def _ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> 
         if not any(key[0] == ("start", 1) for key in [series, *map(_key, standing.values())]):
             collection.create_index([("start", 1)], name=_START_INDEX)
     except OperationFailure as error:
+        if error.code == _UNAUTHORIZED:
+            raise
         fields = ", ".join(name for name, _ in series)
         raise BucketwiseError(
             f"policy {policy.name}: can't make the indexes of {collection.name} on ({fields}): {error}. "

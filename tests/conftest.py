@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import socket
 import subprocess
@@ -21,9 +22,10 @@ import boto3
 import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
+from pymongo.errors import PyMongoError
 
 from config.policies import Store
-from jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod
+from jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
 from tests.faults.tally import Table, Tally
 
 ACCESS_KEY = "bucketwise-test"
@@ -113,6 +115,53 @@ def database(client: MongoClient[dict[str, Any]]) -> Iterator[Database[dict[str,
 
 
 @pytest.fixture(scope="session")
+def asking_mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongoClient[dict[str, Any]]]:
+    """A replica set of one that asks who is there; a client of its root."""
+    folder = tmp_path_factory.mktemp("asking")
+    key = folder / "key"
+    key.write_text(base64.b64encode(os.urandom(96)).decode())
+    key.chmod(0o600)
+    port = free_port()
+    command = [str(find_mongod(folder)), "--replSet", "rs0", "--bind_ip", "127.0.0.1", "--port", str(port)]
+    command += ["--dbpath", str(folder), "--nounixsocket", "--quiet", "--wiredTigerCacheSizeGB", "0.25"]
+    command += ["--oplogSize", "128", "--auth", "--keyFile", str(key)]
+    with (folder / "log").open("wb") as log:
+        mongod = Mongod(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log), port, folder)
+    try:
+        with MongoClient[dict[str, Any]](
+            "127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=60_000
+        ) as first:
+            members = [{"_id": 0, "host": f"127.0.0.1:{port}"}]
+            first.admin.command("replSetInitiate", {"_id": "rs0", "members": members})
+            await_primary(first)
+            first.admin.command("createUser", "root", pwd="root", roles=["root"])
+        uri = f"mongodb://root:root@127.0.0.1:{port}/?replicaSet=rs0"
+        with MongoClient[dict[str, Any]](uri, tz_aware=True) as it:
+            yield it
+    finally:
+        mongod.stop()
+
+
+def await_primary(client: MongoClient[dict[str, Any]]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if client.admin.command("hello")["isWritablePrimary"]:
+                return
+        except PyMongoError:
+            pass
+        time.sleep(0.05)
+    raise RuntimeError("no primary in 60 s")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real readings that lies beside the repository."""
     if not SHARED_DATA.is_dir():
@@ -147,7 +196,7 @@ def s3_client(endpoint_url: str) -> Any:
 @pytest.fixture(scope="session")
 def moto_server() -> Iterator[S3Server]:
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p"]
-    yield from _serve(lambda port: [*command, str(port)], path="/moto-api/")
+    yield from serve(lambda port: [*command, str(port)], path="/moto-api/")
 
 
 @pytest.fixture(scope="session")
@@ -158,16 +207,18 @@ def rclone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server
     folder = tmp_path_factory.mktemp("rclone")
     command = [str(rclone), "serve", "s3", str(folder), "--config", os.devnull, "--log-level", "ERROR"]
     command += ["--auth-key", f"{ACCESS_KEY},{SECRET_KEY}", "--vfs-cache-mode", "off", "--addr"]
-    yield from _serve(lambda port: [*command, f"127.0.0.1:{port}"], path="/")
+    yield from serve(lambda port: [*command, f"127.0.0.1:{port}"], path="/")
 
 
-def _serve(command: Callable[[int], list[str]], path: str) -> Iterator[S3Server]:
-    """Run a server on a free port until the session ends."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def serve(command: Callable[[int], list[str]], path: str, **environment: str) -> Iterator[S3Server]:
+    """Run a server on a free port until the fixture ends."""
+    port = free_port()
     process = subprocess.Popen(
-        command(port), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command(port),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | environment,
     )
     try:
         _await_http(f"http://127.0.0.1:{port}{path}", process)

@@ -9,6 +9,7 @@ from botocore.exceptions import (
     CredentialRetrievalError,
     EndpointConnectionError,
     FlexibleChecksumError,
+    HTTPClientError,
     IncompleteReadError,
     NoCredentialsError,
     ParamValidationError,
@@ -54,7 +55,9 @@ def is_definite(error: Exception) -> bool:
     """
     status = http_status(error)
     if status is None or not isinstance(error, ClientError):
-        return isinstance(error, ParamValidationError | NoCredentialsError | PartialCredentialsError)
+        return _is_unsendable(error) or isinstance(
+            error, ParamValidationError | NoCredentialsError | PartialCredentialsError
+        )
     return 400 <= status < 500 and not error.response["ResponseMetadata"].get("RetryAttempts", 0)
 
 
@@ -67,6 +70,8 @@ def store_error(operation: str, place: str, error: Exception) -> StoreError:
     """The error of ours that says this."""
     if isinstance(error, ClientError):
         return _refusal(operation, place, error)
+    if _is_unsendable(error):  # its text quotes the session token
+        return StoreError(operation, place, "the credentials hold a line break, or the like", _CREDENTIALS)
     reason = str(error)
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return StoreError(operation, place, "no credentials were found", _CREDENTIALS)
@@ -81,6 +86,11 @@ def store_error(operation: str, place: str, error: Exception) -> StoreError:
     if isinstance(error, ParamValidationError):
         return StoreError(operation, place, " ".join(reason.split()), "Mend store.url.")
     return StoreError(operation, place, reason or type(error).__name__, _AGAIN)
+
+
+def _is_unsendable(error: Exception) -> bool:
+    """Whether something of ours could not be put into the request's headers."""
+    return isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), ValueError)
 
 
 def _refusal(operation: str, place: str, error: ClientError) -> StoreError:

@@ -34,6 +34,8 @@ from tests.config.bad_configs import changed
          "mongodb://h/?tls=true&tlsCertificateKeyFilePassword=***&w=1"),
         ("mongodb://h/?authMechanismProperties=AWS_SESSION_TOKEN:tok",
          "mongodb://h/?authMechanismProperties=AWS_SESSION_TOKEN:***"),
+        ("ValueError: Invalid header value b'tok\\n'.", "ValueError: Invalid header value ***."),
+        ("(\"Invalid header value b'a\\\\'b'\")", "(\"Invalid header value ***\")"),
     ],
 )  # fmt: skip
 def test_hidden(text: str, shown: str) -> None:

@@ -1,148 +1,188 @@
-"""The role that operations.md shows is enough for the policy file of the README, on a server that asks."""
+"""The roles that security.md shows are enough, and nothing in them is too much, on a server that asks."""
 
 from __future__ import annotations
 
-import base64
-import json
-import os
-import re
-import socket
-import subprocess
-import time
+import random
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pymongo import MongoClient
-from pymongo.errors import PyMongoError
 
-from jobs.embedded import Mongod, find_mongod
+from jobs.steps import OWN_COLLECTIONS
 from tests.docs.pages import ROOT, blocks
-from tests.jobs.command import CommandLine, Ran
+from tests.docs.rights import (
+    DATABASE,
+    MORE,
+    READING,
+    READINGS,
+    Client,
+    Market,
+    Right,
+    rights,
+    role,
+    whole_cycle,
+)
+from tests.jobs.command import CommandLine, Ran, started
 
-NOW = "2018-09-01"
-START = datetime(2018, 6, 30, tzinfo=UTC)
-Client = MongoClient[dict[str, Any]]
-
-
-def role() -> dict[str, Any]:
-    (block,) = [it for it in blocks(ROOT / "docs" / "operations.md") if it.marks == ("role",)]
-    shown = re.search(r"createRole\((.*)\)", block.text, re.DOTALL)
-    assert shown
-    assert 'db.getSiblingDB("market")' in block.text
-    found: dict[str, Any] = json.loads(shown[1])
-    return found
-
-
-@pytest.fixture(scope="module")
-def asking_mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A replica set of one that asks who is there; a client of its root."""
-    folder = tmp_path_factory.mktemp("asking")
-    key = folder / "key"
-    key.write_text(base64.b64encode(os.urandom(96)).decode())
-    key.chmod(0o600)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [str(find_mongod(folder)), "--replSet", "rs0", "--bind_ip", "127.0.0.1", "--port", str(port)]
-    command += ["--dbpath", str(folder), "--nounixsocket", "--quiet", "--wiredTigerCacheSizeGB", "0.25"]
-    command += ["--oplogSize", "128", "--auth", "--keyFile", str(key)]
-    with (folder / "log").open("wb") as log:
-        mongod = Mongod(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log), port, folder)
-    try:
-        with Client("127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=60_000) as first:
-            members = [{"_id": 0, "host": f"127.0.0.1:{port}"}]
-            first.admin.command("replSetInitiate", {"_id": "rs0", "members": members})
-            _await(lambda: bool(first.admin.command("hello")["isWritablePrimary"]))
-            first.admin.command("createUser", "root", pwd="root", roles=["root"])
-        with Client(f"mongodb://root:root@127.0.0.1:{port}/?replicaSet=rs0", tz_aware=True) as it:
-            yield it
-    finally:
-        mongod.stop()
-
-
-def _await(holds: Any) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            if holds():
-                return
-        except PyMongoError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError("the server was not ready after a minute")
+STREAM = rights("stream")
+FULL = {"ticks": rights("restore"), "iot": rights("restore_online")}
+READ = rights("read")
 
 
 @pytest.fixture
-def as_told(asking_mongod: Client, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The README's policy file in `tmp_path`, ticks in its database, and a user with the role."""
-    database = asking_mongod.market
-    shown = role()
-    database.command(
-        {"createRole": shown["role"], "privileges": shown["privileges"], "roles": shown["roles"]}
-    )
-    database.command("createUser", "bucketwise", pwd="s3cret", roles=["bucketwise"])
-    minutes = [START + timedelta(minutes=count) for count in range(60)]
-    database.ticks.insert_many({"symbol": "MDB", "d": at, "p": {"0": 56.5, "59": 57.0}} for at in minutes)
-    database.ticks.create_index("d")
+def market(asking_mongod: Client, tmp_path: Path, bucketwise: CommandLine) -> Iterator[Market]:
+    database = asking_mongod[DATABASE]
+    database.command({"createRole": "granted", "privileges": [], "roles": []})
+    database.command("createUser", "bucketwise", pwd="s3cret", roles=["granted"])
     (policies,) = [it for it in blocks(ROOT / "README.md") if it.language == "toml"]
-    (tmp_path / "bucketwise.toml").write_text(policies.text)
+    (tmp_path / "bucketwise.toml").write_text(policies.text + MORE)
     assert asking_mongod.address is not None
     host, port = asking_mongod.address
-    yield {
+    environment = {
         "MONGODB_URI": f"mongodb://bucketwise:s3cret@{host}:{port}/?replicaSet=rs0&authSource=market",
         "BUCKETWISE_STORE_URL": (tmp_path / "store").as_uri(),
     }
+    it = Market(asking_mongod, tmp_path, bucketwise, environment)
+    it.lay_out()
+    yield it
     database.command("dropAllUsersFromDatabase")
     database.command("dropAllRolesFromDatabase")
-    asking_mongod.drop_database("market")
+    asking_mongod.drop_database(DATABASE)
 
 
-def test_the_role_is_enough(
-    as_told: dict[str, str], asking_mongod: Client, tmp_path: Path, bucketwise: CommandLine
-) -> None:
-    def call(*arguments: str) -> Ran:
-        ran = bucketwise(*arguments, "--now", NOW, "--quiet", "--json", cwd=tmp_path, **as_told)
-        assert ran.code == 0, ran
-        return ran
-
-    checked = call("check")
-    findings = [*checked.json["findings"], *checked.policy("ticks")["findings"]]
-    assert {it["severity"] for it in findings} == {"ok"}
-    call("plan")
-    assert call("run").policy("ticks")["archive"]["deleted"] == 60
-    for verb in ("verify", "audit", "status"):
-        call(verb)
-    restored = call("restore", "-p", "ticks", "--to", "ticks_restored")
-    assert restored.policy("ticks")["buckets"] == 60
-    assert asking_mongod.market.ticks_restored.count_documents({}) == 60
-    assert call("run").policy("ticks")["rollup"]["hourly"]["written"] == 0
-    assert call("run").policy("ticks")["rollup"]["late"] == {"mode": "stream", "events": 0, "reason": None}
+def for_weather(granted: list[Right]) -> list[Right]:
+    """What the page says of a native time-series collection: as for ticks, without the delete."""
+    renamed = [Right(it.collection.replace("ticks", "weather"), it.action) for it in granted]
+    return [it for it in renamed if it != Right("weather", "remove")]
 
 
-def test_without_the_right_to_the_change_stream_late_readings_are_scanned_for(
-    as_told: dict[str, str], asking_mongod: Client, tmp_path: Path, bucketwise: CommandLine
-) -> None:
-    everywhere = {"db": "market", "collection": ""}
-    removed = [{"resource": everywhere, "actions": ["changeStream"]}]
-    asking_mongod.market.command("revokePrivilegesFromRole", "bucketwise", privileges=removed)
+def test_the_page_shows_roles_that_the_server_takes(market: Market) -> None:
+    database = market.database
+    for name in ("read_books", "books", "read", "run", "stream", "restore", "online", "restore_online"):
+        shown = role(name)
+        database.command(
+            {"createRole": shown["role"], "privileges": shown["privileges"], "roles": shown["roles"]}
+        )
 
-    def call(verb: str) -> Ran:
-        return bucketwise(verb, "--now", NOW, "--quiet", "--json", cwd=tmp_path, **as_told)
 
-    (found,) = [it for it in call("check").policy("ticks")["findings"] if it["severity"] != "ok"]
+@pytest.mark.parametrize("policy", ["ticks", "iot", "weather"])
+def test_they_are_enough(market: Market, policy: str) -> None:
+    full = for_weather(FULL["ticks"]) if policy == "weather" else FULL[policy]
+    market.allow([*full, *STREAM] if policy != "iot" else full)
+    for ran in whole_cycle(market, policy):
+        assert ran.code in (0, 3), ran
+        if ran.json["command"] == "check":
+            severities = {it["severity"] for it in [*ran.json["findings"], *ran.policy(policy)["findings"]]}
+            assert severities <= {"ok", "warning"}, ran
+            assert "privilege-missing" not in str(ran)
+    assert ran.code == 0
+    assert readings(market, policy) == READINGS[policy]
+
+
+def readings(market: Market, policy: str) -> int:
+    ran = market("readings", "-p", policy, *READING["readings"])
+    assert ran.code in (0, 3), ran
+    found = ran.policy(policy)["readings"]
+    assert isinstance(found, int)
+    return found
+
+
+def test_the_service_needs_no_more(market: Market) -> None:
+    market.allow([*rights("run"), *STREAM])
+    market.database.ticks.delete_one({"_id": "bad"})
+    with started("schedule", "-p", "ticks", cwd=market.folder, **market.environment) as service:
+        assert service.stderr is not None
+        (ended,) = [next(line for line in service.stderr if "run ended" in line or "run failed" in line)]
+        assert "outcome=done" in ended
+    assert market.database.ticks.count_documents({}) == 0
+
+
+NEEDED = [(policy, right) for policy, granted in FULL.items() for right in granted]
+
+
+@pytest.mark.parametrize(("policy", "right"), random.Random(6).sample(NEEDED, 3))
+def test_some_are_not_too_much(market: Market, policy: str, right: Right) -> None:
+    check_needed(market, policy, right)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("policy", "right"), NEEDED)
+def test_none_is_too_much(market: Market, policy: str, right: Right) -> None:
+    check_needed(market, policy, right)
+
+
+def check_needed(market: Market, policy: str, right: Right) -> None:
+    """Without this right something fails and says so; nothing is lost, and with it all is done."""
+    full = FULL[policy]
+    market.allow([it for it in full if it != right])
+    run_needs = rights("run") if policy == "ticks" else rights("online")
+    for ran in whole_cycle(market, policy):
+        if ran.json["command"] == "check":
+            told = {it["place"]: it["message"] for it in ran.policy(policy)["findings"]}
+            if right in run_needs:
+                assert ran.code == 1 and f"lacks {right.action} " in told[right.collection or DATABASE], ran
+            else:
+                assert "privilege-missing" not in str(ran)
+        elif ran.code not in (0, 3):
+            check_refused(ran, right)
+            break
+    else:
+        raise AssertionError(f"nothing needs {right}")
+    market.allow(full)
+    assert market("run", "-p", policy).code in (0, 3)
+    assert readings(market, policy) == READINGS[policy]
+    assert market("verify", "-p", policy).code == 0
+
+
+def check_refused(ran: Ran, right: Right) -> None:
+    said = ran.json["policies"][0]["error"]
+    place = f"{DATABASE}.{right.collection}" if right.collection else DATABASE
+    assert ran.code == 1 and "the user may not " in said and f" in {place}" in said, ran
+    assert "bucketwise check" in said and len(said) < 250
+    assert "Traceback" not in ran.err and "s3cret" not in ran.out + ran.err
+
+
+def test_who_reads_needs_these_rights_and_no_others(market: Market) -> None:
+    market.allow(FULL["ticks"])
+    market.database.ticks.delete_one({"_id": "bad"})
+    assert market("run", "-p", "ticks").code == 0
+    running = {"ended": None, "outcome": "running", "host": {}}  # does it live? The lease knows
+    market.database.bucketwise_runs.update_one({}, {"$set": running})
+    for right in [None, *READ]:
+        market.allow([it for it in READ if it != right])
+        for verb, arguments in READING.items():
+            ran = market(verb, "-p", "ticks", *arguments)
+            if right is None:
+                assert ran.code == 0, ran
+            elif ran.code != 0:
+                check_refused(ran, right)
+                break
+        else:
+            assert right is None, f"nothing needs {right}"
+    market.allow(READ)
+    assert market("run", "-p", "ticks").code == 1
+    assert market.database.bucketwise_lease.count_documents({"holder": {"$ne": None}}) == 0
+
+
+@pytest.mark.parametrize("right", STREAM)
+def test_without_the_change_stream_late_readings_are_scanned_for(market: Market, right: Right) -> None:
+    market.allow([*rights("run"), *(it for it in STREAM if it != right)])
+    (found,) = market("check", "-p", "ticks").policy("ticks")["findings"]
     assert (found["code"], found["severity"]) == ("stream-unreadable", "warning")
-    late = call("rollup").policy("ticks")["late"]
+    late = market("rollup", "-p", "ticks").policy("ticks")["late"]
     assert late["mode"] == "scan" and "the user lacks the right to it" in late["reason"]
-    config = tmp_path / "bucketwise.toml"
+    config = market.folder / "bucketwise.toml"
     text = config.read_text()
     config.write_text(
         text.replace("[policies.ticks.rollup]", '[policies.ticks.rollup]\nlate_data = "stream"')
     )
-    (found,) = [it for it in call("check").policy("ticks")["findings"] if it["severity"] != "ok"]
+    (found,) = market("check", "-p", "ticks").policy("ticks")["findings"]
     assert (found["code"], found["severity"]) == ("stream-unreadable", "error")
-    ran = call("rollup")
+    ran = market("rollup", "-p", "ticks")
     assert ran.code == 1
     assert "late_data" in str(ran.json) and "the user lacks the right to it" in str(ran.json)
+
+
+def test_what_check_asks_for_is_what_the_page_grants() -> None:
+    books = {(right.collection, right.action) for right in rights("books") if right.collection}
+    assert books == {(name, action) for name, actions in OWN_COLLECTIONS.items() for action in actions}
