@@ -11,15 +11,19 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
+from archivers.stores import Denied, StoreError
 from archivers.stores.s3 import S3Store
 from tests.conftest import REGION, S3Server, serve
 from tests.docs.pages import blocks
 from tests.docs.rights import SECURITY
+from tests.faults.s3_proxy import Refused, s3_proxy
 from tests.jobs.command import Ran
 from tests.jobs.place import MINUTES, Place
 
@@ -73,7 +77,7 @@ class Account:
             UserName=USER, PolicyName="granted", PolicyDocument=document
         )
 
-    def keys(self) -> list[str]:
+    def objects(self) -> list[str]:
         found = self.client("s3", self.root).list_objects_v2(Bucket=BUCKET).get("Contents", [])
         return [item["Key"] for item in found]
 
@@ -83,7 +87,7 @@ class Account:
 
     def empty(self) -> None:
         client = self.client("s3", self.root)
-        for key in self.keys():
+        for key in self.objects():
             client.delete_object(Bucket=BUCKET, Key=key)
 
     @property
@@ -160,19 +164,19 @@ def test_it_is_enough(archive: Archive) -> None:
     for ran in steps(archive):
         assert ran.code == 0, ran
         assert "AccessDenied" not in ran.out + ran.err
-    assert all(key.startswith(f"{PREFIX}/") for key in archive.account.keys())
+    assert all(key.startswith(f"{PREFIX}/") for key in archive.account.objects())
 
 
 def test_who_reads_needs_less(archive: Archive) -> None:
     archive.account.allow(as_moto_asks(policy()))
     assert archive("run").code == 0
-    before = archive.account.keys()
+    before = archive.account.objects()
     archive.account.allow(policy("iam-read"))
     for verb in ("verify", "audit", "plan"):
         assert archive(verb).code == 0, verb
     ran = archive("check")
     assert ran.code == 1 and "missing: s3:PutObject, s3:DeleteObject" in ran.out
-    assert archive.account.keys() == before
+    assert archive.account.objects() == before
 
 
 def test_a_run_without_a_right_says_which_and_deletes_nothing(archive: Archive) -> None:
@@ -207,7 +211,7 @@ def test_nothing_in_it_is_too_much(archive: Archive) -> None:
         archive.account.allow(as_moto_asks(without(policy(), action)))
         with pytest.raises(Denied):
             act(archive.store())
-        assert f"{PREFIX}/ticks/there" in archive.account.keys()
+        assert f"{PREFIX}/ticks/there" in archive.account.objects()
         assert archive.account.uploads()
         archive.account.allow(as_moto_asks(policy()))
         act(archive.store())
@@ -242,4 +246,4 @@ def test_nothing_beside_the_prefix_can_be_had(archive: Archive) -> None:
     for act in (lambda: elsewhere.get_bytes("there"), lambda: elsewhere.put_bytes("more", b"")):
         with pytest.raises(Denied):
             act()
-    assert "other/there" in archive.account.keys()
+    assert "other/there" in archive.account.objects()
