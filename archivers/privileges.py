@@ -27,15 +27,15 @@ class Needs:
 def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: bool) -> Iterator[Needs]:
     """All that a run of the policy needs, as docs/security.md grants it. `own`: what it does in its books."""
     yield Needs("", ("listCollections",))
-    for name in policy.sources:
-        yield Needs(name, (*_READ, "remove") if deletes else _READ)
-    for name in (policy.rollup.hourly, policy.rollup.daily) if policy.rollup else ():
-        if name is not None:
-            yield Needs(name, (*_READ, *_WRITE, "update"))
+    for source in policy.sources:
+        yield Needs(source, (*_READ, "remove") if deletes else _READ)
+    for summaries in (policy.rollup.hourly, policy.rollup.daily) if policy.rollup else ():
+        if summaries is not None:
+            yield Needs(summaries, (*_READ, *_WRITE, "update"))
     if policy.archive is not None and policy.archive.to == "online" and policy.archive.collection:
         target = policy.archive.collection
-        for name in [target, *([overflow_archive(target)] if policy.overflow else [])]:
-            yield Needs(name, (*_READ, *_WRITE))
+        for copies in [target, *([overflow_archive(target)] if policy.overflow else [])]:
+            yield Needs(copies, (*_READ, *_WRITE))
     for name, actions in own.items():
         yield Needs(name, actions)
 

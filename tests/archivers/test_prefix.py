@@ -20,9 +20,13 @@ from pymongo.database import Database
 from archivers.manifest import DamagedError, commit_of_file, parse_commit
 from archivers.stores import Corrupt, StoreError, open_store
 from config.errors import HaltedError
+from config.load import load
+from config.names import policy_fault
 from config.policies import Store
+from config.problems import ConfigError
 from tests.archivers.builders import DAY0, Case, raw_documents, reading, slots
 from tests.archivers.harness import Cycle
+from tests.config.bad_configs import changed
 
 Document = dict[str, Any]
 COMMIT = "[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{4}-[0-9]{2}-[0-9]{2}_f[0-9]{6,}_[0-9a-f]{16}"
@@ -57,6 +61,28 @@ def snapshot(folder: Path) -> dict[str, bytes | str]:
         for path in folder.rglob("*")
         if path.is_file() or path.is_symlink()
     }
+
+
+# -- the store's url ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("root", ["s3://acme-archive", "file:///var/lib"])
+def test_a_url_that_leads_elsewhere_is_refused(root: str, tmp_path: Path) -> None:
+    path = tmp_path / "bucketwise.toml"
+    path.write_text(changed())
+    steps = ["a/../b", "..", "a/..", "./a", "a/.", "%2e%2e/a", "a%2fb", "a\\..\\b", "~/a"]
+    for rest in (*steps, "a//b", "//a", "a//", "a?x=1", "a#x", "a/\n/b", "?versionId=1"):
+        with pytest.raises(ConfigError) as error:
+            load(path, {"BUCKETWISE_STORE_URL": f"{root}/{rest}"})
+        assert {problem.key for problem in error.value.problems} == {"store.url"}, rest
+    settings = load(path, {"BUCKETWISE_STORE_URL": f"{root}/a/"})
+    assert settings.store is not None and open_store(settings.store).url == f"{root}/a"
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "/a", "a.b", "", "%2e", "a b", "\u00e9", "x" * 65])
+def test_a_policy_is_a_folder_of_its_own(name: str) -> None:
+    assert policy_fault(name) is not None
+    assert policy_fault("a-B_9") is None
 
 
 # -- names that come from elsewhere ----------------------------------------------------------------------

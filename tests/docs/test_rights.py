@@ -146,7 +146,11 @@ def test_who_reads_needs_these_rights_and_no_others(market: Market) -> None:
     market.allow(FULL["ticks"])
     market.database.ticks.delete_one({"_id": "bad"})
     assert market("run", "-p", "ticks").code == 0
-    running = {"ended": None, "outcome": "running", "host": {}}  # does it live? The lease knows
+    running: dict[str, object] = {
+        "ended": None,
+        "outcome": "running",
+        "host": {},
+    }  # does it live? The lease knows
     market.database.bucketwise_runs.update_one({}, {"$set": running})
     for right in [None, *READ]:
         market.allow([it for it in READ if it != right])
