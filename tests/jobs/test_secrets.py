@@ -208,7 +208,7 @@ def test_no_refusal_of_the_store_shows_them(planted: Planted) -> None:
 
 def test_the_service_shows_none(planted: Planted) -> None:
     """A policy that works, and one whose store refuses: log, metrics, health and ledger."""
-    for other in ({}, {"BUCKETWISE_STORE_URL": "s3://no-such-bucket/x"}):
+    for other in ({"BUCKETWISE_STORE_URL": "s3://no-such-bucket/x"}, {}):
         arguments = ("schedule", "-p", "ticks", "--metrics-port", "0")
         environment = planted.environment | other
         with started(*arguments, cwd=planted.folder, **environment) as service:
