@@ -13,7 +13,8 @@ from config.targets import overflow_archive
 
 Document = dict[str, Any]
 _READ = ("find", "listIndexes")
-_WRITE = ("insert", "remove", "createIndex")
+_SUMMARIES = (*_READ, "insert", "update", "remove", "createIndex")
+_COPIES = (*_READ, "insert", "remove", "createIndex")
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,11 @@ def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: boo
         yield Needs(source, (*_READ, "remove") if deletes else _READ)
     for summaries in (policy.rollup.hourly, policy.rollup.daily) if policy.rollup else ():
         if summaries is not None:
-            yield Needs(summaries, (*_READ, *_WRITE, "update"))
+            yield Needs(summaries, _SUMMARIES)
     if policy.archive is not None and policy.archive.to == "online" and policy.archive.collection:
         target = policy.archive.collection
         for copies in [target, *([overflow_archive(target)] if policy.overflow else [])]:
-            yield Needs(copies, (*_READ, *_WRITE))
+            yield Needs(copies, _COPIES)
     for name, actions in own.items():
         yield Needs(name, actions)
 

@@ -233,7 +233,7 @@ def test_rights_that_are_missing_are_named(place: Place, tmp_path: Path) -> None
             if user == "reader":
                 assert "lacks remove there" in found["ticks"]
                 assert "insert, update, remove" in found["ticks_hourly"]
-                assert "insert, update, remove" in found["bucketwise_lease"]
+                assert "lacks insert, update there" in found["bucketwise_lease"]
         assert codes == {"reader": 1, "writer": 0}
 
 
