@@ -65,6 +65,7 @@ def archive(
         return report
     asked = rolled_up if through is not None else _always
     work = Work(database, policy, now, fence, guard, check, progress, report, dry_run, asked)
+    _check_deletable(work)
     archiver = _archiver(work, store)
     start = FIRST_MS if since is None else as_ms(since)
     end = min(work.cutoff, LAST_MS + 1 if until is None else as_ms(until))
@@ -74,6 +75,20 @@ def archive(
         archiver.settle(start, end)
     _Sweep(work, archiver, through).run(start, end)
     return report
+
+
+def _check_deletable(work: Work) -> None:
+    """Raises BucketwiseError where a delete would be refused, or a transaction try it for minutes."""
+    if work.kept:
+        return
+    for info in work.database.list_collections(filter={"name": {"$in": work.policy.sources}}):
+        what = "a view" if info["type"] == "view" else "a capped collection"
+        if info["type"] == "view" or info["options"].get("capped"):
+            raise BucketwiseError(
+                f"policy {work.policy.name}: {info['name']} is {what}, and nothing can be deleted from it. "
+                "Set archive.delete = false, or name the collection that holds the buckets. Nothing was "
+                "archived"
+            )
 
 
 def recover(

@@ -110,13 +110,18 @@ def _delete(
     ids = [batch.main.decode_id(i) for i in indices]
     source = database.get_collection(policy.collection, codec_options=LOSSLESS)
     gone = source.delete_many({"_id": {"$in": ids}}, session=session)
-    if gone.deleted_count != len(ids):
-        raise HaltedError(
-            f"policy {policy.name}: a delete took {gone.deleted_count} buckets where {len(ids)} were "
-            "verified; the transaction was undone and nothing was deleted"
-        )
+    _check_all_gone(policy, gone.deleted_count, len(ids), "buckets")
     chosen = set(indices)
     extras = [batch.extra.decode_id(i) for i, owner in enumerate(batch.owner.tolist()) if owner in chosen]
     if extras and policy.overflow is not None:
         overflow = database.get_collection(policy.overflow.collection, codec_options=LOSSLESS)
-        overflow.delete_many({"_id": {"$in": extras}}, session=session)
+        gone = overflow.delete_many({"_id": {"$in": extras}}, session=session)
+        _check_all_gone(policy, gone.deleted_count, len(extras), "overflow documents")
+
+
+def _check_all_gone(policy: Policy, gone: int, verified: int, what: str) -> None:
+    if gone != verified:
+        raise HaltedError(
+            f"policy {policy.name}: a delete took {gone} {what} where {verified} were verified; the "
+            "transaction was undone and nothing was deleted"
+        )

@@ -17,22 +17,18 @@ from typing import Any
 
 import bson
 import numpy as np
-from bson.codec_options import CodecOptions, DatetimeConversion
 from numpy.typing import NDArray
 from pymongo import ASCENDING, ReturnDocument, WriteConcern
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from buckets.raw import Docs
+from buckets.raw import LOSSLESS, Docs
 
 COLLECTION = "bucketwise_receipts"
 _PAGE = 1000
 
 Document = dict[str, Any]
-_CODEC: CodecOptions[Document] = CodecOptions(
-    tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 
 
 class Receipts:
@@ -40,8 +36,9 @@ class Receipts:
 
     def __init__(self, database: Database[Document], policy: str) -> None:
         self.policy = policy
+        # Raw, so that an `_id` that is a document is the same again.
         self.collection: Collection[Document] = database.get_collection(
-            COLLECTION, codec_options=_CODEC, write_concern=WriteConcern("majority")
+            COLLECTION, codec_options=LOSSLESS, write_concern=WriteConcern("majority")
         )
 
     def prepare(self) -> None:
@@ -132,7 +129,7 @@ class Receipts:
             wanted = {"$in": list(ids[at : at + _PAGE])}
             query = {"_id.policy": self.policy, "state": "copied", "ids": wanted}
             for receipt in self.collection.find(query, {"ids": 1, "copied": 1}, session=session):
-                named = Docs.of([bson.encode({"_id": it}, codec_options=_CODEC) for it in receipt["ids"]])
+                named = Docs.of([bson.encode({"_id": it}, codec_options=LOSSLESS) for it in receipt["ids"]])
                 found.update((named.raw_id(i), receipt["copied"]) for i in range(len(named)))
         return found
 

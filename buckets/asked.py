@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from bson import json_util
+from bson.binary import UuidRepresentation
 from bson.errors import InvalidId
 from bson.objectid import ObjectId
 
@@ -16,6 +17,8 @@ from buckets.columns import Series
 from config.errors import UsageError
 from config.policies import Policy
 
+#: For what JSON has no form of its own for.
+EXTENDED_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 #: Series field -> the text of its value. Fields that are not named may have any.
 Asked = Mapping[str, str]
 
@@ -61,7 +64,7 @@ def series_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, (dict, list, bool, int, float)):
-        return json_util.dumps(value, json_options=json_util.RELAXED_JSON_OPTIONS, sort_keys=True)
+        return json_util.dumps(value, json_options=EXTENDED_JSON, sort_keys=True)
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

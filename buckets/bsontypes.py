@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import bson
+from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidBSON
 
 # BSON type codes (bsonspec.org, version 1.1)
 DOUBLE, STRING, DOCUMENT, ARRAY, BINARY, UNDEFINED, OBJECT_ID, BOOL, DATE, NULL = range(1, 11)
@@ -32,7 +34,10 @@ _INT = struct.Struct("<i")
 _LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-_LEGIBLE = _LOSSLESS.with_options(unicode_decode_error_handler="backslashreplace")
+#: Binary data that says it is a UUID may be of any length.
+_LEGIBLE = _LOSSLESS.with_options(
+    unicode_decode_error_handler="backslashreplace", uuid_representation=UuidRepresentation.UNSPECIFIED
+)
 
 
 def extent(document: bytes, kind: int, start: int) -> tuple[int, int, int]:
@@ -65,7 +70,25 @@ def elements(document: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def decode_value(kind: int, value: bytes, *, legible: bool = False) -> Any:
-    """One BSON value as pymongo gives it. A string that is not UTF-8 raises InvalidBSON; `legible` gives
-    its odd bytes as escapes."""
+    """One BSON value as pymongo gives it. A string that is not UTF-8, or a UUID that is none, raises
+    InvalidBSON; `legible` gives odd bytes as escapes, and binary data as it is."""
     body = bytes([kind]) + b"v\0" + value + b"\0"
-    return bson.decode(_INT.pack(len(body) + 4) + body, _LEGIBLE if legible else _LOSSLESS)["v"]
+    document = _INT.pack(len(body) + 4) + body
+    try:
+        return bson.decode(document, _LOSSLESS)["v"]
+    except InvalidBSON:
+        if not legible:
+            raise
+        return bson.decode(document, _LEGIBLE)["v"]
+
+
+def first_at(document: bytes, path: Sequence[str]) -> bytes:
+    """The type and the bytes of what stands at a path, as `sort_key` takes them; empty where nothing does.
+    Of fields of one name the first counts, as in MongoDB's queries."""
+    name = path[0].encode() + b"\0"
+    for start, value, end in elements(document):
+        if document[start + 1 : value] == name:
+            if len(path) == 1:
+                return document[start : start + 1] + document[value:end]
+            return first_at(document[value:end], path[1:]) if document[start] == DOCUMENT else b""
+    return b""

@@ -51,3 +51,7 @@ class Quarantined:
     id: Any  # the document's _id
     field: str  # where, dotted
     reason: str  # what is wrong with it, with the value
+    #: Of one whose `_id` can't be asked for: its first and last time in milliseconds, to find it by.
+    span: tuple[int, int] | None = None
+    #: Its `_id` as a query names it: a document raw, with the types it has.
+    name: Any = None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from buckets import reading, samples, slots, timeseries
 from buckets.columns import Columns, Quarantined
-from buckets.ids import illegible, sort_keys
+from buckets.ids import sort_keys, unnameable
 from buckets.layout import Group, Layout, group
 from buckets.local import local_times
 from buckets.overflow import flagged
@@ -67,10 +67,13 @@ def decode(batch: Batch, policy: Policy) -> Decoded:
     keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]] = []
     pieces: list[Piece] = []
     lonely = np.zeros(len(batch), dtype=np.bool_)
+    nameless: set[int] = set()
     for found in group(batch.main):
         identity = found.layout.get(("_id",))
         keys.append((found.members, sort_keys(found, identity)))
-        faults.add(found.members[illegible(found, identity)], "_id", "the string is not UTF-8")
+        rows, reason = unnameable(found, identity)
+        faults.add(found.members[rows], "_id", reason)
+        nameless.update(found.members[rows].tolist())
         try:
             lonely[found.members] = flagged(found, policy)
             shape = _SHAPES[policy.model](found.layout, policy)
@@ -88,7 +91,8 @@ def decode(batch: Batch, policy: Policy) -> Decoded:
         check_times(piece, span, policy, faults)
     check_totals(pieces, policy, faults)
     local = local_times(pieces, policy, faults)
-    decoded = _assemble(policy, table, series, span, _joined(keys, len(batch)), pieces, faults, batch)
+    quarantined = _quarantined(batch, faults, span, nameless)
+    decoded = _assemble(policy, table, series, span, _joined(keys, len(batch)), pieces, faults, quarantined)
     return decoded if local is None else _with_local(decoded, local)
 
 
@@ -103,6 +107,8 @@ def _overflow(
     pieces = []
     for found in group(batch.extra):
         units = batch.owner[found.members].astype(np.int64)
+        rows, reason = unnameable(found, found.layout.get(("_id",)))
+        faults.add(units[rows], f"{target}: _id", reason)
         try:
             shape = _OVERFLOW_SHAPES[policy.model](found.layout, policy)
         except Breach as breach:
@@ -141,7 +147,7 @@ def _assemble(
     keys: NDArray[np.bytes_],
     pieces: list[Piece],
     faults: Faults,
-    batch: Batch,
+    quarantined: list[Quarantined],
 ) -> Decoded:
     """Sound buckets in `_id` order; readings in bucket order, the bucket's own before its overflow's."""
     sound = np.flatnonzero(faults.sound)
@@ -166,7 +172,7 @@ def _assemble(
     empty = last == NO_TIME
     last[empty] = span.last[units][empty]
     columns = Columns(table.series, series[units], keys[units], bucket, time, values, kinds)
-    return Decoded(columns, units, last, _quarantined(batch, faults), pieces, rows)
+    return Decoded(columns, units, last, quarantined, pieces, rows)
 
 
 def _with_local(decoded: Decoded, times: list[NDArray[np.int64]]) -> Decoded:
@@ -198,8 +204,12 @@ def _rows(pieces: list[Piece], rank: NDArray[np.int64]) -> tuple[list[NDArray[np
     return rows, int(lengths.sum())
 
 
-def _quarantined(batch: Batch, faults: Faults) -> list[Quarantined]:
-    return [
-        Quarantined(batch.main.legible_id(unit), field, reason)
-        for unit, (field, reason) in sorted(faults.reasons.items())
-    ]
+def _quarantined(batch: Batch, faults: Faults, span: Span, nameless: set[int]) -> list[Quarantined]:
+    found = []
+    for unit, (field, reason) in sorted(faults.reasons.items()):
+        first, last = int(span.first[unit]), int(span.last[unit])
+        by_time = (first, last) if unit in nameless and NO_TIME not in (first, last) else None
+        found.append(
+            Quarantined(batch.main.legible_id(unit), field, reason, by_time, batch.main.decode_id(unit))
+        )
+    return found

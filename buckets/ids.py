@@ -36,11 +36,13 @@ from buckets.bsontypes import (
     STRING,
     SYMBOL,
     TIMESTAMP,
+    TYPE_NAMES,
     UNDEFINED,
     decode_value,
     extent,
 )
 from buckets.layout import Bytes2D, Element, Group, read_holes
+from buckets.raw import LONGEST_ID
 
 #: MongoDB's order of types; types that it compares with one another share a rank. 0 ends a document.
 _RANKS = {
@@ -49,6 +51,8 @@ _RANKS = {
     DB_POINTER: 14, CODE: 15, CODE_WITH_SCOPE: 16, MAX_KEY: 17,
 }  # fmt: skip
 _DTYPES = {DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
+#: The driver has no type for them that goes back to the server as it came.
+_UNQUERIED = (DB_POINTER, CODE_WITH_SCOPE)
 _SIGN, _ALL = 1 << 63, (1 << 64) - 1
 _EXACT = Context(prec=10_000)  # the difference of any decimal and any double fits
 
@@ -132,17 +136,25 @@ def sort_keys(group: Group, element: Element | None) -> NDArray[np.bytes_]:
     return np.array([sort_key(element.type, row.tobytes()) for row in values], dtype=np.bytes_)
 
 
-def illegible(group: Group, element: Element | None) -> list[int]:
-    """The rows whose `_id` is a string but not UTF-8: no query could name it."""
-    if element is None or element.type not in (STRING, SYMBOL, CODE):
-        return []
+def unnameable(group: Group, element: Element | None) -> tuple[list[int], str]:
+    """The rows whose `_id` no query of ours could name, and why not."""
+    if element is None:
+        return [], ""
+    if element.size > LONGEST_ID:
+        return list(
+            range(len(group.members))
+        ), f"it has {element.size:,} bytes, and at most {LONGEST_ID:,} can be"
+    if element.type in _UNQUERIED:
+        return list(range(len(group.members))), f"{TYPE_NAMES[element.type]} can't be asked for"
+    if element.type not in (STRING, SYMBOL, CODE):
+        return [], ""
     rows = []
     for row, text in enumerate(group.matrix[:, element.hole : element.hole + element.width]):
         try:
             text.tobytes().decode()
         except UnicodeDecodeError:
             rows.append(row)
-    return rows
+    return rows, "the string is not UTF-8"
 
 
 def _strings(*parts: Bytes2D) -> NDArray[np.bytes_]:

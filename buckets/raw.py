@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
 
-from buckets.bsontypes import DOCUMENT, decode_value, elements
+from buckets.bsontypes import DOCUMENT, decode_value, first_at
 
+#: Bytes of an `_id` that may be asked for: a query names a thousand. Of a longer one so many are told.
+LONGEST_ID, _TOLD = 8192, 40
 _LENGTH = struct.Struct("<i")
 LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
@@ -23,6 +26,19 @@ LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
     uuid_representation=4,
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
+
+#: Reads on over what may stand in a document but is no sound value.
+TOLERANT = LOSSLESS.with_options(
+    uuid_representation=UuidRepresentation.UNSPECIFIED, unicode_decode_error_handler="backslashreplace"
+)
+
+
+def as_queried(raw: bytes) -> Any:
+    """A value by `first_at`, as pymongo gives it; None for none. A document stays raw, so that it goes back
+    to the server with the types it has."""
+    if raw[:1] == bytes([DOCUMENT]):
+        return RawBSONDocument(raw[1:], LOSSLESS)
+    return decode_value(raw[0], raw[1:], legible=True) if raw else None
 
 
 @dataclass(frozen=True)
@@ -73,23 +89,19 @@ class Docs:
 
         It comes first in every document of an ordinary collection; not in a time-series collection.
         """
-        document = self[index]
-        for start, value, end in elements(document):
-            if document[start + 1 : value] == b"_id\0":
-                return document[start : start + 1] + document[value:end]
-        return b""
+        return first_at(self[index], ("_id",))
 
     def decode_id(self, index: int) -> Any:
-        """The document's `_id` as pymongo gives it; None where it has none. A document stays raw, so that
-        it goes back to the server with the types it has."""
+        """The document's `_id`, to name it in a query; None where it has none."""
         raw = self.raw_id(index)
-        if raw[:1] == bytes([DOCUMENT]):
-            return RawBSONDocument(raw[1:], LOSSLESS)
-        return self.legible_id(index)
+        return as_queried(raw) if len(raw) <= LONGEST_ID + 1 else self.legible_id(index)
 
     def legible_id(self, index: int) -> Any:
-        """The document's `_id` for people: a document as a dict, bytes that are not UTF-8 as escapes."""
+        """The document's `_id` for people: a document as a dict, bytes that are not UTF-8 as escapes, and of
+        what is far too long the beginning."""
         raw = self.raw_id(index)
+        if len(raw) > LONGEST_ID + 1:
+            return f"{raw[:_TOLD]!r} and {len(raw) - _TOLD:,} bytes more"
         return decode_value(raw[0], raw[1:], legible=True) if raw else None
 
     def slice(self, start: int, stop: int) -> Docs:

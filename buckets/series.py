@@ -11,7 +11,6 @@ from bson.errors import InvalidBSON
 from numpy.typing import NDArray
 
 from buckets.bsontypes import (
-    ARRAY,
     BINARY,
     BOOL,
     DATE,
@@ -27,7 +26,9 @@ from buckets.columns import Series
 from buckets.layout import Element, Group
 from buckets.shape import Breach, need, split
 
-_TYPES = (STRING, INT32, INT64, DOUBLE, BOOL, OBJECT_ID, DATE, BINARY, DOCUMENT, ARRAY)
+_TYPES = (STRING, INT32, INT64, DOUBLE, BOOL, OBJECT_ID, DATE, BINARY, DOCUMENT)
+#: Summaries hold it twice, and reports as text. A document there lies two levels deeper than in its bucket.
+_MOST_BYTES, _MOST_LEVELS = 1 << 20, 150
 
 
 class SeriesTable:
@@ -70,10 +71,32 @@ class SeriesTable:
 
 
 def _decoded(element: Element, document: NDArray[np.uint8]) -> Any:
+    name, raw = ".".join(element.path), document[element.start : element.start + element.size].tobytes()
+    if len(raw) > _MOST_BYTES:
+        raise Breach(name, f"no series: its value has {len(raw):,} bytes, and at most {_MOST_BYTES:,} can be")
     try:
-        return decode_value(element.type, document[element.start : element.start + element.size].tobytes())
+        value = decode_value(element.type, raw)
     except InvalidBSON as error:
-        raise Breach(".".join(element.path), f"no series: {error}") from error
+        raise Breach(name, f"no series: {error}") from error
+    if isinstance(value, dict):
+        _check_storable(name, value)
+        if bson.encode(value, codec_options=_CODEC) != raw:
+            raise Breach(name, "no series: the document holds a field twice, or a value of a deprecated type")
+    return value
+
+
+def _check_storable(name: str, value: Any, level: int = 1) -> None:
+    """A summary's `_id` holds the document, and may hold less than a bucket."""
+    if level > _MOST_LEVELS:
+        raise Breach(name[:80], f"no series: the document is more than {_MOST_LEVELS} levels deep")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key.startswith("$"):
+                raise Breach(f"{name}.{key}", "no series: the name of a field in it begins with $")
+            _check_storable(f"{name}.{key}", inner, level + 1)
+    if isinstance(value, list):
+        for inner in value:
+            _check_storable(name, inner, level + 1)
 
 
 def series_key(series: Series) -> bytes:

@@ -16,9 +16,11 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from buckets import reading, samples, slots, timeseries
-from buckets.covered import covered, first_and_last, value_at
+from buckets.bsontypes import first_at
+from buckets.covered import covered, first_and_last
 from buckets.overflow import attach, flagged_buckets
-from buckets.raw import Batch, Docs
+from buckets.raw import Batch, Docs, as_queried
+from buckets.shape import split
 from buckets.times import FIRST_MS, LAST_MS, as_date, as_ms, as_seconds, from_seconds
 from config.policies import Policy
 
@@ -93,20 +95,19 @@ class Source:
     def spans(self, ids: Sequence[Any]) -> Iterator[tuple[int, int]]:
         """[start, end) in milliseconds, as their fields tell it, of the buckets with these `_id`s."""
         fields = {"_id": 0, self._first: 1, self._last: 1}
-        for found in self.collection.find({"_id": {"$in": list(ids)}}, fields, session=self._session):
-            first, last = value_at(found, self._first), value_at(found, self._last)
-            if span := covered(self.policy, first, last):
-                yield span
+        for found in _raw(self.collection, {"_id": {"$in": list(ids)}}, self._session, fields):
+            for document in found:
+                first, last = (as_queried(first_at(document, split(it))) for it in (self._first, self._last))
+                if span := covered(self.policy, first, last):
+                    yield span
 
     def owners(self, ids: Sequence[Any]) -> list[Any]:
         """The `_id`s of the buckets that the overflow documents with these `_id`s refer to."""
         if self.overflow is None or self.policy.overflow is None:
             return []
         ref_field = self.policy.overflow.ref_field
-        found = self.overflow.find(
-            {"_id": {"$in": list(ids)}}, {"_id": 0, ref_field: 1}, session=self._session
-        )
-        return [value_at(document, ref_field) for document in found]
+        found = _raw(self.overflow, {"_id": {"$in": list(ids)}}, self._session, {"_id": 0, ref_field: 1})
+        return [as_queried(first_at(document, split(ref_field))) for some in found for document in some]
 
     def orphans(self) -> Iterator[Docs]:
         """The overflow documents that refer to no bucket which is there."""
@@ -120,7 +121,8 @@ class Source:
             "as": "owner",
         }
         pipeline: list[Document] = [{"$lookup": owner}, {"$match": {"owner": []}}, {"$project": {"_id": 1}}]
-        ids = (document["_id"] for document in self.overflow.aggregate(pipeline))
+        found = (Docs.split(cast(bytes, data)) for data in self.overflow.aggregate_raw_batches(pipeline))
+        ids = (documents.decode_id(i) for documents in found for i in range(len(documents)))
         while some := list(islice(ids, _LOOKUP)):
             yield from _raw(self.overflow, {"_id": {"$in": some}}, self._session)
 
@@ -196,9 +198,8 @@ class Source:
         found = []
         for span in ranges:
             query = {"$and": [span, {"$nor": _arrays(field)}, also or {}]}
-            cursor = self.collection.find(query, {"_id": 0, field: 1}, session=self._session)
-            for document in cursor.sort(field, direction).limit(1):
-                found.append(max(_time_in(document, field), at))
+            raw = _raw(self.collection, query, self._session, {"_id": 0, field: 1}, [(field, direction)], 1)
+            found += [max(_time_in(document, field), at) for some in raw for document in some]
         if not found:
             return None
         return min(found) if direction == ASCENDING else max(found)
@@ -227,8 +228,15 @@ def _is_empty(start_ms: int, end_ms: int) -> bool:
     return end_ms <= max(start_ms, FIRST_MS)
 
 
-def _raw(collection: Collection[Document], query: Document, session: ClientSession | None) -> Iterator[Docs]:
-    for data in collection.find_raw_batches(query, session=session):
+def _raw(
+    collection: Collection[Document],
+    query: Document,
+    session: ClientSession | None,
+    fields: Document | None = None,
+    sort: list[tuple[str, int]] | None = None,
+    limit: int = 0,
+) -> Iterator[Docs]:
+    for data in collection.find_raw_batches(query, fields, session=session, sort=sort, limit=limit):
         yield Docs.split(cast(bytes, data))  # typed as a document by pymongo; it is a batch's bytes
 
 
@@ -238,8 +246,8 @@ def _arrays(field: str) -> list[Document]:
     return [{".".join(parts[:depth]): {"$type": "array"}} for depth in range(1, len(parts) + 1)]
 
 
-def _time_in(document: Document, dotted: str) -> int:
-    value = value_at(document, dotted)
+def _time_in(document: bytes, dotted: str) -> int:
+    value = as_queried(first_at(document, split(dotted)))
     if isinstance(value, datetime):
         return as_ms(value)
     seconds = float(str(value)) if isinstance(value, Decimal128) else value

@@ -10,8 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from bson import json_util
+from bson.code import Code
 from rich.console import RenderableType
 
+from buckets.asked import EXTENDED_JSON
 from config.secrets import hide_secrets
 from jobs.clock import iso
 
@@ -94,8 +96,8 @@ def _plain(value: Any) -> Any:
         return iso(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if isinstance(value, str):
+    if isinstance(value, str) and not isinstance(value, Code):
         return hide_secrets(value)
     if value is None or type(value) in (bool, int, float):
         return value
-    return json.loads(json_util.dumps(value, json_options=json_util.RELAXED_JSON_OPTIONS))
+    return json.loads(json_util.dumps(value, json_options=EXTENDED_JSON))

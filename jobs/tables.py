@@ -104,7 +104,8 @@ def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
         table.add_column(head, overflow="fold")
     for it in findings:
         severity = Text(it["severity"], style=_STYLES[it["severity"]])
-        table.add_row(severity, *(Text(it[key] or "–") for key in ("policy", "code", "place", "message")))
+        told = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
+        table.add_row(severity, *told)
     return table
 
 
@@ -122,7 +123,7 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
         for one in body["series"]:
             series = " ".join(f"{name}={value}" for name, value in one["series"].items()) or "all"
             for name, value in one["values"].items():
-                table.add_row(Text(series), Text(name), *(_statistic(value[key]) for key in keys))
+                table.add_row(Text(printable(series)), Text(name), *(_statistic(value[key]) for key in keys))
         windows = body["windows"]
         basis = f"{windows['daily']:,} days and {windows['hourly']:,} hours ({body['summaries']:,} summaries)"
         span = f"{_instant(body['since'])} to {_instant(body['until'])}"
@@ -131,6 +132,11 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
             text = f"incomplete: {_instant(gap['since'])} to {_instant(gap['until'])}: {gap['reason']}"
             tables.append(Text(text, style="yellow"))
     return tables
+
+
+def printable(text: str) -> str:
+    """With escapes for what moves a terminal's cursor, changes its colours, or turns the line around."""
+    return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
 
 
 def _statistic(value: Any) -> str:
@@ -167,7 +173,7 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
         found = {repr(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
         for key, it in list(found.items())[:_MOST_QUARANTINED]:
             text = f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"
-            lines.append(Text(text, style="yellow"))
+            lines.append(Text(printable(text), style="yellow"))
         more = max(body.get("quarantined", 0) for body in bodies) - min(len(found), _MOST_QUARANTINED)
         if more > 0:
             lines.append(Text(f"{result.policy}: {more:,} more quarantined: see --json", style="yellow"))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
+from uuid import UUID
 
 import bson
 import numpy as np
-from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.binary import Binary
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from pymongo import UpdateOne
@@ -18,16 +19,14 @@ from pymongo.write_concern import WriteConcern
 
 from buckets.columns import Quarantined
 from buckets.decode import decode
+from buckets.raw import TOLERANT
 from buckets.source import Source
 from buckets.times import DAY_MS
 from config.policies import Policy
-from rollups.due import Span
+from rollups.due import Span, Spans
 
 Document = dict[str, Any]
 COLLECTION = "bucketwise_quarantine"
-_CODEC: CodecOptions[Document] = CodecOptions(
-    tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 _AT_ONCE = 500
 #: So many are reported one by one; the rest is counted.
 MAX_DETAILS = 1000
@@ -42,8 +41,9 @@ class Quarantine:
         self._now = now
         self._dry_run = dry_run
         self._met: set[int] = set()  # hashes: a few bytes a bucket, however many are broken
+        # As it lies there: an `_id` that is a document must name the same bucket again.
         self._collection = database.get_collection(
-            COLLECTION, codec_options=_CODEC, write_concern=WriteConcern("majority")
+            COLLECTION, codec_options=TOLERANT, write_concern=WriteConcern("majority")
         )
 
     @property
@@ -67,6 +67,9 @@ class Quarantine:
                 decoded = decode(batch, self._policy)
                 self.add(decoded.quarantined)
                 days |= set(np.unique(decoded.columns.time // DAY_MS).tolist())
+        for start, end in self._nameless():
+            for batch in source.batches(start, end):
+                self.add(decode(batch, self._policy).quarantined)
         return {(day * DAY_MS, (day + 1) * DAY_MS) for day in days}
 
     def forget(self) -> None:
@@ -81,20 +84,37 @@ class Quarantine:
 
     def _is_new(self, bucket: Quarantined) -> bool:
         before = len(self._met)
-        self._met.add(_key(bucket.id))
+        self._met.add(_key(_named(bucket)))
         return len(self._met) > before
 
     def _record(self, bucket: Quarantined) -> UpdateOne:
         seen = {"field": bucket.field, "reason": bucket.reason, "last_seen": self._now}
-        key = {"_id": {"policy": self._policy.name, "id": bucket.id}}
-        return UpdateOne(key, {"$set": seen, "$setOnInsert": {"first_seen": self._now}}, upsert=True)
+        by_time = {} if bucket.span is None else {"span": list(bucket.span)}
+        key = {"_id": {"policy": self._policy.name, "id": _named(bucket)}}
+        return UpdateOne(
+            key, {"$set": seen | by_time, "$setOnInsert": {"first_seen": self._now}}, upsert=True
+        )
 
     def _recorded(self) -> Iterator[Any]:
-        low, high = ({"policy": self._policy.name, "id": bound} for bound in (MinKey(), MaxKey()))
-        mine = {"_id": {"$gte": low, "$lte": high}}
-        for document in self._collection.find(mine, {"_id": 1}).sort("_id", 1):
+        # From the `_id` index alone, a NaN would come without its payload.
+        for document in self._collection.find(self._mine, {"_id": 1, "field": 1}).sort("_id", 1):
             yield document["_id"]["id"]
+
+    def _nameless(self) -> Sequence[Span]:
+        """Where those are that can't be looked up by their `_id`."""
+        found = self._collection.find({**self._mine, "span": {"$exists": True}}, {"span": 1})
+        return Spans((first, last + 1) for first, last in (document["span"] for document in found)).spans
+
+    @property
+    def _mine(self) -> Document:
+        low, high = ({"policy": self._policy.name, "id": bound} for bound in (MinKey(), MaxKey()))
+        return {"_id": {"$gte": low, "$lte": high}}
 
 
 def _key(identity: Any) -> int:
-    return hash(bson.encode({"": identity}, codec_options=_CODEC))
+    return hash(bson.encode({"": identity}, codec_options=TOLERANT))
+
+
+def _named(bucket: Quarantined) -> Any:
+    """Its `_id`, as it is read again."""
+    return Binary.from_uuid(bucket.name) if isinstance(bucket.name, UUID) else bucket.name

@@ -17,6 +17,7 @@ from pymongo.change_stream import ChangeStream
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from buckets.raw import TOLERANT
 from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
@@ -79,7 +80,7 @@ class Stream:
     """The changes of one policy's source. `books` is where own transactions are written down."""
 
     def __init__(self, database: Database[Document], policy: Policy, source: Source, books: str) -> None:
-        self._database = database.with_options(codec_options=OPTIONS)
+        self._database = database.with_options(codec_options=TOLERANT)
         self._policy = policy
         self._source = source
         self._books = books

@@ -82,11 +82,12 @@ class Changes:
             elif keeps(windows[at], found, wanted):
                 self.kept += 1
             elif wanted is not None:
-                self.replaced.append((identity, RawBSONDocument(wanted)))
+                self.replaced.append((identity, RawBSONDocument(wanted, LOSSLESS)))
             else:
                 self.deleted.append(identity)
         self.replaced += [
-            (RawBSONDocument(key), RawBSONDocument(document)) for key, document in waiting.items()
+            (RawBSONDocument(key, LOSSLESS), RawBSONDocument(document, LOSSLESS))
+            for key, document in waiting.items()
         ]
 
     def _standing(self, windows: Sequence[Span]) -> Iterator[RawBSONDocument]:

@@ -24,7 +24,7 @@ from jobs.options import Since, Until
 from jobs.report import Report, Result
 from jobs.runner import Done, Runner, Step, Work
 from jobs.steps import LEFT_SOMETHING, quarantine_body
-from jobs.tables import readings_tables
+from jobs.tables import printable, readings_tables
 
 EXAMPLES = [
     "bucketwise readings -p ticks --series symbol=MDB --since 2018-06-30 --until 2018-07-01",
@@ -143,7 +143,8 @@ def _tell_quarantined(results: list[Result]) -> None:
     """To stderr: stdout has the readings."""
     for body in (result.body for result in results if result.body.get("quarantined")):
         for it in body["quarantine"][:_MOST_QUARANTINED]:
-            sys.stderr.write(f"quarantined, and left out: _id {it['id']!r}, {it['field']}: {it['reason']}\n")
+            told = printable(f"_id {it['id']!r}, {it['field']}: {it['reason']}")
+            sys.stderr.write(f"quarantined, and left out: {told}\n")
         more = body["quarantined"] - len(body["quarantine"][:_MOST_QUARANTINED])
         if more > 0:
             sys.stderr.write(f"{more:,} more quarantined: `bucketwise run --json` lists them\n")

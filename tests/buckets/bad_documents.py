@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
+
+from bson.code import Code
+from bson.dbref import DBRef
+from bson.objectid import ObjectId
 
 from config.policies import Policy
 from tests.buckets import handmade as bson_of
@@ -17,6 +22,7 @@ class BadDocument(NamedTuple):
     field: str  # where it breaks
     reason: str  # part of what is said
     extras: tuple[bytes, ...] = ()  # its overflow
+    told: Any = "bad"  # its `_id` in the report
 
     @property
     def policy(self) -> Policy:
@@ -71,6 +77,13 @@ def reading(*more: Field, **changed: Value | None) -> bytes:
     return _with(sound, changed, more)
 
 
+def nested(depth: int, held: Value) -> Value:
+    """Documents in documents."""
+    for _ in range(depth):
+        held = bson_of.sub(("a", held))
+    return held
+
+
 def slots(*more: Field, **changed: Value | None) -> bytes:
     p = bson_of.sub(("0", bson_of.double(56.56)), ("59", bson_of.double(57.02)))
     return _with({"_id": BAD_ID, "p": p, "symbol": bson_of.text("MDB"), "d": T0}, changed, more)
@@ -106,7 +119,7 @@ def samples(*more: Field, **changed: Value | None) -> bytes:
 
 def more_of(**fields: Value) -> bytes:
     """An overflow document of the bad bucket."""
-    return bson_of.document(("_id", bson_of.int32(7)), ("bucket", BAD_ID), *fields.items())
+    return bson_of.document(("_id", BAD_ID), ("bucket", BAD_ID), *fields.items())
 
 
 def sound_of(bad: BadDocument) -> list[Bucket]:
@@ -157,7 +170,44 @@ _TABLE: list[tuple[dict[str, Any], list[tuple[Any, ...]]]] = [
         ("reading: series holds NaN", reading(symbol=bson_of.sub(("a", NAN))), "symbol.a", "nan is not"),
         ("reading: series is not UTF-8", reading(symbol=bson_of.text(b"\xff")), "symbol",
          "no series: 'utf-8'"),
-        ("reading: _id is not UTF-8", reading(_id=bson_of.text(b"\xff")), "_id", "not UTF-8"),
+        ("reading: series is an array", reading(symbol=bson_of.array(T0)), "symbol", "no series: an array"),
+        ("reading: series is code", reading(symbol=bson_of.code("f")), "symbol", "no series: code stands"),
+        ("reading: series is MinKey", reading(symbol=bson_of.min_key), "symbol", "no series: MinKey stands"),
+        ("reading: series is MaxKey", reading(symbol=bson_of.max_key), "symbol", "no series: MaxKey stands"),
+        ("reading: series is a decimal", reading(symbol=bson_of.decimal("1")), "symbol", "a decimal stands"),
+        ("reading: series is a timestamp", reading(symbol=bson_of.timestamp(1, 1)), "symbol", "a timestamp"),
+        ("reading: series is a symbol", reading(symbol=bson_of.symbol("M")), "symbol", "a symbol stands"),
+        ("reading: series is a DBPointer", reading(symbol=bson_of.db_pointer("c", b"0123456789ab")),
+         "symbol", "no series: a DBPointer stands"),
+        ("reading: series is no UUID", reading(symbol=bson_of.binary(b"short", 4)), "symbol",
+         "no series: cannot decode a uuid"),
+        ("reading: series holds what is not UTF-8", reading(symbol=bson_of.sub(("a", bson_of.text(b"\xff")))),
+         "symbol", "no series: 'utf-8'"),
+        ("reading: series holds an operator", reading(symbol=bson_of.sub(("$gt", bson_of.text("")))),
+         "symbol.$gt", "the name of a field in it begins with $"),
+        ("reading: series holds one key twice", reading(symbol=bson_of.sub(("a", T0), ("a", T0))), "symbol",
+         "the document holds a field twice"),
+        ("reading: series holds undefined", reading(symbol=bson_of.sub(("a", bson_of.undefined))), "symbol",
+         "or a value of a deprecated type"),
+        ("reading: series too deep", reading(symbol=nested(160, bson_of.null)),
+         ("symbol" + ".a" * 160)[:80], "more than 150 levels deep"),
+        ("reading: series too long", reading(symbol=bson_of.text("x" * (1 << 20))), "symbol",
+         "its value has 1,048,581 bytes, and at most 1,048,576 can be"),
+        ("reading: the time twice, then a string", reading(("d", bson_of.text("x"))), "d", "appears twice"),
+        ("reading: the time twice, a string first", reading(("d", T0), d=bson_of.text("x")), "d",
+         "the field appears twice"),
+        ("reading: the least date", reading(d=bson_of.date(-(2**63))), "d", "outside the years 1 to 9999"),
+        ("reading: the greatest date", reading(d=bson_of.date(2**63 - 1)), "d", "outside the years 1 to"),
+        ("reading: time is bytes", reading(d=bson_of.text(b"\xff")), "d", "a string stands where a date"),
+        ("reading: time is no UUID", reading(d=bson_of.binary(b"x", 4)), "d", "binary data stands where"),
+        ("reading: _id is not UTF-8", reading(_id=bson_of.text(b"\xff")), "_id", "not UTF-8", (), "\\xff"),
+        ("reading: _id is a DBPointer", reading(_id=bson_of.db_pointer("c", b"0123456789ab")), "_id",
+         "a DBPointer can't be asked for", (), DBRef("c", ObjectId(b"0123456789ab"))),
+        ("reading: _id is code with scope", reading(_id=bson_of.code_with_scope("f", ("x", T0))), "_id",
+         "code can't be asked for", (), Code("f", {"x": datetime(2018, 6, 30, tzinfo=UTC)})),
+        ("reading: _id too long", reading(_id=bson_of.text("x" * 20_000)), "_id",
+         "it has 20,005 bytes, and at most 8,192 can be", (),
+         repr(b"\x02!N\0\0" + b"x" * 35) + " and 19,966 bytes more"),
     ]),
     (TIMESERIES, [
         ("timeseries: year 10000", reading(d=YEAR_10000), "d", "outside the years 1 to 9999"),
@@ -271,6 +321,8 @@ _TABLE: list[tuple[dict[str, Any], list[tuple[Any, ...]]]] = [
          (more_of(moar=slot("6")),)),
         ("slots: overflow is a string", slots(has_more=TRUE), "it_more: more", "a string stands",
          (more_of(more=bson_of.text("x")),)),
+        ("slots: overflow _id is not UTF-8", slots(has_more=TRUE), "it_more: _id", "not UTF-8",
+         (bson_of.document(("_id", bson_of.text(b"\xff")), ("bucket", BAD_ID), ("more", slot("6"))),)),
         ("slots: an overflow reading outside", slots(has_more=TRUE), "it_more: more.0.d",
          "2018-06-30T00:01:00.000Z is outside",
          (more_of(more=bson_of.array(bson_of.sub(("d", bson_of.day("2018-06-30T00:01:00"))))),)),

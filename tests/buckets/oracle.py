@@ -42,7 +42,11 @@ class Bucket(NamedTuple):
 
 
 def decoded(document: bytes) -> dict[str, Any]:
-    return bson.decode(document, OPTIONS)
+    try:
+        return bson.decode(document, OPTIONS)
+    except bson.errors.InvalidBSON:  # a UUID of another length, bytes that are not UTF-8
+        legible = OPTIONS.with_options(uuid_representation=0, unicode_decode_error_handler="backslashreplace")
+        return bson.decode(document, legible)
 
 
 def at(document: Any, path: str) -> Any:

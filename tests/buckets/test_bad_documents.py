@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import struct
+
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from buckets.decode import decode
+from buckets.pack import pack, unpack
 from config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
-from tests.buckets.bad_documents import BAD_DOCUMENTS, BAD_ID, SAMPLES, BadDocument, samples, sound_of
+from tests.buckets.bad_documents import (
+    BAD_DOCUMENTS,
+    BAD_ID,
+    READING,
+    SAMPLES,
+    SECONDS,
+    BadDocument,
+    reading,
+    samples,
+    slots,
+    sound_of,
+)
 from tests.buckets.batches import batch_of
 from tests.buckets.oracle import Bucket
+from tests.buckets.strategies import anything
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -21,7 +39,7 @@ def test_is_quarantined_with_field_and_reason_and_the_others_go_on(bad: BadDocum
     found = [sound[0], bad.bucket, *sound[1:]]
     decoded = decode(batch_of(found), bad.policy)
     (quarantined,) = decoded.quarantined
-    assert quarantined.id == ("\\xff" if "UTF-8" in bad.id and bad.field == "_id" else "bad")
+    assert quarantined.id == bad.told
     assert quarantined.field == bad.field
     assert bad.reason in quarantined.reason
     assert [found[unit] for unit in decoded.units] == sound
@@ -84,3 +102,24 @@ def test_these_sums_are_right(name: str, total: bson_of.Value, values: bson_of.V
         )
         document = samples(sum=total, samples=array)
     assert decode(batch_of([Bucket(document)]), Policy(**SAMPLES)).quarantined == [], name
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_anything_is_packed_bit_for_bit_or_quarantined(data: st.DataObject) -> None:
+    options = data.draw(st.sampled_from([READING, SECONDS, SAMPLES]))
+    names = ["_id", "symbol", "d", "p", "samples", "first", "last", "n", "sum", "", "a.b"]
+    drawn = data.draw(st.lists(st.lists(st.tuples(st.sampled_from(names), anything), max_size=8), max_size=4))
+    sound = {str(READING): reading, str(SECONDS): slots, str(SAMPLES): samples}[str(options)]()
+    documents = [bson_of.document(("_id", bson_of.int32(i)), *fields) for i, fields in enumerate(drawn)]
+    documents += [struct.pack("<i", len(it) + len(sound) - 5) + sound[4:-1] + it[4:] for it in documents]
+    policy = Policy(**options)
+    batch = batch_of([Bucket(document) for document in documents])
+    decoded = decode(batch, policy)
+    assert len(decoded.units) + len(decoded.quarantined) == len(documents)
+    assert all(it.reason and (it.field + it.reason).encode() for it in decoded.quarantined)
+    if len(decoded.units):
+        going = batch.take(np.sort(decoded.units))
+        packed = pack(going, policy)
+        back = unpack(packed.rows.time, list(packed.rows.values.values()), packed.groups)
+        assert sorted(back.main) == sorted(going.main)

@@ -143,7 +143,8 @@ def test_strays_are_all_documents_without_usable_time_and_only_those(database: M
     options = {"reading": READING, "slots": SECONDS, "samples": SAMPLES}[model]
     policy = Policy(**options)
     fields = ["first", "last"] if model == "samples" else ["d"]
-    chosen = [bad for bad in BAD_DOCUMENTS if bad.options == options and "UTF-8" not in bad.id]
+    odd = ("UTF-8", "time twice,")  # the oracle reads the last of two, MongoDB the first
+    chosen = [it for it in BAD_DOCUMENTS if it.options == options and not any(o in it.id for o in odd)]
     strays = 0
     for bad in chosen:
         (bucket,) = store(database, policy, [bad.bucket])
