@@ -13,6 +13,8 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from archivers.delete import chunks
+from archivers.heads import check_heads
+from archivers.keys import UNSIGNED, Keys
 from archivers.offline import OfflineArchive
 from archivers.offline_run import OfflineRun
 from archivers.online import OnlineRun
@@ -43,6 +45,7 @@ def archive(
     now: datetime,
     *,
     store: ObjectStore | None,
+    keys: Keys = UNSIGNED,
     fence: int,
     guard: Callable[[ClientSession], None],
     through: int | None,
@@ -64,7 +67,7 @@ def archive(
     if policy.archive.to == "none":
         return report
     asked = rolled_up if through is not None else _always
-    work = Work(database, policy, now, fence, guard, check, progress, report, dry_run, asked)
+    work = Work(database, policy, now, fence, guard, check, progress, report, dry_run, asked, keys)
     _check_deletable(work)
     archiver = _archiver(work, store)
     start = FIRST_MS if since is None else as_ms(since)
@@ -97,6 +100,7 @@ def recover(
     now: datetime,
     *,
     store: ObjectStore | None,
+    keys: Keys = UNSIGNED,
     fence: int,
     guard: Callable[[ClientSession], None],
     check: Callable[[], None],
@@ -105,7 +109,7 @@ def recover(
     from it. Raises HaltedError where it is not."""
     if policy.archive is not None and policy.archive.to != "none":
         report = ArchiveReport(policy.archive.to)
-        work = Work(database, policy, now, fence, guard, check, _silent, report, False, _always)
+        work = Work(database, policy, now, fence, guard, check, _silent, report, False, _always, keys)
         _archiver(work, store).recover()
 
 
@@ -122,10 +126,13 @@ def check_archive(database: Database[Document], policy: Policy, store: ObjectSto
     """See that all that was archived is where the policy says: it would be missing from every summary.
 
     Raises BucketwiseError where the policy has archived to another kind of archive, DamagedError where a
-    commit is gone. Changes nothing.
+    commit is gone, or the store is an older state of what it was. Changes nothing.
     """
     if policy.archive is not None and policy.archive.to == "offline" and store is not None:
-        OfflineArchive(policy, store).check_all_there(Receipts(database, policy.name).commits())
+        receipts = Receipts(database, policy.name)
+        held = OfflineArchive(policy, store, receipts.seal)
+        check_heads(receipts, held)
+        held.check_all_there(receipts.commits)
     to = policy.archive.to if policy.archive is not None else "none"
     others = Receipts(database, policy.name).kinds() - {to}
     if others:

@@ -11,10 +11,13 @@ from typing import Any
 from pymongo.database import Database
 
 from archivers.archive import archive
+from archivers.deletions import deletions
 from archivers.findings import Finding, Severity
+from archivers.keys import UNSIGNED, Keys
 from archivers.offline import OfflineArchive
 from archivers.reader import ArchivedReader
 from archivers.receipts import COLLECTION as RECEIPTS
+from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
 from archivers.verify import verify
 from archivers.work import ArchiveReport
@@ -42,11 +45,12 @@ def audit(
     store: ObjectStore | None,
     now: datetime,
     *,
+    keys: Keys = UNSIGNED,
     check: Callable[[], None],
     progress: Callable[[str, int], None],
 ) -> list[Finding]:
     """All findings of one policy. Reads every part of its archive, and what is live and due."""
-    auditor = _Audit(database, policy, store, now, check, progress)
+    auditor = _Audit(database, policy, store, now, keys, check, progress)
     return [
         *auditor.ttl(),
         *auditor.parts(),
@@ -63,6 +67,7 @@ class _Audit:
     policy: Policy
     store: ObjectStore | None
     now: datetime
+    keys: Keys
     check: Callable[[], None]
     progress: Callable[[str, int], None]
 
@@ -78,12 +83,11 @@ class _Audit:
             )
 
     def parts(self) -> Iterator[Finding]:
-        if self.policy.archive is None or self.policy.archive.to != "offline" or self.store is None:
-            return
         report = verify(
             self.database,
             self.policy,
             self.store,
+            keys=self.keys,
             since=None,
             until=None,
             check=self.check,
@@ -91,6 +95,14 @@ class _Audit:
         )
         for bad in report.bad:
             yield self._finding(bad.code, bad.place, bad.message)
+        for gap in deletions(Receipts(self.database, self.policy.name), kind="gap"):
+            numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
+            message = (
+                f"the receipts of deletes {numbers} were lost: this database was put back to an older state"
+            )
+            yield self._finding("receipts-lost", RECEIPTS, message, "warning")
+        if self.policy.archive is None or self.policy.archive.to != "offline" or self.store is None:
+            return
         for key, _ in OfflineArchive(self.policy, self.store).unlisted():
             yield self._finding(
                 "part-unlisted",

@@ -9,17 +9,23 @@ no commit.
     <policy>/meta/buckets/<commit>.parquet            buckets file
     <policy>/meta/manifests/<commit>.json             manifest
     <policy>/meta/superseded/<commit>.bson            what was taken out of a commit: not part of the archive
+    <policy>/meta/superseded/<commit>.<seal>.json     the manifest of a commit that was dropped
+
+Each manifest names the seals of those that were the heads when it was made, so that they form a chain: none
+can be changed, taken out or put back to what it was without the heads telling. A manifest stays when its
+commit is dropped, as a link.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from datetime import date, datetime
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from archivers.stores.base import Corrupt, ObjectStore
 from buckets.times import DAY_MS, as_date
@@ -78,6 +84,7 @@ def commit_of_file(policy: str, key: str) -> Commit | None:
     return parse_commit(match[1]) if match else None
 
 
+_LINK = re.compile(rf"(?P<commit>{_COMMIT.pattern})\.(?P<seal>[0-9a-f]{{16}})\.json")
 #: The keys of a policy that say how readings lie in its buckets.
 LAYOUT_KEYS = {
     "model", "time_field", "series_fields", "value_fields", "slot", "samples_field", "sample_time_field",
@@ -88,13 +95,19 @@ LAYOUT_KEYS = {
 class DamagedError(HaltedError):
     """The archive is not what its manifests say. Nothing was deleted."""
 
-    def __init__(self, code: str, place: str, what: str) -> None:
-        super().__init__(f"{place}: {what}. Nothing was deleted; restore the file from a backup of the store")
-        self.code = code  # "part-missing" or "part-differs"
-        self.place = place  # url of the file
+    def __init__(
+        self, code: str, place: str, what: str, mend: str = "Restore the file from a backup of the store"
+    ) -> None:
+        super().__init__(f"{place}: {what}. Nothing was deleted. {mend}")
+        self.code = code  # that of a finding
+        self.place = place  # url of the file, or what names the document
 
 
 _UNSEALED = "0" * 64
+_SEALED = re.compile(
+    rb'\n "sha256": "(?P<seal>[0-9a-f]{64})"'
+    rb',\n "signature": (?P<signature>null|"[0-9a-f]{8}:[0-9a-f]{64}")\n}\Z'
+)
 
 
 class _Model(BaseModel):
@@ -112,6 +125,20 @@ class Part(StoredFile):
     rows: int
     first: datetime  # times of the first and last reading
     last: datetime
+
+
+class Link(_Model):
+    """A manifest, by its name and its seal."""
+
+    commit: str = Field(pattern=f"^{_COMMIT.pattern}$")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class LastReceipt(_Model):
+    """A receipt, by its number and its seal."""
+
+    sequence: int
+    sha256: str
 
 
 class Manifest(_Model):
@@ -136,7 +163,15 @@ class Manifest(_Model):
     buckets_file: StoredFile
     created: datetime
     replaces: str | None = None  # a commit that this one took over, without the buckets that had changed
-    sha256: str = _UNSEALED  # of this file, with zeros in place of these digits
+    sequence: int  # one more than the largest of those before
+    previous: tuple[Link, ...]  # the heads of the chain when it was made
+    receipt: LastReceipt | None  # the last one then
+    sha256: str = _UNSEALED  # of this file, with zeros in place of these digits, and null as signature
+    signature: str | None = None  # of `sha256`
+
+    @property
+    def link(self) -> Link:
+        return Link(commit=self.commit, sha256=self.sha256)
 
     @property
     def archived_policy(self) -> Policy:
@@ -168,10 +203,28 @@ def superseded_key(policy: str, commit: str) -> str:
     return f"{policy}/meta/superseded/{commit}.bson"
 
 
-def sealed(manifest: Manifest) -> bytes:
-    """The manifest's file. One flipped bit in it could hide a commit, or have it deleted too early."""
-    data = manifest.model_dump_json(indent=1).encode()
-    return data.replace(_UNSEALED.encode(), hashlib.sha256(data).hexdigest().encode())
+def link_key(policy: str, commit: str, seal: str) -> str:
+    """Where the manifest of a dropped commit stays. A run may make and drop one commit twice, and only the
+    seals differ."""
+    return f"{policy}/meta/superseded/{commit}.{seal[:16]}.json"
+
+
+def sealed(manifest: Manifest) -> Manifest:
+    """One flipped bit in a manifest could hide a commit, or have it deleted too early."""
+    data = manifest.model_copy(update={"sha256": _UNSEALED, "signature": None}).model_dump_json(indent=1)
+    return manifest.model_copy(update={"sha256": hashlib.sha256(data.encode()).hexdigest()})
+
+
+def encoded(manifest: Manifest) -> bytes:
+    """The manifest's file."""
+    return manifest.model_dump_json(indent=1).encode()
+
+
+def signed(data: bytes, signature: str | None) -> bytes:
+    """A manifest's file with another signature, which the seal does not cover."""
+    found = _SEALED.search(data)
+    assert found is not None
+    return data[: found.start("signature")] + json.dumps(signature).encode() + b"\n}"
 
 
 def owner_key(policy: str) -> str:
@@ -187,9 +240,25 @@ def commits(store: ObjectStore, policy: str) -> Iterator[Commit]:
             yield commit
 
 
+def links(store: ObjectStore, policy: str) -> Iterator[tuple[str, str]]:
+    """The dropped commits whose manifests are left: the names, and how their seals begin."""
+    prefix = f"{policy}/meta/superseded/"
+    for found in store.list(prefix):
+        if match := _LINK.fullmatch(found.key.removeprefix(prefix)):
+            yield match["commit"], match["seal"]
+
+
 def read_manifest(store: ObjectStore, policy: str, commit: str) -> Manifest:
     """Raises NotFound, and DamagedError where it is no manifest, or not the one that was written."""
-    key = manifest_key(policy, commit)
+    return _read(store, policy, commit, manifest_key(policy, commit))
+
+
+def read_link(store: ObjectStore, policy: str, commit: str, seal: str) -> Manifest:
+    """Of a dropped commit; raises as `read_manifest`."""
+    return _read(store, policy, commit, link_key(policy, commit, seal))
+
+
+def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
     try:
         data = store.get_bytes(key)
     except Corrupt as error:
@@ -201,8 +270,7 @@ def read_manifest(store: ObjectStore, policy: str, commit: str) -> Manifest:
         where = ".".join(map(str, first["loc"]))
         fault = f"the manifest can't be read: {where}: {first['msg']}"
         raise DamagedError("part-differs", f"{store.url}/{key}", fault) from None
-    unsealed = data.replace(manifest.sha256.encode(), _UNSEALED.encode())
-    if hashlib.sha256(unsealed).hexdigest() != manifest.sha256:
+    if _seal_of(data) != manifest.sha256:
         fault = "the manifest is not as it was written: its bytes don't have its own SHA-256"
     elif (manifest.policy, manifest.commit) != (policy, commit):
         fault = f"it is the manifest of commit {manifest.commit} of policy {manifest.policy}"
@@ -229,3 +297,12 @@ def _is_layout(manifest: Manifest) -> bool:
         return manifest.layout.keys() <= LAYOUT_KEYS and manifest.archived_policy is not None
     except ValidationError:
         return False
+
+
+def _seal_of(data: bytes) -> str | None:
+    """What its own bytes say; None where they don't end as a manifest's do."""
+    found = _SEALED.search(data)
+    if found is None:
+        return None
+    unsealed = signed(data[: found.start("seal")] + _UNSEALED.encode() + data[found.end("seal") :], None)
+    return hashlib.sha256(unsealed).hexdigest()

@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from archivers import parquet
+from archivers.chain import Chain, Place, unknown
+from archivers.keys import Keys
 from archivers.manifest import (
     LAYOUT_KEYS,
     Commit,
@@ -37,8 +39,6 @@ from archivers.manifest import (
     manifest_key,
     owner_key,
     part_key,
-    read_manifest,
-    sealed,
     superseded_key,
 )
 from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
@@ -62,11 +62,19 @@ class Origin(NamedTuple):
 class OfflineArchive:
     """The commits of one policy in a store. Knows nothing of what is live."""
 
-    def __init__(self, policy: Policy, store: ObjectStore) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        store: ObjectStore,
+        seal_of: Callable[[str], str | None] = unknown,
+        keys: Keys | None = None,
+    ) -> None:
+        """`seal_of` tells the seal that a commit's manifest has to have, where that is known. Without
+        `keys` signatures are not looked at."""
         self.policy = policy
         self.store = store
+        self.chain = Chain(store, policy.name, seal_of, keys)
         self._types: dict[str, str] | None = None
-        self._manifests: dict[str, Manifest] = {}
         self._loaded: tuple[str, Batch] | None = None  # the last one: callers go by days, commits span some
 
     def commits(self, start_ms: int | None = None, end_ms: int | None = None) -> list[Commit]:
@@ -77,10 +85,8 @@ class OfflineArchive:
         return [commit for commit in found if commit.may_hold(start_ms, end_ms)]
 
     def manifest(self, commit: str) -> Manifest:
-        """A manifest never changes, so that it is read once."""
-        if commit not in self._manifests:
-            self._manifests[commit] = read_manifest(self.store, self.policy.name, commit)
-        return self._manifests[commit]
+        """Raises NotFound, and DamagedError where it is not the one that was committed."""
+        return self.chain.manifest(commit)
 
     def manifests(self, start_ms: int, end_ms: int) -> list[Manifest]:
         """What holds something of [start, end), without what another commit has taken over (a crash may
@@ -114,13 +120,20 @@ class OfflineArchive:
                 "database alone archives here from now on, remove that file. Nothing was changed"
             )
 
-    def check_all_there(self, names: Iterable[str]) -> None:
+    def check_all_there(self, names: Callable[[], Iterable[str]]) -> None:
         """Raises DamagedError where a commit that has a receipt has no manifest: a store that isn't the one
         that was written to, or not all of it."""
-        listed = {commit.name for commit in self.commits()}
-        for name in names:
-            if name not in listed:
-                self.miss(name)
+        for name in sorted(self.missing(names)):
+            self.miss(name)
+
+    def missing(self, names: Callable[[], Iterable[str]]) -> set[str]:
+        """Of these commits: those that have no manifest. Names are asked for again where some are missing: a
+        run at work may have dropped them since."""
+        missing = set(names()) - self._names()
+        return missing & set(names()) - self._names() if missing else missing
+
+    def _names(self) -> set[str]:
+        return {commit.name for commit in self.commits()}
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
         """A series field, and its value, that the columns of this archive can't hold."""
@@ -143,6 +156,7 @@ class OfflineArchive:
         self,
         batch: Batch,
         origin: Origin,
+        place: Place,
         check: Callable[[], None],
         replaces: Manifest | None = None,
     ) -> Manifest:
@@ -159,7 +173,9 @@ class OfflineArchive:
         expected = batch.take(packed.order)
         name = commit_name(packed.first, packed.last, origin.fence, expected.digest())
         with tempfile.TemporaryDirectory(prefix="bucketwise-") as spool:
-            manifest = self._write(packed, expected, name, origin, policy, types, replaces, Path(spool))
+            manifest = self._write(
+                packed, expected, name, origin, place, policy, types, replaces, Path(spool)
+            )
             for file in manifest.files:
                 self.store.put_file(file.key, Path(spool) / _local(file.key))
         self._loaded = None  # what is compared is what the store gives now
@@ -170,7 +186,7 @@ class OfflineArchive:
                 "the documents that were exported. Nothing was deleted. Look at the store, then run again"
             )
         check()
-        self._commit(manifest)
+        self.chain.commit(manifest)
         if replaces is None:
             self._types = manifest.series_types
         return manifest
@@ -181,6 +197,7 @@ class OfflineArchive:
         expected: Batch,
         name: str,
         origin: Origin,
+        place: Place,
         policy: Policy,
         types: dict[str, str],
         replaces: Manifest | None,
@@ -206,50 +223,29 @@ class OfflineArchive:
             )
         key = buckets_key(policy.name, name)
         parquet.write_buckets(spool / _local(key), packed.groups)
-        return Manifest(
-            policy=policy.name,
-            commit=name,
-            fence=origin.fence,
-            database=origin.database,
-            collection=policy.collection,
-            layout=policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True),
-            series_types=types,
-            timeseries=origin.timeseries,
-            buckets=len(expected),
-            overflow_documents=len(expected.extra),
-            readings=len(packed.rows.time),
-            first=as_date(packed.first),
-            last=as_date(packed.last),
-            documents_sha256=expected.digest(),
-            parts=tuple(parts),
-            buckets_file=_stored(key, spool / _local(key)),
-            created=origin.now,
-            replaces=replaces.commit if replaces else None,
+        return self.chain.sealed(
+            Manifest(
+                policy=policy.name,
+                commit=name,
+                fence=origin.fence,
+                database=origin.database,
+                collection=policy.collection,
+                layout=policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True),
+                series_types=types,
+                timeseries=origin.timeseries,
+                buckets=len(expected),
+                overflow_documents=len(expected.extra),
+                readings=len(packed.rows.time),
+                first=as_date(packed.first),
+                last=as_date(packed.last),
+                documents_sha256=expected.digest(),
+                parts=tuple(parts),
+                buckets_file=_stored(key, spool / _local(key)),
+                created=origin.now,
+                replaces=replaces.commit if replaces else None,
+                **place._asdict(),
+            )
         )
-
-    def _commit(self, manifest: Manifest) -> None:
-        key = manifest_key(self.policy.name, manifest.commit)
-        data, ours = sealed(manifest), True
-        try:
-            self.store.put_bytes(key, data, if_absent=True)
-        except AlreadyExists:
-            ours = False
-        if self._holds(key, data):
-            return
-        if ours:  # damaged on its way: the same bytes once more can't harm, whoever reads them by now
-            self.store.put_bytes(key, data)
-            if self._holds(key, data):
-                return
-        raise HaltedError(
-            f"{self.store.url}/{key}: read back, it is not the manifest that was written. "
-            "Nothing was deleted. Look at the store, remove that file, then run again"
-        )
-
-    def _holds(self, key: str, data: bytes) -> bool:
-        try:
-            return self.store.get_bytes(key) == data
-        except Corrupt:
-            return False
 
     def load(self, manifest: Manifest) -> Batch:
         """The documents of a commit, rebuilt from its files as they lie in the store.
@@ -304,8 +300,8 @@ class OfflineArchive:
         return any(self.store.head(file.key) is not None for file in manifest.files)
 
     def drop(self, manifest: Manifest) -> None:
-        """Take a commit out. The manifest goes first: a crash leaves files of no commit."""
-        self.store.delete([manifest_key(self.policy.name, manifest.commit)])
+        """Take a commit out. The manifest goes before its files: a crash leaves files of no commit."""
+        self.chain.drop(manifest)
         self.store.delete([file.key for file in manifest.files])
 
     def set_aside(self, commit: str, batch: Batch) -> None:

@@ -6,14 +6,17 @@ there, or of one that had lost its lease: nothing was deleted on its account, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
+from archivers.chain import Place
 from archivers.delete import Outcome, chunks, compare, guarded_delete, units
+from archivers.deletions import last_receipt, latest, ranges
+from archivers.heads import Heads, advance, check_heads, read_heads, write_heads
 from archivers.manifest import Manifest
 from archivers.offline import OfflineArchive, Origin
 from archivers.stores.base import ObjectStore
@@ -34,8 +37,8 @@ class OfflineRun:
 
     def __init__(self, work: Work, store: ObjectStore) -> None:
         self._work = work
-        self._archive = OfflineArchive(work.policy, store)
         self._receipts = work.receipts
+        self._archive = OfflineArchive(work.policy, store, self._receipts.seal, work.keys)
         made_with = None
         if work.policy.model == "timeseries":
             made_with = timeseries.made_with(work.database, work.policy.collection)
@@ -43,32 +46,56 @@ class OfflineRun:
         self._moved: set[str] = set()  # commits that hold what this run has just read
 
     def recover(self) -> None:
+        check_heads(self._receipts, self._archive)
         self._receipts.prepare()
         self._archive.claim(self._receipts.owner(), self._work.database.name)
         listed = [commit.name for commit in self._archive.commits()]
         for receipt in list(self._receipts.in_state("replaced", "offline")):
             self._drop(receipt["_id"]["name"], listed)
-        self._archive.check_all_there(self._receipts.commits())
-        self._archive.clear(self._work.fence, self._receipts.known)
-        unknown = set(listed) - self._receipts.known(listed)
-        manifests = [self._archive.manifest(name) for name in unknown]
-        for manifest in sorted(manifests, key=lambda it: (it.fence, it.commit)):
-            self._work.check()
-            if manifest.replaces in listed or not self._archive.has_files(manifest):
-                # the exchange wasn't finished; or it came from a run that had lost its lease, when the files
-                # had been cleared already
-                self._archive.drop(manifest)
-            else:
-                self._adopt(manifest)
+        self._archive.check_all_there(self._receipts.commits)
+        self._archive.clear(self._work.fence, lambda names: set(self._receipts.seals(names)))
+        self._adopt_unknown(listed)
+        self._bridge()
+
+    def _bridge(self) -> None:
+        """A database that was put back to an older state has fewer receipts than the archive tells of."""
+        heads = read_heads(self._receipts)
+        links = [link for link in heads.links if link.sha256 not in heads.lost] if heads else []
+        told = latest([self._archive.chain.link(link) for link in links])
+        if told is not None and self._work.deletions.lacks(told):
+            self._transaction(partial(self._work.deletions.bridge, told))
 
     def _drop(self, name: str, listed: list[str]) -> None:
         """Finish the exchange of a commit for the one that took it over."""
         if name in listed:
             self._archive.drop(self._archive.manifest(name))
             listed.remove(name)
-        self._receipts.remove(name)
+        self._receipts.bury(name)
 
-    def _adopt(self, manifest: Manifest) -> None:
+    def _adopt_unknown(self, listed: list[str]) -> None:
+        """Register the commits that have no receipt, each after those that came before it."""
+        unknown = set(listed) - set(self._receipts.seals(listed))
+        manifests = [self._archive.manifest(name) for name in unknown]
+        chain, heads = self._archive.chain, read_heads(self._receipts)
+        if heads is None and listed:  # all receipts are lost
+            leaves = chain.leaves(manifests)
+            sequence = max(it.sequence for it in leaves)
+            links = [it.link for it in leaves]
+            self._transaction(partial(write_heads, self._receipts, sequence, links))
+            heads = Heads(sequence, tuple(links), frozenset())
+        floor = min((it.sequence for it in manifests), default=0)
+        before = chain.walk(heads.links, lost=heads.lost, floor=floor) if heads and manifests else []
+        covered = {it.link for it in before if isinstance(it, Manifest)}
+        for manifest in sorted(manifests, key=lambda it: (it.sequence, it.fence, it.commit)):
+            self._work.check()
+            if manifest.replaces in listed or not self._archive.has_files(manifest):
+                # the exchange wasn't finished; or it came from a run that had lost its lease, when the files
+                # had been cleared already
+                self._archive.drop(manifest)
+            else:
+                self._adopt(manifest, manifest.link in covered)
+
+    def _adopt(self, manifest: Manifest, is_covered: bool) -> None:
         """Learn what of a commit is live, and take out what later runs have archived in other commits."""
         copied = self._archive.load(manifest)
         live = np.ones(len(copied), dtype=np.bool_)
@@ -81,7 +108,7 @@ class OfflineRun:
                     gone = [*gone, *found.changed]  # what it holds: no newer version
                 live[[at + i for i in gone]] = False
                 at += len(piece)
-        self._register(manifest, live)
+        self._register(manifest, live, is_new=not is_covered)
         if elsewhere := self._elsewhere(manifest, copied):
             self._amend(manifest, elsewhere)
 
@@ -89,7 +116,7 @@ class OfflineRun:
         """Buckets of a commit that another one holds as they are, or, from a later run, in a newer version:
         none was deleted on account of this commit, so that it changed while it was live."""
         others = self._archive.manifests(as_ms(manifest.first), as_ms(manifest.last) + 1)
-        known = self._receipts.known(other.commit for other in others)
+        known = self._receipts.seals(other.commit for other in others)
         equal: set[bytes] = set()
         newer: set[bytes] = set()
         for other in others:
@@ -154,7 +181,7 @@ class OfflineRun:
             return
         if not live[same].all():  # they were deleted, and came back as they were
             live[same] = True
-            self._register(manifest, live)
+            self._register(manifest, live, is_new=False)
         if same and not waits:
             if self._is_rolled_up(manifest):
                 changed = self._delete(manifest, np.array(same, dtype=np.int64))
@@ -166,9 +193,9 @@ class OfflineRun:
             self._amend(manifest, outdated)
 
     def move(self, batch: Batch) -> None:
-        manifest = self._archive.export(batch, self._origin, self._work.check)
+        manifest = self._archive.export(batch, self._origin, self._place(), self._work.check)
         self._moved.add(manifest.commit)
-        self._register(manifest, np.ones(manifest.buckets, dtype=np.bool_))
+        self._register(manifest, np.ones(manifest.buckets, dtype=np.bool_), is_new=True)
         report = self._work.report
         report.parts += len(manifest.parts)
         report.bytes += manifest.size
@@ -193,35 +220,54 @@ class OfflineRun:
                 self._work.policy,
                 piece,
                 self._work.guard,
-                partial(self._record, manifest, here),
+                partial(self._record, manifest, here, piece),
             )
             changed += here[outcome.changed].tolist()
             self._work.report.deleted += len(outcome.deleted)
         return changed
 
-    def _record(self, manifest: Manifest, here: Indices, session: ClientSession, outcome: Outcome) -> None:
+    def _record(
+        self, manifest: Manifest, here: Indices, piece: Batch, session: ClientSession, outcome: Outcome
+    ) -> None:
         live = self._receipts.live(manifest.commit, manifest.buckets, session)
         live[here[[*outcome.deleted, *outcome.gone]]] = False
         facts = self._facts(manifest)
         self._receipts.set_live(manifest.commit, live, facts, session, len(outcome.deleted))
+        files = [{"key": file.key, "sha256": file.sha256} for file in manifest.files]
+        self._work.deletions.record(
+            session,
+            [piece.unit(i) for i in outcome.deleted],
+            {"positions": ranges(here[outcome.deleted].tolist())},
+            {"commit": manifest.commit, "manifest_sha256": manifest.sha256, "files": files},
+        )
 
     def _is_rolled_up(self, manifest: Manifest) -> bool:
         """A live bucket may equal its copy, and have been another when its windows were rolled up last."""
         return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1)
 
-    def _register(self, manifest: Manifest, live: NDArray[np.bool_]) -> None:
+    def _register(self, manifest: Manifest, live: NDArray[np.bool_], *, is_new: bool) -> None:
         facts = self._facts(manifest)
-        transaction(
-            self._work.database,
-            self._work.guard,
-            lambda session: self._receipts.set_live(manifest.commit, live, facts, session),
-        )
+
+        def step(session: ClientSession) -> None:
+            self._receipts.set_live(manifest.commit, live, facts, session)
+            if is_new:
+                advance(self._receipts, manifest, session)
+
+        self._transaction(step)
+
+    def _transaction(self, step: Callable[[ClientSession], None]) -> None:
+        transaction(self._work.database, self._work.guard, step)
+
+    def _place(self) -> Place:
+        heads = read_heads(self._receipts) or Heads(0, (), frozenset())
+        return Place(heads.sequence + 1, heads.links, last_receipt(self._receipts))
 
     def _facts(self, manifest: Manifest) -> dict[str, object]:
         return {
             "collection": manifest.collection,
             "parts": [part.key for part in manifest.parts],
             "documents_sha256": manifest.documents_sha256,
+            "seal": manifest.sha256,
             "at": self._work.now,
         }
 
@@ -238,7 +284,8 @@ class OfflineRun:
         successor, place = None, np.zeros(0, dtype=np.int64)
         if len(staying):
             remaining = held.take(staying)
-            successor = self._archive.export(remaining, self._origin, self._work.check, manifest)
+            chain = self._place()
+            successor = self._archive.export(remaining, self._origin, chain, self._work.check, manifest)
             index = {remaining.unit(i): staying[i] for i in range(len(remaining))}
             copied = self._archive.load(successor)
             place = np.array([index[copied.unit(i)] for i in range(len(copied))], dtype=np.int64)
@@ -249,11 +296,12 @@ class OfflineRun:
             if successor is not None:
                 facts, deleted = self._facts(successor), old.get("deleted", 0)
                 self._receipts.set_live(successor.commit, live[place], facts, session, deleted)
+                advance(self._receipts, successor, session)
             self._receipts.update(manifest.commit, {"$set": {"state": "replaced"}}, session)
 
-        transaction(self._work.database, self._work.guard, exchange)
+        self._transaction(exchange)
         self._archive.drop(manifest)
-        self._receipts.remove(manifest.commit)
+        self._receipts.bury(manifest.commit)
 
     @property
     def _grace(self) -> str:

@@ -7,7 +7,6 @@ copies are read back and compared; then originals that still equal them are dele
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from pymongo.database import Database
 from pymongo.errors import CollectionInvalid
 
 from archivers.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_id, units
+from archivers.deletions import packed_ids
 from archivers.work import Work
 from buckets.columns import Quarantined, Series
 from buckets.decode import decode
@@ -244,11 +244,12 @@ class OnlineRun:
         """In the delete's transaction: copies that have become old go, and the receipts name none of these
         any more."""
         self._take_back([verified.main.decode_id(i) for i in outcome.changed], session)
-        gone = hashlib.sha256(b"".join(verified.unit(i) for i in outcome.deleted)).hexdigest()
-        update = {
-            "$set": {"at": self._work.now},
-            "$inc": {"deleted": len(outcome.deleted)},
-            "$push": {"deleted_sha256": gone},
-        }
+        update = {"$set": {"at": self._work.now}, "$inc": {"deleted": len(outcome.deleted)}}
         self._receipts.update(name, update, session)
+        self._work.deletions.record(
+            session,
+            [verified.unit(i) for i in outcome.deleted],
+            {"ids": packed_ids([verified.main.decode_id(i) for i in outcome.deleted])},
+            {"collection": self._target, "overflow": self._overflow},
+        )
         self._receipts.pull([verified.main.decode_id(i) for i in range(len(verified))], session)

@@ -41,7 +41,11 @@ class ArchivedReader:
         self._policy = policy
         self._session = session
         self._to = policy.archive.to if policy.archive else "none"
-        self._offline = OfflineArchive(policy, store) if self._to == "offline" and store else None
+        self._offline = (
+            OfflineArchive(policy, store, Receipts(database, policy.name).seal)
+            if self._to == "offline" and store
+            else None
+        )
 
     def at(self, session: ClientSession) -> ArchivedReader:
         """The same archive, with what is known of it, at another instant."""

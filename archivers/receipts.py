@@ -4,6 +4,8 @@ Offline there is one a commit, written after its manifest. Its `live` says which
 run has deleted yet: only those may be deleted, and only of those can a document with the same `_id` be a
 newer version. Where another one stands, it is another bucket: the archive keeps both.
 
+A commit that was dropped keeps its seal there, which tells it from one that nobody knows yet.
+
 Online there is one a batch of moved buckets; `ids` are those whose originals no run has deleted yet.
 """
 
@@ -29,6 +31,9 @@ COLLECTION = "bucketwise_receipts"
 _PAGE = 1000
 
 Document = dict[str, Any]
+CODEC: CodecOptions[Document] = CodecOptions(
+    tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
 
 
 class Receipts:
@@ -56,8 +61,35 @@ class Receipts:
     def update(self, name: str, update: Document, session: ClientSession | None = None) -> None:
         self.collection.update_one({"_id": self.identity(name)}, update, upsert=True, session=session)
 
-    def remove(self, name: str) -> None:
-        self.collection.delete_one({"_id": self.identity(name)})
+    def bury(self, name: str) -> None:
+        """Of a commit that was dropped only its seal stays: it must not come back."""
+        gone = dict.fromkeys(("state", "live", "collection", "parts", "documents_sha256", "deleted"), "")
+        self.collection.update_one(
+            {"_id": self.identity(name), "kind": "offline"}, {"$set": {"kind": "dropped"}, "$unset": gone}
+        )
+
+    def dropped(self) -> dict[str, str]:
+        """The commits that were dropped, and their seals."""
+        return self._seals({"_id.policy": self.policy, "kind": "dropped"})
+
+    def seal(self, name: str) -> str | None:
+        """Of an offline commit: the seal of its manifest. None for one that is not registered."""
+        return self.seals([name]).get(name)
+
+    def seals(self, names: Iterable[str]) -> dict[str, str]:
+        """Of these offline commits: those that are registered, and the seals of their manifests."""
+        wanted = [self.identity(name) for name in names]
+        found: dict[str, str] = {}
+        for at in range(0, len(wanted), _PAGE):
+            found |= self._seals({"_id": {"$in": wanted[at : at + _PAGE]}, "kind": "offline"})
+        return found
+
+    def all_seals(self) -> dict[str, str]:
+        return self._seals({"_id.policy": self.policy, "kind": "offline"})
+
+    def _seals(self, query: Document) -> dict[str, str]:
+        found = self.collection.find({**query, "seal": {"$exists": True}}, {"seal": 1})
+        return {document["_id"]["name"]: document["seal"] for document in found}
 
     def in_state(self, state: str, kind: str) -> Iterator[Document]:
         query = {"_id.policy": self.policy, "state": state, "kind": kind}
@@ -87,19 +119,10 @@ class Receipts:
         for found in self.collection.find(query, {"_id": 1}):
             yield found["_id"]["name"]
 
-    def known(self, names: Iterable[str]) -> set[str]:
-        """Those that have a receipt."""
-        wanted = [self.identity(name) for name in names]
-        found: set[str] = set()
-        for at in range(0, len(wanted), _PAGE):
-            page = self.collection.find({"_id": {"$in": wanted[at : at + _PAGE]}}, {"_id": 1})
-            found |= {document["_id"]["name"] for document in page}
-        return found
-
     def live(self, name: str, buckets: int, session: ClientSession | None = None) -> NDArray[np.bool_]:
         """Of an offline commit's buckets: which may be live as it holds them. Without a receipt: all."""
         found = self.get(name, session)
-        if found is None:
+        if found is None or "live" not in found:
             return np.ones(buckets, dtype=np.bool_)
         bits = np.frombuffer(zlib.decompress(found["live"]), dtype=np.uint8)
         return np.unpackbits(bits, count=buckets).astype(np.bool_)

@@ -145,7 +145,7 @@ def _archived(
             yield batch, decode(batch, policy), note
         return
     assert store is not None
-    archive = OfflineArchive(policy, store)
+    archive = OfflineArchive(policy, store, Receipts(database, policy.name).seal)
     for manifest in archive.manifests(start, end):
         if manifest.timeseries is not None and timeseries.made_with(database, to) is None:
             database.create_collection(to, timeseries=manifest.timeseries)

@@ -1,4 +1,4 @@
-"""Verify: every part is read again from where it lies and held against its manifest."""
+"""Verify: is the archive what was written? Every part, every manifest of the chain, every receipt of a delete."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from typing import Any
 
 from pymongo.database import Database
 
-from archivers.manifest import DamagedError, manifest_key, parse_commit
+from archivers.deletions import check_deletions
+from archivers.heads import check_heads, read_heads
+from archivers.keys import Keys
+from archivers.manifest import DamagedError, Manifest, manifest_key, owner_key, parse_commit
 from archivers.offline import OfflineArchive
-from archivers.receipts import Receipts
-from archivers.stores.base import ObjectStore
+from archivers.receipts import COLLECTION, Receipts
+from archivers.stores.base import Corrupt, NotFound, ObjectStore
 from buckets.times import FIRST_MS, LAST_MS, as_ms
+from config.errors import HaltedError
 from config.policies import Policy
 
 
 @dataclass(frozen=True)
 class Bad:
-    """A commit that is not what it was."""
+    """What is not as it was."""
 
-    code: str  # "part-missing" or "part-differs"
-    place: str  # the url of the file, or of the manifest
+    code: str  # that of a finding
+    place: str  # the url of the file, or of the manifest; or what names a document
     message: str
 
 
@@ -32,38 +36,107 @@ class VerifyReport:
     readings: int = 0
     bad: list[Bad] = field(default_factory=list)
 
+    def add(self, error: DamagedError) -> None:
+        """Once a place, whoever met it."""
+        if all(it.place != error.place for it in self.bad):
+            self.bad.append(Bad(error.code, error.place, str(error)))
+
 
 def verify(
     database: Database[dict[str, Any]],
     policy: Policy,
-    store: ObjectStore,
+    store: ObjectStore | None,
     *,
+    keys: Keys,
     since: datetime | None,
     until: datetime | None,
     check: Callable[[], None],
     progress: Callable[[str, int], None],
 ) -> VerifyReport:
     """Read every file of every commit that touches [since, until): size, SHA-256, page checksums, and that
-    the documents rebuilt from them are those that were archived."""
+    the documents rebuilt from them are those that were archived. The chain of manifests and the receipts are
+    read whole: seals, signatures, and that none is missing."""
     report = VerifyReport()
-    archive = OfflineArchive(policy, store)
-    start = FIRST_MS if since is None else as_ms(since)
-    end = LAST_MS + 1 if until is None else as_ms(until)
-    listed = {commit.name for commit in archive.commits()}
-    for name in Receipts(database, policy.name).commits():
+    receipts = Receipts(database, policy.name)
+    chain: list[Manifest] = []
+    if policy.archive is not None and policy.archive.to == "offline" and store is not None:
+        archive = OfflineArchive(policy, store, receipts.seal, keys)
+        chain = _verify_chain(receipts, archive, report)
+        start = FIRST_MS if since is None else as_ms(since)
+        end = LAST_MS + 1 if until is None else as_ms(until)
+        _verify_commits(receipts, archive, start, end, check, progress, report)
+    for error in check_deletions(receipts, keys, chain):
+        report.add(error)
+    return report
+
+
+def _verify_chain(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> list[Manifest]:
+    """The manifests of the chain, as far as they are to be had."""
+    registered = receipts.all_seals()  # before the heads, which then lead to all of these
+    try:
+        check_heads(receipts, archive)
+    except DamagedError as error:
+        report.add(error)
+    except HaltedError as error:
+        report.bad.append(Bad("chain-broken", COLLECTION, str(error)))
+    heads = read_heads(receipts)
+    if heads is None:
+        return []
+    _verify_owner(receipts, archive, report)
+    found: list[Manifest] = []
+    is_whole = True
+    for it in archive.chain.walk(heads.links, lost=heads.lost):
+        if isinstance(it, Manifest):
+            found.append(it)
+        else:
+            is_whole = False
+            report.add(it)
+    reached = {(it.commit, it.sha256) for it in found}
+    for name, seal in registered.items():
+        if is_whole and (name, seal) not in reached and seal not in heads.lost:
+            place = f"{archive.store.url}/{manifest_key(archive.policy.name, name)}"
+            report.add(DamagedError("chain-broken", place, "the chain of manifests does not lead to it"))
+    return found
+
+
+def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> None:
+    place = f"{archive.store.url}/{owner_key(archive.policy.name)}"
+    owner = receipts.get("owner")
+    try:
+        found = archive.store.get_bytes(owner_key(archive.policy.name))
+        if owner is not None and owner["owner"].encode() not in found:
+            fault = "it names another database as the owner of this archive"
+            report.add(DamagedError("part-differs", place, fault))
+    except NotFound:
+        report.add(
+            DamagedError("part-missing", place, "it is missing, and says which database archives here")
+        )
+    except Corrupt as error:
+        report.add(DamagedError("part-differs", place, error.reason))
+
+
+def _verify_commits(
+    receipts: Receipts,
+    archive: OfflineArchive,
+    start: int,
+    end: int,
+    check: Callable[[], None],
+    progress: Callable[[str, int], None],
+    report: VerifyReport,
+) -> None:
+    for name in sorted(archive.missing(receipts.commits)):
         commit = parse_commit(name)
-        if name not in listed and (commit is None or commit.may_hold(start, end)):
-            place = f"{store.url}/{manifest_key(policy.name, name)}"
-            report.bad.append(Bad("part-missing", place, f"{place}: missing, though a receipt names it"))
+        if commit is None or commit.may_hold(start, end):
+            place = f"{archive.store.url}/{manifest_key(archive.policy.name, name)}"
+            report.add(DamagedError("part-missing", place, "it is missing, though a receipt names it"))
     for commit in archive.commits(start, end):
         check()
         try:
             manifest = archive.manifest(commit.name)
             archive.load(manifest)
         except DamagedError as error:
-            report.bad.append(Bad(error.code, error.place, str(error)))
+            report.add(error)
             continue
         report.parts += len(manifest.parts)
         report.readings += manifest.readings
         progress("verified parts", len(manifest.parts))
-    return report

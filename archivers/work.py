@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from archivers.deletions import Deletions
+from archivers.keys import Keys
 from archivers.pins import Pins
 from archivers.receipts import Receipts
 from buckets import timeseries
@@ -85,6 +87,7 @@ class Work:
     report: ArchiveReport
     dry_run: bool
     rolled_up: RolledUp
+    keys: Keys
 
     @property
     def archive(self) -> Archive:
@@ -98,6 +101,10 @@ class Work:
     @property
     def receipts(self) -> Receipts:
         return Receipts(self.database, self.policy.name)
+
+    @cached_property
+    def deletions(self) -> Deletions:
+        return Deletions(self.receipts, self.policy, self.fence, self.now, self.keys)
 
     @cached_property
     def pins(self) -> Pins:

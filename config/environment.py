@@ -15,6 +15,7 @@ OVERRIDES: Final[Mapping[Key, str]] = {
     ("store", "url"): "BUCKETWISE_STORE_URL",
     ("store", "endpoint_url"): "BUCKETWISE_STORE_ENDPOINT_URL",
     ("store", "region"): "BUCKETWISE_STORE_REGION",
+    ("store", "signing_key"): "BUCKETWISE_STORE_SIGNING_KEY",
 }
 
 # `$${` is a literal `${`; an opening that no name follows is caught by the last branch.

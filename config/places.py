@@ -15,6 +15,7 @@ from config.problems import Fault, Report
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
+SHORTEST_KEY = 32
 _CREDENTIALS = Fault(
     "credentials do not belong in this URL",
     "take them out; they come from boto3's own chain: environment, profile or role",
@@ -35,6 +36,14 @@ def check_store(store: Store, report: Report) -> None:
         report.add(("store", "endpoint_url"), misplaced)
     if store.region is not None and not re.fullmatch(r"[A-Za-z0-9-]{1,64}", store.region):
         report.add(("store", "region"), Fault("it is no region", 'write a name such as "us-east-1"'))
+    keys = [key.get_secret_value() for key in store.signing_key]
+    if any(len(key) < SHORTEST_KEY for key in keys):
+        fault = Fault(
+            f"a key has less than {SHORTEST_KEY} characters", "make one: openssl rand -hex 32; keep it safe"
+        )
+        report.add(("store", "signing_key"), fault)
+    if len(set(keys)) < len(keys):
+        report.add(("store", "signing_key"), Fault("a key is there twice", "write each key once"))
 
 
 def _uri_fault(uri: str) -> Fault | None:

@@ -22,6 +22,7 @@ class Store(Table):
     url: str
     endpoint_url: str | None = None
     region: str | None = None
+    signing_key: tuple[SecretStr, ...] = ()  # the first signs, all verify
 
 
 class Rollup(Table):

@@ -17,6 +17,7 @@ Key = tuple[str, ...]
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _URLS = {"uri", "url", "endpoint_url"}
 _MAY_SHOW = re.compile(r"://|\A\$\{[^}]*\}\Z")
+_IS_NAME = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _LONGEST_SHOWN = 120
 _AS_WRITTEN = object()
 
@@ -146,6 +147,8 @@ class Report:
             at = at[name]
         if meant == ("mongodb", "uri") and not (isinstance(at, str) and _MAY_SHOW.search(at)):
             return HIDDEN  # whatever it is, it was put where a password belongs
+        if meant == ("store", "signing_key") and not (isinstance(at, str) and _IS_NAME.fullmatch(at)):
+            return HIDDEN
         return _show(hide_in_url(at) if isinstance(at, str) and meant[-1] in _URLS else at)
 
     def _line(self, key: Key) -> int | None:

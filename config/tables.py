@@ -89,6 +89,8 @@ def _read(annotation: Any, value: Any, key: Key, report: Report) -> Any:
         return _read_duration(value, may_be_none)
     if get_origin(annotation) is Literal:
         return _read_choice(get_args(annotation), value)
+    if annotation == tuple[SecretStr, ...]:
+        return _read_secrets(value)
     if get_origin(annotation) is tuple:
         return _read_list(get_args(annotation)[0], value, report)
     if annotation is SecretStr:
@@ -156,6 +158,14 @@ def _read_list(kind: type, value: Any, report: Report) -> tuple[Any, ...]:
         except Unfit as unfit:
             raise Unfit(f"its item {report.quote(item)}: {unfit.fault.message}", unfit.fault.mend) from None
     return tuple(map(_as_float, items) if kind is float else items)
+
+
+def _read_secrets(value: Any) -> tuple[SecretStr, ...]:
+    """One secret, or a list of them; a message says nothing of what it found."""
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str) for item in items):
+        raise Unfit("it has to be text, or a list of texts", 'write it in quotes: "${NAME}"')
+    return tuple(map(SecretStr, items))
 
 
 def _as_float(number: float) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pymongo.database import Database
 
+from archivers.keys import Keys
 from archivers.stores import ObjectStore, open_store
 from config.errors import UsageError
 from config.load import load
@@ -59,6 +60,10 @@ class Call:
     @cached_property
     def store(self) -> ObjectStore | None:
         return None if self.settings.store is None else open_store(self.settings.store)
+
+    @cached_property
+    def keys(self) -> Keys:
+        return Keys.of(self.settings.store)
 
     @property
     def progress(self) -> Progress:

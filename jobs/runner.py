@@ -12,6 +12,7 @@ import structlog
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from archivers.keys import UNSIGNED, Keys
 from archivers.stores import ObjectStore
 from config.policies import Policy
 from jobs.call import Call
@@ -33,6 +34,7 @@ class Work:
 
     database: Database[Document]
     store: ObjectStore | None
+    keys: Keys
     policy: Policy
     readers: tuple[Policy, ...]  # others that roll up the same collection
     is_archived_by_another: bool  # the same collection, by another policy
@@ -76,6 +78,7 @@ class Runner:
     until: datetime | None = None
     dry_run: bool = False
     hosts: str = ""
+    keys: Keys = UNSIGNED
     known: Sequence[Policy] = ()  # all policies of the file
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -103,6 +106,7 @@ class Runner:
             until=until,
             dry_run=dry_run,
             hosts=call.hosts,
+            keys=call.keys,
             known=tuple(call.settings.policies.values()),
         )
 
@@ -171,6 +175,7 @@ class Runner:
         return Work(
             database=self.database,
             store=self.store,
+            keys=self.keys,
             policy=policy,
             readers=tuple(it for it in others if it.rollup is not None),
             is_archived_by_another=any(it.archive is not None and it.archive.to != "none" for it in others),

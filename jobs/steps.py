@@ -60,6 +60,7 @@ def _prepare(work: Work) -> None:
         work.policy,
         work.now,
         store=work.store,
+        keys=work.keys,
         fence=work.fence,
         guard=work.guard,
         check=work.check,
@@ -124,6 +125,7 @@ def _archive(work: Work) -> Done:
         work.policy,
         work.now,
         store=work.store,
+        keys=work.keys,
         fence=work.fence,
         guard=work.guard,
         through=_through(work),
@@ -211,12 +213,11 @@ def _expire(work: Work) -> Done:
 
 
 def _verify(work: Work) -> Done:
-    if work.policy.archive is None or work.policy.archive.to != "offline" or work.store is None:
-        return Done({"parts": 0, "readings": 0, "bad": 0, "damage": []})
     report = verify(
         work.database,
         work.policy,
         work.store,
+        keys=work.keys,
         since=work.since,
         until=work.until,
         check=work.check,
@@ -265,7 +266,15 @@ def _unpin(work: Work) -> Done:
 
 
 def _audit(work: Work) -> Done:
-    found = audit(work.database, work.policy, work.store, work.now, check=work.check, progress=work.progress)
+    found = audit(
+        work.database,
+        work.policy,
+        work.store,
+        work.now,
+        keys=work.keys,
+        check=work.check,
+        progress=work.progress,
+    )
     return _findings(found, NOT_KEPT)
 
 

@@ -76,6 +76,7 @@ def schedule(call: Call, metrics_port: Port = None, metrics_host: Host = "127.0.
                 stop=call.stop,
                 progress=Progress(quiet=True),  # log lines tell of runs here
                 hosts=call.hosts,
+                keys=call.keys,
                 known=tuple(call.settings.policies.values()),
             )
 

@@ -111,11 +111,11 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
 
     for module in (delete, offline_run, online, pins, restore, sweep):
         monkeypatch.setattr(module, "transaction", transaction)
-    removing = Receipts.remove
+    burying = Receipts.bury
 
-    def remove(self: Receipts, name: str) -> None:
-        steps.step("before remove")
-        removing(self, name)
-        steps.step("after remove")
+    def bury(self: Receipts, name: str) -> None:
+        steps.step("before bury")
+        burying(self, name)
+        steps.step("after bury")
 
-    monkeypatch.setattr(Receipts, "remove", remove)
+    monkeypatch.setattr(Receipts, "bury", bury)

@@ -14,6 +14,7 @@ import duckdb
 from pymongo.database import Database
 
 from archivers.archive import archive
+from archivers.keys import UNSIGNED, Keys
 from archivers.pins import unpin
 from archivers.restore import RestoreReport, restore
 from archivers.stores import ObjectStore, open_store
@@ -44,6 +45,7 @@ class Cycle:
     settings: Store
     fence: int = 0
     store: ObjectStore = field(init=False)
+    keys: Keys = UNSIGNED
 
     def __post_init__(self) -> None:
         self.store = open_store(self.settings)
@@ -79,6 +81,7 @@ class Cycle:
             self.policy,
             now,
             store=store or self.store,
+            keys=self.keys,
             fence=fence,
             guard=guard,
             check=check,
@@ -118,6 +121,7 @@ class Cycle:
             self.database,
             self.policy,
             self.store,
+            keys=self.keys,
             since=None,
             until=None,
             check=nothing,

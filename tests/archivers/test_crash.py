@@ -233,7 +233,7 @@ def dies_in_exchange(step: str) -> Callable[[World], None]:
         with pytest.MonkeyPatch.context() as patch:
             steps = Steps(0)
             die_in_transactions(patch, steps)
-            seen = {"before commit": 0, "before remove": 0}
+            seen = {"before commit": 0, "before bury": 0}
 
             def count(name: str) -> None:
                 if name in seen:
@@ -257,7 +257,7 @@ SCENARIOS = {
     "came back": Scenario(came_back, goes_on=False),
     "restored": Scenario(restored),
     "died before the exchange": Scenario(dies_in_exchange("before commit")),
-    "died after the exchange": Scenario(dies_in_exchange("before remove")),
+    "died after the exchange": Scenario(dies_in_exchange("before bury")),
 }
 QUICK = [
     *(("slots", name) for name in SCENARIOS),

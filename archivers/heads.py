@@ -1,0 +1,88 @@
+"""The heads of the chain of manifests, kept in MongoDB: what the store has to hold.
+
+A commit takes the place of the heads that it names, in the transaction that writes its receipt. There is one
+head, and more for a while after a run that had lost its lease: the next commit joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from pymongo.client_session import ClientSession
+
+from archivers.manifest import DamagedError, Link, Manifest, manifest_key
+from archivers.offline import OfflineArchive
+from archivers.receipts import Receipts
+from config.errors import HaltedError
+
+Document = dict[str, Any]
+_NAME = "heads"
+
+
+class Heads(NamedTuple):
+    """`sequence` is the largest of theirs. `lost` are seals that a person has given up."""
+
+    sequence: int
+    links: tuple[Link, ...]
+    lost: frozenset[str]
+
+
+def read_heads(receipts: Receipts, session: ClientSession | None = None) -> Heads | None:
+    """None where no commit was ever registered, or all receipts were lost."""
+    found = receipts.get(_NAME, session)
+    if found is None:
+        return None
+    return Heads(
+        found["sequence"], tuple(Link(**link) for link in found["commits"]), frozenset(found.get("lost", ()))
+    )
+
+
+def advance(receipts: Receipts, manifest: Manifest, session: ClientSession) -> None:
+    """A commit is registered."""
+    heads = read_heads(receipts, session) or Heads(0, (), frozenset())
+    links = [link for link in heads.links if link not in manifest.previous]
+    write_heads(receipts, max(heads.sequence, manifest.sequence), [*links, manifest.link], session)
+
+
+def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], session: ClientSession) -> None:
+    commits = [link.model_dump() for link in links]
+    receipts.update(_NAME, {"$set": {"kind": "heads", "sequence": sequence, "commits": commits}}, session)
+
+
+def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
+    """The manifests of the heads. Raises HaltedError where the store does not hold them, or holds a commit
+    that was dropped: it is not the store that was written to, or an older state of it."""
+    dropped = receipts.dropped()  # before the listing: a run at work drops first
+    heads = read_heads(receipts)
+    if heads is None:
+        if receipts.all_seals():
+            raise HaltedError(
+                f"policy {receipts.policy}: its commits have receipts, and the record of the chain's heads "
+                "is gone from bucketwise_receipts. Nothing was changed. Restore it from a backup, or "
+                "remove all receipts of the policy, and the next run finds the heads in the store"
+            )
+        return []
+    found = []
+    for link in heads.links:
+        if link.sha256 not in heads.lost:
+            found.append(_head(archive, link))
+    for commit in archive.commits():
+        if commit.name in dropped and archive.manifest(commit.name).sha256 == dropped[commit.name]:
+            raise _rolled_back(archive, commit.name, "it was dropped, and is there again")
+    return found
+
+
+def _head(archive: OfflineArchive, link: Link) -> Manifest:
+    try:
+        return archive.chain.link(link)
+    except DamagedError as error:
+        if error.code != "chain-broken":
+            raise
+    raise _rolled_back(archive, link.commit, "the manifest is missing, though it was the last of the archive")
+
+
+def _rolled_back(archive: OfflineArchive, commit: str, what: str) -> DamagedError:
+    place = f"{archive.store.url}/{manifest_key(archive.policy.name, commit)}"
+    mend = "Put the store back as it was, from its versions or a backup: see operations.md, exit 5"
+    return DamagedError("store-rolled-back", place, f"{what}: the store is not as it was left", mend)
