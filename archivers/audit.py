@@ -97,9 +97,7 @@ class _Audit:
             yield self._finding(bad.code, bad.place, bad.message)
         for gap in deletions(Receipts(self.database, self.policy.name), kind="gap"):
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
-            message = (
-                f"the receipts of deletes {numbers} were lost: this database was put back to an older state"
-            )
+            message = f"the receipts of deletes {numbers} were lost: this database was put back"
             yield self._finding("receipts-lost", RECEIPTS, message, "warning")
         if self.policy.archive is None or self.policy.archive.to != "offline" or self.store is None:
             return

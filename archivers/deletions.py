@@ -92,7 +92,7 @@ class Deletions:
         """The policy goes into the receipts once, under its SHA-256, which is returned."""
         said = self._policy.model_dump(mode="json", exclude_none=True)
         text = hide_secrets(json.dumps(said, ensure_ascii=False, sort_keys=True))
-        name = hashlib.sha256(text.encode()).hexdigest()
+        name = _digest(text)
         self._receipts.update(f"policy-{name}", {"$setOnInsert": {"kind": "policy", "text": text}})
         return name
 
@@ -110,6 +110,22 @@ def ranges(positions: Sequence[int]) -> list[list[int]]:
 
 def packed_ids(ids: Sequence[Any]) -> Binary:
     return Binary(zlib.compress(bson.encode({"ids": list(ids)}, codec_options=CODEC)))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def legible(receipts: Receipts, since: datetime | None, until: datetime | None) -> Iterator[Document]:
+    """The receipts of [since, until) for people: without what the database needs alone, and the `_id`s
+    unpacked."""
+    asked = {op: at for op, at in (("$gte", since), ("$lt", until)) if at is not None}
+    for receipt in deletions(receipts, **({"at": asked} if asked else {})):
+        del receipt["_id"]
+        if "ids" in receipt:
+            ids = bson.decode(zlib.decompress(receipt["ids"]), codec_options=CODEC)
+            receipt["ids"] = ids["ids"]
+        yield receipt
 
 
 def seal_of(receipt: Document) -> str:
@@ -175,11 +191,8 @@ class _Checker:
         self._keys = keys
         self._previous: str | None = None
         self._lost: dict[int, str] = {}  # the last of those that are lost -> its seal
-        self._texts = {
-            found["_id"]["name"].removeprefix("policy-")
-            for found in receipts.collection.find({"_id.policy": receipts.policy, "kind": "policy"})
-            if found["_id"]["name"] == f"policy-{hashlib.sha256(found['text'].encode()).hexdigest()}"
-        }
+        texts = receipts.policies()
+        self._texts = {name for name, text in texts.items() if _digest(text) == name}
         self.sequence = 0
         self.seals: dict[int, str] = {}
 

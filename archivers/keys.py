@@ -16,18 +16,26 @@ from config.policies import Store
 class Keys:
     """The first signs, all verify. Without any, nothing may be signed: nobody could tell whether rightly."""
 
-    def __init__(self, *secrets: str) -> None:
+    def __init__(self, *secrets: str, is_strict: bool = True) -> None:
         self._keys = {key_id(secret): secret for secret in secrets}
+        self._is_strict = is_strict
 
     @classmethod
     def of(cls, store: Store | None) -> Keys:
         return cls(*(key.get_secret_value() for key in store.signing_key)) if store else cls()
 
+    @property
+    def first(self) -> str | None:
+        """The id of the key that signs."""
+        return next(iter(self._keys), None)
+
+    def lenient(self) -> Keys:
+        """The same, to whom a signature may be missing, or of a key that is not among these; never wrong."""
+        return Keys(*self._keys.values(), is_strict=False)
+
     def sign(self, seal: str) -> str | None:
         """By the first key; None where there is none."""
-        for name, secret in self._keys.items():
-            return f"{name}:{_hmac(secret, seal)}"
-        return None
+        return None if self.first is None else f"{self.first}:{_hmac(self._keys[self.first], seal)}"
 
     def check(self, seal: str, signature: str | None, place: str) -> None:
         """Raises DamagedError where the signature is wrong, can't be checked, or is missing."""
@@ -38,6 +46,8 @@ class Keys:
                     f"its signature under the key {name} is wrong: it was changed, and signed by someone else"
                 )
                 raise DamagedError("signature-wrong", place, what)
+        elif not self._is_strict:
+            pass
         elif signature is not None:
             what = f"it is signed under the key {name}, which is not among store.signing_key"
             mend = "Put that key back; where it is lost for good, see `bucketwise sign`"

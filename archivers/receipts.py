@@ -95,6 +95,11 @@ class Receipts:
         query = {"_id.policy": self.policy, "state": state, "kind": kind}
         yield from self.collection.find(query, {"live": 0}).sort("_id")
 
+    def policies(self) -> dict[str, str]:
+        """The texts of the policy as receipts of deletes name them, by their SHA-256."""
+        found = self.collection.find({"_id.policy": self.policy, "kind": "policy"})
+        return {document["_id"]["name"].removeprefix("policy-"): document["text"] for document in found}
+
     def owner(self) -> str:
         """Tells this database from others that may archive to the same place: random, made once."""
         found = self.collection.find_one_and_update(

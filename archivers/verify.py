@@ -1,4 +1,4 @@
-"""Verify: is the archive what was written? Every part, every manifest of the chain, every receipt of a delete."""
+"""Verify: is the archive what was written? Every part, every manifest of the chain, every receipt."""
 
 from __future__ import annotations
 
@@ -108,9 +108,7 @@ def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyRep
             fault = "it names another database as the owner of this archive"
             report.add(DamagedError("part-differs", place, fault))
     except NotFound:
-        report.add(
-            DamagedError("part-missing", place, "it is missing, and says which database archives here")
-        )
+        report.add(DamagedError("part-missing", place, "it is missing: it says which database archives here"))
     except Corrupt as error:
         report.add(DamagedError("part-differs", place, error.reason))
 

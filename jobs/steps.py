@@ -10,11 +10,15 @@ from typing import Any
 from archivers.archive import archive, check_archive, recover
 from archivers.audit import audit
 from archivers.checks import check
+from archivers.deletions import legible
+from archivers.keys import Keys
 from archivers.pins import COLLECTION as PINS
 from archivers.pins import unpin
 from archivers.reader import ArchivedReader
 from archivers.receipts import COLLECTION as RECEIPTS
+from archivers.receipts import Receipts
 from archivers.restore import restore
+from archivers.sign import sign
 from archivers.stores.base import Denied
 from archivers.verify import verify
 from archivers.work import ArchiveReport
@@ -47,7 +51,7 @@ OWN_COLLECTIONS = {
 }
 
 
-def _prepare(work: Work) -> None:
+def _prepare(work: Work, keys: Keys | None = None) -> None:
     """Before summaries are made from it: the archive is all there, and nothing half-done is in it."""
     check_archive(work.database, work.policy, work.store)
     if work.dry_run:
@@ -60,7 +64,7 @@ def _prepare(work: Work) -> None:
         work.policy,
         work.now,
         store=work.store,
-        keys=work.keys,
+        keys=keys or work.keys,
         fence=work.fence,
         guard=work.guard,
         check=work.check,
@@ -228,6 +232,17 @@ def _verify(work: Work) -> Done:
     return Done(body, HaltedError.exit_code if damage else 0)
 
 
+def _sign(work: Work) -> Done:
+    _prepare(work, work.keys.lenient())
+    report = sign(work.database, work.policy, work.store, work.keys, check=work.check, progress=work.progress)
+    return Done({"key": work.keys.first, "manifests": report.manifests, "receipts": report.receipts})
+
+
+def _receipts(work: Work) -> Done:
+    receipts = Receipts(work.database, work.policy.name)
+    return Done({"deletes": list(legible(receipts, work.since, work.until)), "policies": receipts.policies()})
+
+
 def restore_step(to: str, series: Mapping[str, str], pinned_until: datetime | None) -> Step:
     def do(work: Work) -> Done:
         report = restore(
@@ -294,5 +309,6 @@ def finding_body(found: Any) -> Body:
 ROLLUP, ARCHIVE, EXPIRY = Step("rollup", _roll_up), Step("archive", _archive), Step("expiry", _expire)
 VERIFY, AUDIT, CHECK = Step("verify", _verify), Step("audit", _audit), Step("check", _check)
 UNPIN = Step("unpin", _unpin)
+SIGN, RECEIPT_LIST = Step("sign", _sign), Step("receipts", _receipts)
 #: Summaries go last: what they stand for is archived by then.
 RUN = (ROLLUP, ARCHIVE, EXPIRY)

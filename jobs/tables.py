@@ -90,6 +90,25 @@ def unpin_table(results: Sequence[Result]) -> RenderableType:
     return table
 
 
+def receipts_table(results: Sequence[Result]) -> RenderableType:
+    table = _table("Receipts", "policy", "number", "at", "from", "buckets", "held by")
+    for result in results:
+        for it in result.body.get("deletes", []):
+            held = it.get("held_by") or {}
+            place = held.get("commit") or held.get("collection") or "lost, with those before it"
+            row = (_number(it["sequence"]), _instant(it["at"]), it.get("collection", "–"))
+            table.add_row(result.policy, *row, _number(it.get("buckets")), place, _outcome(result))
+    return table
+
+
+def sign_table(results: Sequence[Result]) -> RenderableType:
+    table = _table("Signed", "policy", "key", "manifests", "receipts")
+    for result in results:
+        counts = [_number(result.body.get(key)) for key in ("manifests", "receipts")]
+        table.add_row(result.policy, result.body.get("key") or "–", *counts, _outcome(result))
+    return table
+
+
 def readings_tables(results: Sequence[Result]) -> list[RenderableType]:
     table = _table("Readings", "policy", "to", "readings", "quarantined")
     for result in results:

@@ -17,6 +17,7 @@ from archivers.archive import archive
 from archivers.keys import UNSIGNED, Keys
 from archivers.pins import unpin
 from archivers.restore import RestoreReport, restore
+from archivers.sign import SignReport, sign
 from archivers.stores import ObjectStore, open_store
 from archivers.verify import VerifyReport, verify
 from archivers.work import ArchiveReport
@@ -127,6 +128,9 @@ class Cycle:
             check=nothing,
             progress=nothing,
         )
+
+    def sign(self) -> SignReport:
+        return sign(self.database, self.policy, self.store, self.keys, check=nothing, progress=nothing)
 
     def archived(self) -> list[bytes]:
         """The buckets that the archive holds, without their overflow, by way of a restore."""

@@ -1,0 +1,27 @@
+"""`bucketwise receipts`."""
+
+from __future__ import annotations
+
+from jobs.call import Call
+from jobs.clock import parse_range
+from jobs.options import Since, Until
+from jobs.report import Report
+from jobs.runner import Runner
+from jobs.steps import RECEIPT_LIST
+from jobs.tables import receipts_table
+
+EXAMPLES = ["bucketwise receipts -p ticks --since 2018-09-01", "bucketwise receipts -p ticks --json"]
+
+
+def receipts(call: Call, since: Since = None, until: Until = None) -> Report:
+    """List what has been deleted.
+
+    Each delete has a receipt: what went, when, under which policy, and where it is now. --since and --until
+    are about when it was deleted.
+    """
+    start, end = parse_range(since, until)
+    policies = call.policies
+    with call.database() as database:
+        runner = Runner.of(call, database, [RECEIPT_LIST], since=start, until=end, dry_run=True)
+        results = runner.run_all(policies)
+    return Report(call.command, call.now, results, [receipts_table(results)])

@@ -1,0 +1,24 @@
+"""`bucketwise sign`."""
+
+from __future__ import annotations
+
+from jobs.call import Call
+from jobs.report import Report
+from jobs.runner import Runner
+from jobs.steps import SIGN
+from jobs.tables import sign_table
+
+EXAMPLES = ["bucketwise sign -p ticks"]
+
+
+def sign(call: Call) -> Report:
+    """Sign what is archived already.
+
+    Needed where store.signing_key was set, changed or taken out for an archive that is there already. All
+    is verified first; then each manifest and receipt is signed by the first key. Without a key, signatures
+    are taken off.
+    """
+    policies = call.policies
+    with call.database() as database:
+        results = Runner.of(call, database, [SIGN]).run_all(policies)
+    return Report(call.command, call.now, results, [sign_table(results)])
