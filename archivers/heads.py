@@ -6,7 +6,7 @@ head, and more for a while after a run that had lost its lease: the next commit 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pymongo.client_session import ClientSession
@@ -26,6 +26,12 @@ class Heads(NamedTuple):
     sequence: int
     links: tuple[Link, ...]
     lost: frozenset[str]
+
+    def roots(self, registered: Mapping[str, str]) -> list[Link]:
+        """From where all the chain can be walked; `registered` are the commits with receipts, and their
+        seals. What lies behind a lost manifest is reached from them alone."""
+        others = [Link(commit=name, sha256=seal) for name, seal in registered.items()]
+        return [*self.links, *(others if self.lost else [])]
 
 
 def read_heads(receipts: Receipts, session: ClientSession | None = None) -> Heads | None:

@@ -52,7 +52,8 @@ def sign(
     if policy.archive is not None and policy.archive.to == "offline" and store is not None:
         chain = OfflineArchive(policy, store, receipts.seal, lenient).chain
         heads = read_heads(receipts)
-        for manifest in chain.walk(heads.links, lost=heads.lost) if heads else ():
+        roots = heads.roots(receipts.all_seals()) if heads else ()
+        for manifest in chain.walk(roots, lost=heads.lost if heads else ()):
             check()
             assert isinstance(manifest, Manifest)
             report.manifests += chain.sign(manifest, keys)

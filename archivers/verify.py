@@ -85,7 +85,7 @@ def _verify_chain(receipts: Receipts, archive: OfflineArchive, report: VerifyRep
     _verify_owner(receipts, archive, report)
     found: list[Manifest] = []
     is_whole = True
-    for it in archive.chain.walk(heads.links, lost=heads.lost):
+    for it in archive.chain.walk(heads.roots(registered), lost=heads.lost):
         if isinstance(it, Manifest):
             found.append(it)
         else:
