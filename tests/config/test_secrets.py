@@ -121,3 +121,53 @@ def test_settings_do_not_show_it(tmp_path: Path) -> None:
     settings = load(path, {})
     assert settings.mongodb.uri.get_secret_value().startswith("mongodb://bob:hunter2@")
     assert "hunter2" not in f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()}"
+
+
+SECRET = "hunter2-hunter2-hunter2-hunter2-hunter2"
+
+
+@pytest.mark.parametrize(
+    ("written", "keys"),
+    [
+        (f'"{SECRET}"', [SECRET]),
+        ('"${KEY}"', [SECRET]),
+        (f'["${{KEY}}", "{SECRET[::-1]}"]', [SECRET, SECRET[::-1]]),
+        ("[]", []),
+    ],
+)
+def test_signing_keys(written: str, keys: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "bucketwise.toml"
+    path.write_text(changed(("[store]", f"[store]\nsigning_key = {written}")))
+    store = load(path, {"KEY": SECRET}).store
+    assert store is not None
+    assert [key.get_secret_value() for key in store.signing_key] == keys
+    assert "hunter2" not in f"{store!r} {store} {store.model_dump()} {store.model_dump_json()}"
+    other = "another-key-of-thirty-two-characters-or-more"
+    store = load(path, {"KEY": SECRET, "BUCKETWISE_STORE_SIGNING_KEY": other}).store
+    assert store is not None
+    assert [key.get_secret_value() for key in store.signing_key] == [other]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('signing_key = "hunter2"', "less than 32 characters"),
+        (f'signing_key = ["{SECRET}", "hunter2"]', "less than 32 characters"),
+        (f'signing_key = ["{SECRET}", "{SECRET}"]', "a key is there twice"),
+        (f'signing_key = ["{SECRET}", 7]', "text, or a list of texts"),
+        (f'signing_key = {{a = "{SECRET}"}}', "text, or a list of texts"),
+        (f'signing_key = ["{SECRET}", "${{NOT_THERE}}"]', "NOT_THERE is not set"),
+        (f'signing_key = "{SECRET}${{NOT_THERE}}"', "NOT_THERE is not set"),
+        (f'signing_kye = "{SECRET}"', "did you mean `signing_key`?"),
+        ('signing_kye = "hunter2"', "less than 32 characters"),
+        ('signing_key = "${SHORT}"', "less than 32 characters"),
+    ],
+)
+def test_no_message_shows_a_signing_key(line: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "bucketwise.toml"
+    path.write_text(changed(("[store]", f"[store]\n{line}")))
+    with pytest.raises(ConfigError, match="problem") as raised:
+        load(path, {"SHORT": "hunter2"})
+    assert message in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+    assert "hunter2" not in json.dumps(raised.value.as_dicts())

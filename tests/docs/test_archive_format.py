@@ -129,6 +129,26 @@ def test_its_own_reader_gives_the_documents(place: Place) -> None:
     assert sorted(found_extra) == sorted(bson.encode(document) for document in extra)
 
 
+def test_a_signature_is_as_it_says(place: Place) -> None:
+    key = "a key of thirty-two characters, or more"
+    place.config.write_text(place.config.read_text().replace("[store]", f'[store]\nsigning_key = "{key}"'))
+    assert place("run").code == 0
+    check: Callable[[bytes, str], bool] = python("signature", place.folder)["check"]
+    (path,) = (place.folder / "store/ticks/meta/manifests").iterdir()
+    data = path.read_bytes()
+    assert check(data, key)
+    assert not check(data, key[::-1])
+    assert not check(data.replace(b'"ticks"', b'"tacks"'), key)
+
+
+def test_a_receipt_has_the_fields_that_are_explained(place: Place) -> None:
+    assert place("run").code == 0
+    said = {code(row[0]) for row in rows(section(PAGE, "Receipts"))}
+    found = [set(it) for it in place.database.bucketwise_receipts.find({"kind": "delete"})]
+    assert len(found) == 2  # offline and online
+    assert set.union(*found) == said - {"lost"}
+
+
 def test_a_manifest_has_the_keys_that_are_explained(store: Path) -> None:
     said = [code(row[0]) for row in rows(section(PAGE, "Manifests"))]
     assert said == list(Manifest.model_fields)
@@ -138,6 +158,7 @@ def test_a_manifest_has_the_keys_that_are_explained(store: Path) -> None:
     told = re.search(r"\| `parts` \| ([^|]*) \|", section(PAGE, "Manifests"))
     assert told
     assert set(re.findall(r"`(\w+)`", told[1])) - {"dt"} == set(Part.model_fields) - {"dt"}
+    assert manifest["signature"] is None
     unsealed = path.read_bytes().replace(manifest["sha256"].encode(), b"0" * 64)
     assert hashlib.sha256(unsealed).hexdigest() == manifest["sha256"]
 
@@ -180,6 +201,6 @@ def test_what_was_taken_out_is_plain_bson(place: Place) -> None:
     assert before is not None
     place.database.ticks.update_one({"_id": before["_id"]}, {"$set": {"p.0": 1.25}})
     assert place("run", "-p", "ticks").code in (0, 3)
-    (path,) = (place.folder / "store/ticks/meta/superseded").iterdir()
+    (path,) = (place.folder / "store/ticks/meta/superseded").glob("*.bson")
     assert path.suffix == ".bson"
     assert {it["_id"] for it in bson.decode_all(path.read_bytes())} == {before["_id"]}

@@ -1,0 +1,89 @@
+"""The command line where the archive has to be proven: a key, a store that was put back, receipts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+from tests.jobs.command import Ran
+from tests.jobs.place import MINUTES, START, Place
+
+KEY = "hunter2-hunter2-hunter2-hunter2-hunter2"
+
+
+def set_key(place: Place, key: str) -> None:
+    lines = [it for it in place.config.read_text().splitlines() if not it.startswith("signing_key")]
+    at = lines.index("[store]") + 1
+    place.config.write_text("\n".join([*lines[:at], f"signing_key = {key}", *lines[at:], ""]))
+
+
+def shown(ran: Ran) -> str:
+    return ran.out + ran.err
+
+
+def test_signing_from_off_to_on_to_another_key(place: Place) -> None:
+    """Each step says what to do next; the key is in nothing that is printed or written."""
+    assert place("run").code == 0
+    set_key(place, f'"{KEY}"')
+    refused = place("run", "--json")
+    assert refused.code == 5
+    assert "bucketwise sign" in refused.policy("ticks")["error"]
+    signed = place("sign", "--json")
+    assert signed.code == 0
+    assert (signed.policy("ticks")["manifests"], signed.policy("ticks")["receipts"]) == (1, 1)
+    assert (signed.policy("iot")["manifests"], signed.policy("iot")["receipts"]) == (0, 1)
+    runs = [refused, signed, place("run"), place("verify"), place("audit"), place("receipts")]
+    assert [ran.code for ran in runs[2:]] == [0, 0, 0, 0]
+    other = KEY[::-1]
+    set_key(place, f'["{other}", "{KEY}"]')
+    runs += [place("run"), place("sign")]
+    set_key(place, f'"{other}"')
+    runs += [place("run"), place("verify")]
+    assert [ran.code for ran in runs[6:]] == [0, 0, 0, 0]
+    set_key(place, "[]")
+    lost = [place("run", "--json"), place("verify"), place("audit")]
+    assert [ran.code for ran in lost] == [5, 5, 4]
+    assert "not among store.signing_key" in lost[0].policy("ticks")["error"]
+    text = "".join(map(shown, [*runs, *lost]))
+    assert "hunter2" not in text
+    assert other not in text
+    place.config.unlink()
+    assert b"hunter2" not in repr(place.everything()).encode()
+    assert other.encode() not in repr(place.everything()).encode()
+
+
+def test_a_store_that_was_rolled_back(place: Place) -> None:
+    store, yesterday = place.folder / "store", place.folder / "yesterday"
+    place.database.ticks.delete_many({})
+    place.database.ticks.insert_one({"_id": 1, "symbol": "MDB", "d": START, "p": {"0": 1.5}})
+    assert place("run").code == 0
+    shutil.copytree(store, yesterday)
+    place.database.ticks.insert_one({"_id": 2, "symbol": "MDB", "d": START.replace(hour=5), "p": {"0": 1.5}})
+    assert place("run").code == 0
+    shutil.rmtree(store)
+    shutil.copytree(yesterday, store)
+    place.database.ticks.insert_one({"_id": 3, "symbol": "MDB", "d": START.replace(hour=7), "p": {"0": 1.5}})
+    for verb in ("plan", "run", "archive", "verify"):
+        ran = place(verb)
+        assert ran.code == 5, verb
+        assert "not as it was left" in shown(ran).replace("\n", " ")
+    assert place("audit").code == 4
+    assert place.database.ticks.count_documents({}) == 1
+
+
+def test_receipts_tell_what_went(place: Place) -> None:
+    before = list(place.database.ticks.find())
+    assert place("run").code == 0
+    found: Any = place("receipts", "--json").policy("ticks")
+    (one,) = found["deletes"]
+    assert one["buckets"] == len(before) == MINUTES
+    assert one["positions"] == [[0, MINUTES - 1]]
+    assert json.loads(found["policies"][one["policy_sha256"]])["collection"] == "ticks"
+    for file in one["held_by"]["files"]:
+        assert (place.folder / "store" / file["key"]).is_file()
+    (online,) = place("receipts", "--json").policy("iot")["deletes"]
+    assert len(online["ids"]) == online["buckets"] == MINUTES // 10
+    assert place("receipts", "--json", "--until", "2018-09-01").policy("ticks")["deletes"] == []
+    assert place("receipts", "--json", "--since", "2018-09-01").policy("ticks")["deletes"] == [one]
+    assert one["held_by"]["commit"][:10] in place("receipts").out
