@@ -73,7 +73,7 @@ def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
     for link in heads.links:
         if link.sha256 not in heads.lost:
             found.append(_head(archive, link))
-    for commit in archive.commits():
+    for commit in archive.commits() if dropped else ():
         if commit.name in dropped and archive.manifest(commit.name).sha256 == dropped[commit.name]:
             raise _rolled_back(archive, commit.name, "it was dropped, and is there again")
     return found

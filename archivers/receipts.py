@@ -47,7 +47,9 @@ class Receipts:
         )
 
     def prepare(self) -> None:
-        """The index that finds an online copy by its `_id`."""
+        """The indexes that find an online copy by its `_id`, and the few receipts that a run asks for among
+        those of deletes."""
+        self.collection.create_index([("_id.policy", ASCENDING), ("kind", ASCENDING), ("state", ASCENDING)])
         self.collection.create_index(
             [("_id.policy", ASCENDING), ("ids", ASCENDING)], partialFilterExpression={"state": "copied"}
         )

@@ -60,8 +60,9 @@ def verify(
     receipts = Receipts(database, policy.name)
     chain: list[Manifest] = []
     if policy.archive is not None and policy.archive.to == "offline" and store is not None:
-        archive = OfflineArchive(policy, store, receipts.seal, keys)
-        chain = _verify_chain(receipts, archive, report)
+        registered = receipts.all_seals()  # before the heads, which then lead to all of these
+        archive = OfflineArchive(policy, store, registered.get, keys)
+        chain = _verify_chain(receipts, archive, registered, report)
         start = FIRST_MS if since is None else as_ms(since)
         end = LAST_MS + 1 if until is None else as_ms(until)
         _verify_commits(receipts, archive, start, end, check, progress, report)
@@ -70,9 +71,10 @@ def verify(
     return report
 
 
-def _verify_chain(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> list[Manifest]:
+def _verify_chain(
+    receipts: Receipts, archive: OfflineArchive, registered: dict[str, str], report: VerifyReport
+) -> list[Manifest]:
     """The manifests of the chain, as far as they are to be had."""
-    registered = receipts.all_seals()  # before the heads, which then lead to all of these
     try:
         check_heads(receipts, archive)
     except DamagedError as error:
@@ -125,16 +127,27 @@ def _verify_commits(
     for name in sorted(archive.missing(receipts.commits)):
         commit = parse_commit(name)
         if commit is None or commit.may_hold(start, end):
-            place = f"{archive.store.url}/{manifest_key(archive.policy.name, name)}"
-            report.add(DamagedError("part-missing", place, "it is missing, though a receipt names it"))
+            report.add(_missing(archive, name))
     for commit in archive.commits(start, end):
         check()
         try:
             manifest = archive.manifest(commit.name)
             archive.load(manifest)
-        except DamagedError as error:
-            report.add(error)
+        except (DamagedError, NotFound) as error:
+            if not _is_dropped(receipts, archive, commit.name):
+                report.add(error if isinstance(error, DamagedError) else _missing(archive, commit.name))
             continue
         report.parts += len(manifest.parts)
         report.readings += manifest.readings
         progress("verified parts", len(manifest.parts))
+
+
+def _missing(archive: OfflineArchive, commit: str) -> DamagedError:
+    place = f"{archive.store.url}/{manifest_key(archive.policy.name, commit)}"
+    return DamagedError("part-missing", place, "it is missing, though a receipt names it")
+
+
+def _is_dropped(receipts: Receipts, archive: OfflineArchive, commit: str) -> bool:
+    """By a run that is at work, since the commits were listed."""
+    gone = archive.store.head(manifest_key(archive.policy.name, commit)) is None
+    return gone and commit not in set(receipts.commits())

@@ -117,7 +117,7 @@ class Cycle:
         assert self.policy.overflow is not None
         return raw_documents(self.database, self.policy.overflow.collection)
 
-    def verify(self) -> VerifyReport:
+    def verify(self, check: Callable[[], None] = nothing) -> VerifyReport:
         return verify(
             self.database,
             self.policy,
@@ -125,7 +125,7 @@ class Cycle:
             keys=self.keys,
             since=None,
             until=None,
-            check=nothing,
+            check=check,
             progress=nothing,
         )
 

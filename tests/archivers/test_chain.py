@@ -160,6 +160,23 @@ def test_a_commit_that_was_dropped_comes_back(cycle: Cycle) -> None:
         cycle.run()
 
 
+def test_a_commit_is_dropped_while_verify_reads(cycle: Cycle) -> None:
+    put(cycle, 0, 2)
+    cycle.case = cycle.case.with_archive(delete=False)
+    cycle.run()
+    cycle.case = cycle.case.with_archive(delete=True)
+    cycle.database[cycle.policy.collection].update_one({"_id": 0}, {"$set": {"note": "new"}})
+    runs: list[ArchiveReport] = []
+
+    def run() -> None:
+        if not runs:
+            runs.append(cycle.run())
+
+    assert cycle.verify(check=run).bad == []
+    assert runs[0].deleted == 2
+    assert cycle.verify().bad == []
+
+
 def test_the_record_of_the_heads_is_gone(cycle: Cycle) -> None:
     archive_some(cycle, 0)
     cycle.database[RECEIPTS].delete_one({"_id.name": "heads"})

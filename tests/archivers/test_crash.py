@@ -13,6 +13,7 @@ from pymongo.database import Database
 
 from archivers import archive as sweep
 from archivers import delete
+from archivers.keys import Keys
 from archivers.offline import OfflineArchive
 from archivers.online import archived_source
 from buckets.times import FIRST_MS, LAST_MS
@@ -42,6 +43,7 @@ class World:
     cycle: Cycle
     written: list[bytes]  # the last version of each
     overflow: list[bytes] = field(default_factory=list)
+    inserted: int = 0  # buckets, at any time: what came back counts again
 
     @classmethod
     def make(cls, database: Database[Document], case: Case, settings: Store) -> World:
@@ -54,7 +56,8 @@ class World:
         if policy.overflow:
             changes["overflow"] = policy.overflow.model_copy(update={"collection": f"{name}_extra"})
         case = Case(name, policy.model_copy(update=changes), case.documents, case.readings, case.overflow)
-        return cls(Cycle(database, case, settings).load(), list(case.documents), list(case.overflow))
+        cycle = Cycle(database, case, settings, keys=Keys("a key of thirty-two characters…")).load()
+        return cls(cycle, list(case.documents), list(case.overflow), len(case.documents))
 
     def change(self, identity: Any) -> None:
         """As a writer does, who knows nothing of archives: nothing happens where the bucket is gone."""
@@ -69,6 +72,7 @@ class World:
     def add(self, document: Document) -> None:
         insert(self.cycle.database, self.cycle.policy.collection, [encode(document)])
         self.written.append(encode(document))
+        self.inserted += 1
 
     def first(self, position: int) -> Any:
         return bson.decode(self.cycle.case.documents[position], CODEC)["_id"]
@@ -150,12 +154,11 @@ class World:
         if cycle.policy.overflow:
             assert cycle.live_overflow() == []
         assert self.archived() == self.units()
+        assert cycle.verify().bad == []
         if cycle.policy.archive is None or cycle.policy.archive.to == "online":
             return
         archive = OfflineArchive(cycle.policy, cycle.store)
         assert list(archive.unlisted()) == []
-        report = cycle.verify()
-        assert report.bad == []
         if cycle.policy.model == "slots":
             assert cycle.rows() == slot_rows(self.written)
 
@@ -168,6 +171,14 @@ class World:
         third = self.cycle.run()
         assert (third.buckets, third.deleted, third.left, third.parts) == (0, 0, 0, 0)
         assert (self.cycle.listing(), self.receipts()) == before
+
+    def check_receipts(self) -> None:
+        """What is not live any more is in the receipts of deletes."""
+        books = self.cycle.database["bucketwise_receipts"]
+        went = sum(
+            it["buckets"] for it in books.find({"_id.policy": self.cycle.policy.name, "kind": "delete"})
+        )
+        assert self.inserted == went + len(self.cycle.live())
 
     def receipts(self) -> list[bytes]:
         return raw_documents(self.cycle.database, "bucketwise_receipts")
@@ -216,11 +227,12 @@ def copied_and_changed(world: World) -> None:
 def came_back(world: World) -> None:
     world.cycle.run()
     insert(world.cycle.database, world.cycle.policy.collection, world.written[:4])
+    world.inserted += 4
 
 
 def restored(world: World) -> None:
     world.cycle.run()
-    world.cycle.restore(world.cycle.policy.collection)
+    world.inserted += world.cycle.restore(world.cycle.policy.collection).buckets
     world.change(world.first(1))
     world.cycle.unpin()
 
@@ -299,12 +311,14 @@ def test_a_crash_at_every_step(
             except Crash as crash:
                 names.add(str(crash))
         world.check_nothing_is_lost()
+        world.check_receipts()
         if not steps.died:
             break
         if what.goes_on and die_at // stride % 2:
             world.go_on()
         world.keep(False)
         world.finish()
+        world.check_receipts()
     assert not steps.died and die_at > 8
     assert stride > 1 or {"before transaction", "before commit", "after commit"} <= names
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class Counts:
 @dataclass
 class World:
     """An archive with all that a chain can have: commits whose buckets are deleted, one that took over
-    another, two that were dropped, and one, the head, whose buckets wait for their delete."""
+    another, one that was dropped, and two, one of them the head, whose buckets wait for their delete."""
 
     cycle: Cycle
     past: list[Files] = field(default_factory=list)  # the store as it was before
@@ -51,7 +52,7 @@ class World:
     @classmethod
     def make(cls, database: Database[Document], settings: Store, is_signed: bool) -> World:
         base = slots("minute")
-        documents = base.documents[:13]
+        documents = base.documents[:9]
         cycle = Cycle(database, Case("slots", base.policy, documents, []), settings)
         world = cls(cycle)
         cycle.keys = Keys(OLD) if is_signed else Keys()
@@ -66,21 +67,18 @@ class World:
             world.past.append(world.read())
 
         put(0, 4)
-        run(delete=True)
-        put(4, 8)
         run(delete=False)
-        source.update_one({"_id": 5}, {"$set": {"note": "new"}})
-        run(delete=True)  # takes over all but one
-        put(8, 9)
+        put(4, 5)
         run(delete=False)
-        source.update_one({"_id": 8}, {"$set": {"note": "new"}})
-        run(delete=True)  # and leaves nothing of this one
+        source.update_many({"_id": {"$in": [1, 4]}}, {"$set": {"note": "new"}})
+        run(delete=True)  # one leaves the first commit, and nothing is left of the second
         if is_signed:
             cycle.keys = Keys(KEY, OLD)
             cycle.sign()
             cycle.keys = Keys(KEY)
-        put(9, 13)
-        run(grace=timedelta(days=2))
+        for first in (5, 7):
+            put(first, first + 2)
+            run(grace=timedelta(days=2))
         world.now = world.past.pop()
         return world
 
@@ -105,11 +103,16 @@ class World:
     def books(self) -> tuple[list[bytes], list[bytes]]:
         return self.cycle.live(), raw_documents(self.cycle.database, "bucketwise_receipts")
 
+    @cached_property
+    def waiting(self) -> list[str]:
+        """The commits whose buckets wait, in the order in which they go."""
+        manifests = [json.loads(self.now[name]) for name in self.of("meta/manifests")]
+        return [it["commit"] for it in sorted(manifests, key=lambda it: int(it["sequence"]))[-2:]]
+
     @property
-    def head(self) -> str:
-        """The commit whose buckets wait."""
-        manifests = {name: json.loads(data) for name, data in self.now.items() if name in self.of("meta/man")}
-        return str(max(manifests.values(), key=lambda it: it["sequence"])["commit"])
+    def next(self) -> str:
+        """The commit whose buckets go first."""
+        return self.waiting[0]
 
     def of(self, kind: str) -> list[str]:
         """What is part of the archive: bytes that were taken out of a commit are not."""
@@ -166,10 +169,8 @@ def zero(chance: random.Random, world: World, files: Files) -> str | None:
 def swap(chance: random.Random, world: World, files: Files) -> str | None:
     names = world.of(chance.choice(KINDS[:4]))
     one, other = chance.sample(names, 2)
-    if chance.random() < 0.5:  # the name that is told is the one whose delete may wait
-        one, other = other, one
     files[one], files[other] = files[other], files[one]
-    return other if world.head in other else one
+    return other if world.next in other else one
 
 
 def delete(chance: random.Random, world: World, files: Files) -> str | None:
@@ -270,7 +271,7 @@ def roll_back(chance: random.Random, world: World, files: Files) -> str | None:
     for name in [name for name in files if name.startswith(part)]:
         del files[name]
     files |= {name: data for name, data in past.items() if name.startswith(part)}
-    return world.head
+    return world.next
 
 
 def resurrect(chance: random.Random, world: World, files: Files) -> str | None:
@@ -286,7 +287,7 @@ def resurrect(chance: random.Random, world: World, files: Files) -> str | None:
     commit = chance.choice(gone)
     back = {name: data for name, data in past.items() if commit in name and "superseded" not in name}
     files |= back
-    return world.head
+    return world.next
 
 
 DAMAGES: dict[str, Damage] = {
@@ -300,7 +301,6 @@ def damage_many(world: World, count: int, seed: int) -> Counts:
     chance, counts = random.Random(seed), Counts()
     before = world.books()
     assert world.cycle.verify().bad == []
-    waits_for = world.head
     while counts.made.total() < count:
         kind = list(DAMAGES)[counts.made.total() % len(DAMAGES)]
         files = dict(world.now)
@@ -310,7 +310,7 @@ def damage_many(world: World, count: int, seed: int) -> Counts:
         counts.made[kind] += 1
         world.write(files)
         counts.found[kind] += bool(world.cycle.verify().bad)
-        if waits_for in damaged:
+        if world.next in damaged:
             counts.before_delete[kind] += 1
             try:
                 world.cycle.run(AFTER_GRACE)
