@@ -46,7 +46,7 @@ OWN_COLLECTIONS = {
     ledger.COLLECTION: ("find", "insert", "update", "createIndex"),
     rollup_progress.COLLECTION: ("find", "insert", "update"),
     quarantine.COLLECTION: ("find", "insert", "update", "remove"),
-    RECEIPTS: ("find", "insert", "update", "remove", "createIndex"),
+    RECEIPTS: ("find", "insert", "update", "createIndex"),
     PINS: ("find", "update", "remove"),
 }
 

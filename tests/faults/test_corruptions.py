@@ -21,6 +21,7 @@ from config.errors import HaltedError
 from config.policies import Store
 from tests.archivers.builders import CODEC, LATER, Case, insert, raw_documents, slots
 from tests.archivers.harness import Cycle, nothing
+from tests.faults.tally import Tally
 
 Document = dict[str, Any]
 Files = dict[str, bytes]
@@ -320,9 +321,15 @@ def damage_many(world: World, count: int, seed: int) -> Counts:
     return counts
 
 
-def _check(database: Database[Document], settings: Store, is_signed: bool, count: int) -> Counts:
+def _check(
+    database: Database[Document], settings: Store, is_signed: bool, count: int, tally: Tally
+) -> Counts:
     world = World.make(database, settings, is_signed)
     counts = damage_many(world, count, seed=count)
+    for kind, made in counts.made.items():
+        tally("corruptions of the store", kind, made=made, found=counts.found[kind])
+    for kind, made in counts.before_delete.items():
+        tally("corruptions before a delete", kind, made=made, found=counts.halted[kind])
     assert counts.found == counts.made
     assert counts.halted == counts.before_delete
     assert set(counts.made) == set(DAMAGES)
@@ -337,9 +344,10 @@ def test_every_damage_is_found(
     database: Database[Document],
     file_store: Store,
     monkeypatch: pytest.MonkeyPatch,
+    tally: Tally,
     is_signed: bool,
     count: int,
 ) -> None:
     monkeypatch.setattr("os.fsync", nothing)
-    counts = _check(database, file_store, is_signed, count)
+    counts = _check(database, file_store, is_signed, count, tally)
     assert (counts.made.total(), counts.found.total()) == (count, count)
