@@ -19,6 +19,7 @@ from typing import Any
 
 import bson
 import numpy as np
+from bson.codec_options import CodecOptions, DatetimeConversion
 from numpy.typing import NDArray
 from pymongo import ASCENDING, ReturnDocument, WriteConcern
 from pymongo.client_session import ClientSession
@@ -31,6 +32,7 @@ COLLECTION = "bucketwise_receipts"
 _PAGE = 1000
 
 Document = dict[str, Any]
+#: Documents as plain ones: for what the suite alone writes.
 CODEC: CodecOptions[Document] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
