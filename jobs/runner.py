@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import structlog
@@ -14,6 +15,7 @@ from pymongo.database import Database
 
 from archivers.stores import ObjectStore
 from config.policies import Policy
+from jobs import clock
 from jobs.call import Call
 from jobs.failures import OUTCOMES, Failure, explain
 from jobs.lease import Lease
@@ -57,8 +59,11 @@ class Done:
 
 @dataclass(frozen=True)
 class Step:
+    """`by_present`: what it does depends on what time it is."""
+
     name: str
     do: Callable[[Work], Done]
+    by_present: bool = False
 
 
 @dataclass
@@ -72,6 +77,7 @@ class Runner:
     now: datetime
     stop: Stop
     progress: Progress
+    is_now_given: bool = False  # by a person, who may mean another instant than the present
     since: datetime | None = None
     until: datetime | None = None
     dry_run: bool = False
@@ -99,6 +105,7 @@ class Runner:
             now=call.now,
             stop=call.stop,
             progress=call.progress,
+            is_now_given=call.is_now_given,
             since=since,
             until=until,
             dry_run=dry_run,
@@ -126,6 +133,8 @@ class Runner:
         result = Result(policy.name)
         try:
             self.stop.check()
+            if not self.is_now_given and any(step.by_present for step in self.steps):
+                clock.check_skew(self.now, self._server_now)
             if self.dry_run:
                 self._do(result, self._work(policy, 0, dry, self.stop.check))
                 return result
@@ -136,6 +145,11 @@ class Runner:
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         return result
+
+    @cached_property
+    def _server_now(self) -> datetime:
+        """Asked once, at the start: `now` is that of the first policy for all of them."""
+        return clock.of_server(self.database)
 
     def _do_recorded(self, result: Result, policy: Policy, lease: Lease) -> None:
         ledger = Ledger(self.database)
