@@ -105,8 +105,12 @@ class Scene:
         """Buckets of two series over the four hours around midnight; every third with overflow, where the
         policy has it."""
         for number in range(buckets):
-            self.insert(number, START + (number // 2) * timedelta(hours=4) / (buckets / 2), readings)
+            self.insert(number, self.when(number, buckets), readings)
         return self
+
+    def when(self, number: int, buckets: int = 24) -> datetime:
+        """Where `fill` puts a bucket."""
+        return START + (number // 2) * timedelta(hours=4) / (buckets / 2)
 
     def insert(self, number: int, at: datetime, readings: int, value: float = 50.0) -> None:
         self.write(*self.unit(number, at, readings, value))
@@ -151,12 +155,29 @@ class Scene:
         self,
         verb: str = "run",
         *arguments: str,
-        now: datetime = NOW,
+        now: datetime | None = NOW,
         meddle: Meddle | None = None,
+        by: CommandLine | None = None,
         **environment: str,
     ) -> Ran:
-        given = [verb, "--json", "--now", now.isoformat(), *arguments]
-        return self.command.meddled(meddle, *given, cwd=self.folder, **{**CREDENTIALS, **environment})
+        return self.begin(verb, *arguments, now=now, meddle=meddle, by=by, **environment).end()
+
+    def begin(
+        self,
+        verb: str = "run",
+        *arguments: str,
+        now: datetime | None = NOW,
+        meddle: Meddle | None = None,
+        by: CommandLine | None = None,
+        **environment: str,
+    ) -> CommandLine:
+        """Start it and don't wait. `by`: another command line, since each does one thing at a time. `now`:
+        None for the clock's."""
+        command = by or self.command
+        present = ["--now", now.isoformat()] if now else []
+        given = [verb, "--json", *present, *arguments]
+        command.begin(meddle, *given, cwd=self.folder, **{**CREDENTIALS, **environment})
+        return command
 
     def well(self, verb: str = "run", *arguments: str, **given: Any) -> Document:
         """A run that has to succeed; the policy's part of its report."""
