@@ -162,7 +162,8 @@ class Runner:
         try:
             self._do(result, self._work(policy, lease.fence, lease.guard, check))
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
-            self._fail(result, error)
+            # Once another run has the lease, what was found changed or missing is its doing.
+            self._fail(result, lease.taken() or error)
         counts = _counts(result.body)
         ledger.finish(entry, result.exit_code, OUTCOMES[result.exit_code], counts, result.error)
 

@@ -57,6 +57,14 @@ collection = "it_more"
 ref_field = "of"
 samples_field = "held"
 """
+READING = """
+[policies.it]
+collection = "it"
+model = "reading"
+time_field = "d"
+series_fields = ["dev"]
+value_fields = ["p"]
+"""
 ROLLUP = """
 [policies.it.rollup]
 hourly = "it_hourly"
@@ -119,6 +127,8 @@ class Scene:
         """A bucket of minute `at`, and its overflow. Other numbers give other readings."""
         at = at.replace(second=0, microsecond=0)
         values = [value + number + i / 8 for i in range(readings)]
+        if self.policy.model == "reading":
+            return [bson.encode({"_id": number, "dev": number % 2, "p": values[0], "d": at})]
         if self.policy.model == "slots":
             slots = {str(i * 7 % 60): it for i, it in enumerate(values)}
             return [bson.encode({"_id": number, "p": slots, "dev": number % 2, "d": at})]
