@@ -140,3 +140,7 @@ def test_writers_all_through_the_run(
     written.tell()
     it.finish()
     it.audited()
+    if not again:
+        restored = it.restored()
+        assert len(restored) == len(it.truth.units)
+        assert written.last_versions() <= set(restored)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.buckets import oracle
-from tests.faults.truth import Truth, Unit
+from tests.faults.truth import Row, Truth, Unit
 
 Key = tuple[Any, str | None]  # an `_id`, and which of the documents that had it
 
@@ -84,25 +83,39 @@ class Written:
         written = Counter(self.truth.rows_of(units.values()))
         spare = Counter(self.truth.rows_of(self.truth.live())) | self.truth.archived()
         spare -= written
+        online = self.truth.policy.archive is not None and self.truth.policy.archive.to == "online"
+        mains = {unit[0] for unit in self.truth.copies()} if online else set()
         deleted = {identity for (identity, _), what in self.ended.items() if what == "deleted"}
         for key in [key for key in self.ended if key[0] in deleted]:
-            for unit in self._any(key):
-                rows = Counter(self.truth.rows_of([unit]))
-                if rows and rows <= spare:
-                    spare -= rows
-                    units[key] = unit
-                    break
+            if unit := self._kept(key, spare, mains):
+                spare -= Counter(self.truth.rows_of([unit]))
+                units[key] = unit
         self.truth.units = units
+
+    def last_versions(self) -> set[bytes]:
+        """The documents of the buckets that nobody deleted or replaced."""
+        return {self._last(key)[0] for key in self.versions if key not in self.ended}
 
     def _last(self, key: Key) -> Unit:
         main = self.versions[key][max(self.versions[key])]
         extras = self.overflow[key] if oracle.decoded(main).get("more") else {}
         return main, *(last for name in sorted(extras) if (last := extras[name][-1]) is not None)
 
-    def _any(self, key: Key) -> Iterator[Unit]:
-        """The newest first."""
-        for _, main in sorted(self.versions[key].items(), reverse=True):
+    def _kept(self, key: Key, spare: Counter[Row], mains: set[bytes]) -> Unit | None:
+        """The newest version whose readings are all there; one of `mains` first. (No two have the same
+        value.)"""
+        versions = sorted(self.versions[key].items(), key=lambda it: (it[1] in mains, it[0]), reverse=True)
+        for _, main in versions:
+            unit: Unit = (main,)
+            if not self._is_in(unit, spare):
+                continue
             extras = self.overflow[key] if oracle.decoded(main).get("more") else {}
-            states = [list(reversed(extras[name])) for name in sorted(extras)]
-            for some in itertools.islice(itertools.product(*states), 100):
-                yield main, *(it for it in some if it is not None)
+            for name in sorted(extras):
+                states = (it for it in reversed(extras[name]) if it is not None)
+                unit = next(((*unit, it) for it in states if self._is_in((*unit, it), spare)), unit)
+            return unit
+        return None
+
+    def _is_in(self, unit: Unit, spare: Counter[Row]) -> bool:
+        rows = Counter(self.truth.rows_of([unit]))
+        return bool(rows) and rows <= spare
