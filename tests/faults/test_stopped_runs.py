@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,11 +14,12 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from config.policies import Store
-from jobs.ledger import COLLECTION as RUNS
 from jobs.lease import COLLECTION as LEASES
+from jobs.ledger import COLLECTION as RUNS
 from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, Scene
+from tests.faults.stopping import stopped
 from tests.faults.tally import Tally
-from tests.jobs.command import CommandLine, Meddle, Ran
+from tests.jobs.command import CommandLine, Meddle
 
 Db = Database[dict[str, Any]]
 MODELS = {"slots": SLOTS, "samples": SAMPLES}
@@ -52,46 +49,6 @@ AMEND = [
     "before delete manifest",
     "before delete part",
 ]
-
-
-@dataclass
-class Stopped:
-    """`step`: where it stands still; None where it came to its end before. `ran`: how it ended at last."""
-
-    pid: int = 0
-    step: str | None = None
-    ran: Ran | None = None
-
-    @property
-    def code(self) -> int:
-        assert self.ran is not None
-        return self.ran.code
-
-
-@contextmanager
-def stopped(it: Scene, at: str | int) -> Iterator[Stopped]:
-    """A run on the host "first" that stands still in the block, and goes on after it."""
-    told = it.folder / "told"
-    told.unlink(missing_ok=True)
-    given = {"host": "first", "at": at, "told": str(told), "pieces": 5}
-    command = it.begin(meddle=("tests.faults.other_host", given))
-    found = Stopped()
-    waiter = threading.Thread(target=lambda: setattr(found, "ran", command.end()))
-    waiter.start()
-    try:
-        while waiter.is_alive() and found.step is None:
-            if told.exists() and (text := told.read_text()) and _stands_still(int(text.split()[0])):
-                found.pid, found.step = int(text.split()[0]), text.partition(" ")[2]
-            time.sleep(0.005)
-        yield found
-    finally:
-        if found.pid:
-            os.kill(found.pid, signal.SIGCONT)
-        waiter.join()
-
-
-def _stands_still(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def expire_the_lease(database: Db) -> None:
@@ -153,7 +110,9 @@ SCENARIOS = {"plain": nothing, "amend": copied_and_changed, "clear": killed}
 
 
 def _tries() -> list[Any]:
-    names = [("plain", model, archive, at) for archive in ARCHIVES for model in MODELS for at in STEPS[archive]]
+    names = [
+        ("plain", model, archive, at) for archive in ARCHIVES for model in MODELS for at in STEPS[archive]
+    ]
     names += [("amend", model, "offline", at) for model in MODELS for at in AMEND]
     names += [("amend", "samples", "online", at) for at in ("before copy", "delete: before its commit")]
     names += [("clear", model, "offline", "before delete part") for model in MODELS]

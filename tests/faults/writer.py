@@ -52,7 +52,9 @@ class Writer:
         client: MongoClient[RawBSONDocument] = MongoClient(orders.uri, document_class=RawBSONDocument)
         concern = WriteConcern("majority")
         self.main = client[orders.database].get_collection("it", codec_options=RAW, write_concern=concern)
-        self.more = client[orders.database].get_collection("it_more", codec_options=RAW, write_concern=concern)
+        self.more = client[orders.database].get_collection(
+            "it_more", codec_options=RAW, write_concern=concern
+        )
         self.serial = count(1)
         self.made = [it for it in range(orders.buckets)]
         self.extras: dict[int, list[int]] = {}

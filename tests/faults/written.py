@@ -102,10 +102,11 @@ class Written:
         return main, *(last for name in sorted(extras) if (last := extras[name][-1]) is not None)
 
     def _kept(self, key: Key, spare: Counter[Row], mains: set[bytes]) -> Unit | None:
-        """The newest version whose readings are all there; one of `mains` first. (No two have the same
-        value.)"""
-        versions = sorted(self.versions[key].items(), key=lambda it: (it[1] in mains, it[0]), reverse=True)
-        for _, main in versions:
+        """The version that all its readings are there of: of several one of `mains`, then the one with the most
+        readings, then the newest. (No two readings have the same value.)"""
+        best: tuple[bool, int, int] | None = None
+        kept: Unit | None = None
+        for version, main in self.versions[key].items():
             unit: Unit = (main,)
             if not self._is_in(unit, spare):
                 continue
@@ -113,8 +114,10 @@ class Written:
             for name in sorted(extras):
                 states = (it for it in reversed(extras[name]) if it is not None)
                 unit = next(((*unit, it) for it in states if self._is_in((*unit, it), spare)), unit)
-            return unit
-        return None
+            rank = main in mains, sum(1 for _ in self.truth.rows_of([unit])), version
+            if best is None or rank > best:
+                best, kept = rank, unit
+        return kept
 
     def _is_in(self, unit: Unit, spare: Counter[Row]) -> bool:
         rows = Counter(self.truth.rows_of([unit]))
