@@ -217,8 +217,8 @@ class OnlineRun:
         wrong = [ids[i] for i, unit in enumerate(units(self._work.policy, piece)) if unit not in held]
         if wrong:
             raise HaltedError(
-                f"policy {self._work.policy.name}: {len(wrong)} copies in {self._target} are not there, or not "
-                f"equal to their originals, the first with _id {wrong[0]!r}; these were not deleted"
+                f"policy {self._work.policy.name}: {len(wrong)} copies in {self._target} are not there, or "
+                f"not equal to their originals, the first with _id {wrong[0]!r}; these were not deleted"
             )
 
     def _held(self, ids: Sequence[Any], session: ClientSession | None = None) -> set[bytes]:

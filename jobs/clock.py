@@ -37,9 +37,9 @@ def check_skew(now: datetime, of_server: datetime) -> None:
     expired, or a window that is not over for done."""
     if abs(now - of_server) > MAX_SKEW:
         raise BucketwiseError(
-            f"this machine's clock says {iso(now)}, and that of MongoDB {iso(of_server)}: they differ by more "
-            f"than {MAX_SKEW.seconds // 60} minutes, and what has expired goes by the present. Set the clock that "
-            "is wrong, or say with --now which instant is meant"
+            f"this machine's clock says {iso(now)}, and that of MongoDB {iso(of_server)}: they differ by "
+            f"more than {MAX_SKEW.seconds // 60} minutes, and what has expired goes by the present. Set the "
+            "clock that is wrong, or say with --now which instant is meant"
         )
 
 

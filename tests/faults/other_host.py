@@ -1,5 +1,6 @@
 """Put into a run's process before it starts: makes it one of another machine, with a clock of its own, that
-stops or is met at a step of its work. A step is before or after an operation of the store or a transaction."""
+stops or is met at a step of its work. A step is before or after an operation of the store, or a transaction.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collections and stores are changed under a run: renamed, dropped, capped, emptied by a TTL index, removed."""
+"""Collections and stores are changed under a run: renamed, dropped, capped, emptied by a TTL index, gone."""
 
 from __future__ import annotations
 

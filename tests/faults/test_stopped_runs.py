@@ -1,4 +1,4 @@
-"""A run is stopped in the middle (SIGSTOP), outlives its lease, and goes on after another host did its work."""
+"""A run is stopped in the middle (SIGSTOP), outlives its lease, and goes on when another host did its work."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Writer:
             "it_more", codec_options=RAW, write_concern=concern
         )
         self.serial = count(1)
-        self.made = [it for it in range(orders.buckets)]
+        self.made = list(range(orders.buckets))
         self.extras: dict[int, list[int]] = {}
 
     def work(self) -> None:

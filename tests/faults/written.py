@@ -78,7 +78,7 @@ class Written:
 
     def tell(self) -> None:
         """The last version of each bucket must be there. One that was deleted may be, in the version that it
-        was copied in: the archive had it before. So may what it had been replaced by before it was deleted."""
+        was copied in, since the archive had it before; so may one that was replaced, and deleted then."""
         units = {key: self._last(key) for key in self.versions if key not in self.ended}
         written = Counter(self.truth.rows_of(units.values()))
         spare = Counter(self.truth.rows_of(self.truth.live())) | self.truth.archived()
@@ -102,7 +102,7 @@ class Written:
         return main, *(last for name in sorted(extras) if (last := extras[name][-1]) is not None)
 
     def _kept(self, key: Key, spare: Counter[Row], mains: set[bytes]) -> Unit | None:
-        """The version that all its readings are there of: of several one of `mains`, then the one with the most
+        """A version whose readings are all there: of several one of `mains`, then the one with the most
         readings, then the newest. (No two readings have the same value.)"""
         best: tuple[bool, int, int] | None = None
         kept: Unit | None = None
