@@ -42,7 +42,7 @@ def install(
     """`host`: the machine's name. `skew`: seconds by which its clock is wrong. `at`: a step's name, for the
     first of that name, or how many steps in. There the clock leaps by `leap` seconds; or else the process
     notes in the file `told` where it is, and stops until it is continued: an hour later by its steady clock.
-    `pieces`: the most buckets in one delete."""
+    Without `at` it notes just its pid, for who wants to stop it. `pieces`: the most buckets in one delete."""
     delete.MAX_BUCKETS = pieces
     wrong = [skew]
     current, steady, asleep = clock.current, clock.steady, [0.0]
@@ -64,8 +64,13 @@ def install(
         assert told is not None
         Path(told).write_text(f"{os.getpid()} {name}")
         os.kill(os.getpid(), signal.SIGSTOP)
+
+    def woke(*_: object) -> None:
         asleep[0] += 3600
 
+    signal.signal(signal.SIGCONT, woke)
+    if told is not None and at is None:
+        Path(told).write_text(str(os.getpid()))
     _meet_transactions(step)
     for store in (FileStore, S3Store):
         for operation in ("put_file", "put_bytes", "delete"):

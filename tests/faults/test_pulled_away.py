@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pymongo.database import Database
 from config.policies import Store
 from jobs.ledger import COLLECTION as RUNS
 from tests.faults.scene import OFFLINE, ONLINE, RAW, ROLLUP, SAMPLES, SLOTS, Scene
-from tests.faults.stopping import stopped
+from tests.faults.stopping import set_parameter, stopped
 from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine
 
@@ -124,11 +124,9 @@ def _tries() -> list[Any]:
 
 
 @pytest.fixture
-def quick_ttl(client: MongoClient[dict[str, Any]]) -> Any:
-    standing = client.admin.command("getParameter", 1, ttlMonitorSleepSecs=1)["ttlMonitorSleepSecs"]
-    client.admin.command("setParameter", 1, ttlMonitorSleepSecs=1)
-    yield
-    client.admin.command("setParameter", 1, ttlMonitorSleepSecs=standing)
+def quick_ttl(client: MongoClient[dict[str, Any]]) -> Iterator[None]:
+    with set_parameter(client, "ttlMonitorSleepSecs", 1):
+        yield
 
 
 @pytest.mark.parametrize(("fault", "model", "archive", "at", "codes"), _tries())

@@ -1,11 +1,10 @@
-"""A run is stopped in the middle (SIGSTOP), outlives its lease, and goes on when another host did its work."""
+"""A run is stopped in the middle (SIGSTOP), outlives its lease, and goes on when another did its work."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from config.policies import Store
-from jobs.lease import COLLECTION as LEASES
 from jobs.ledger import COLLECTION as RUNS
 from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, Scene
-from tests.faults.stopping import stopped
+from tests.faults.stopping import expire_the_lease, set_parameter, stopped
 from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine, Meddle
 
@@ -51,19 +49,11 @@ AMEND = [
 ]
 
 
-def expire_the_lease(database: Db) -> None:
-    """As a minute without renewal does."""
-    database[LEASES].update_many({}, {"$set": {"expires_at": datetime(1970, 1, 1, tzinfo=UTC)}})
-
-
 @pytest.fixture
 def short_transactions(client: MongoClient[dict[str, Any]]) -> Iterator[None]:
     """One that stands still ends after a second, instead of a minute."""
-    name = "transactionLifetimeLimitSeconds"
-    standing = client.admin.command("getParameter", 1, **{name: 1})[name]
-    client.admin.command("setParameter", 1, **{name: 1})
-    yield
-    client.admin.command("setParameter", 1, **{name: standing})
+    with set_parameter(client, "transactionLifetimeLimitSeconds", 1):
+        yield
 
 
 @pytest.fixture
