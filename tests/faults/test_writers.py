@@ -128,7 +128,7 @@ def test_writers_all_through_the_run(
     with writing(it, written, seed, again, killed):
         for _ in range(2):
             ran = it.run(meddle=SMALL_PIECES)
-            assert ran.code in (DONE, LEFT_SOMETHING), ran
+            assert ran.code in (DONE, LEFT_SOMETHING), ran.out + ran.err
     if written.unknown:
         written.found([unit[0] for unit in it.truth.live()] + it.restored())
     written.tell()
