@@ -25,7 +25,7 @@ Db = Database[dict[str, Any]]
 MODELS = {"slots": SLOTS, "samples": SAMPLES, "reading": READING}
 ARCHIVES = {"offline": OFFLINE, "online": ONLINE}
 LATE = {"stream": 'late_data = "stream"\n', "scan": 'late_data = "scan"\nrecheck = "200d"\n'}
-BUCKETS, WRITERS, MOST = 30, 2, 4000
+BUCKETS, WRITERS, MOST = 30, 2, 1500
 SMALL_PIECES: Meddle = ("tests.faults.other_host", {"pieces": 3})
 DONE, LEFT_SOMETHING = 0, 3
 
@@ -85,7 +85,6 @@ def _tries(seeds: int) -> list[Any]:
 
 
 SHORT = [
-    ("slots", "offline", "stream", 0, True, False),
     ("samples", "offline", "scan", 1, False, False),
     ("samples", "online", "stream", 0, False, False),
     ("reading", "offline", "stream", 2, False, True),

@@ -555,7 +555,8 @@ def test_a_bucket_that_moved_and_went_is_looked_for_where_it_was_met_meanwhile(
 
 def test_a_stream_that_is_opened_while_writes_come_in_has_a_token(bench: Bench) -> None:
     """The server gives none beside the first events."""
-    written = bench.database[bench.policy.collection]
+    policy = slots()
+    written = bench.database[policy.collection]
     stop = threading.Event()
 
     def write() -> None:
@@ -566,7 +567,7 @@ def test_a_stream_that_is_opened_while_writes_come_in_has_a_token(bench: Bench) 
     for writer in writers:
         writer.start()
     try:
-        stream = Stream(bench.database, bench.policy, Source(bench.database, bench.policy), "books")
+        stream = Stream(bench.database, policy, Source(bench.database, policy), "books")
         assert all(stream.token_now() for _ in range(60))
     finally:
         stop.set()
