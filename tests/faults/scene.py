@@ -213,8 +213,9 @@ class Scene:
         return found | {name: self.truth.files.read(name) for name in self.truth.files.names()}
 
     def finish(self, now: datetime = NOW, summaries: bool = True) -> int:
-        """Two clean runs finish the work, a third changes nothing. Returns how many runs it took. `summaries`:
-        whether they must be those of what was written; they outlive a collection that was dropped."""
+        """Two clean runs finish the work, a third changes nothing. Returns how many runs it took.
+
+        `summaries`: whether they must be those of what was written; they outlive a dropped collection."""
         self.well(now=now)
         assert self.toll()[1:] == (0, 0)
         self.well(now=now)
