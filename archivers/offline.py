@@ -299,6 +299,11 @@ class OfflineArchive:
         """Whether any of a commit's files is there."""
         return any(self.store.head(file.key) is not None for file in manifest.files)
 
+    def see(self, manifest: Manifest) -> None:
+        """Raise DamagedError where the commit is gone: somebody else cleared the store since it was read."""
+        if self.store.head(manifest_key(self.policy.name, manifest.commit)) is None:
+            self.miss(manifest.commit)
+
     def drop(self, manifest: Manifest) -> None:
         """Take a commit out. The manifest goes before its files: a crash leaves files of no commit."""
         self.chain.drop(manifest)

@@ -215,6 +215,7 @@ class OfflineRun:
             here = due[at : at + len(piece)]
             at += len(piece)
             self._work.check()
+            self._archive.see(manifest)
             outcome = guarded_delete(
                 self._work.database,
                 self._work.policy,

@@ -208,16 +208,22 @@ class OnlineRun:
             self._receipts.update(name, {"$set": receipt}, session)
 
         transaction(self._work.database, self._work.guard, step)
-        held = self._held(ids)
-        wrong = [ids[i] for i, unit in enumerate(mine) if unit not in held]
+        self._see_copies(piece)
+
+    def _see_copies(self, piece: Batch, session: ClientSession | None = None) -> None:
+        """Raises HaltedError unless each bucket has an equal copy in the archive."""
+        ids = [piece.main.decode_id(i) for i in range(len(piece))]
+        held = self._held(ids, session)
+        wrong = [ids[i] for i, unit in enumerate(units(self._work.policy, piece)) if unit not in held]
         if wrong:
             raise HaltedError(
-                f"policy {self._work.policy.name}: {len(wrong)} copies in {self._target} are not equal to "
-                f"their originals, the first with _id {wrong[0]!r}; nothing was deleted"
+                f"policy {self._work.policy.name}: {len(wrong)} copies in {self._target} are not there, or "
+                f"not equal to their originals, the first with _id {wrong[0]!r}; these were not deleted"
             )
 
-    def _held(self, ids: Sequence[Any]) -> set[bytes]:
-        return {unit for copies in self._archived.by_ids(ids) for unit in units(self._work.policy, copies)}
+    def _held(self, ids: Sequence[Any], session: ClientSession | None = None) -> set[bytes]:
+        source = archived_source(self._work.database, self._work.policy, session)
+        return {unit for copies in source.by_ids(ids) for unit in units(self._work.policy, copies)}
 
     @property
     def _archived(self) -> Source:
@@ -241,8 +247,9 @@ class OnlineRun:
         return len(outcome.changed)
 
     def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
-        """In the delete's transaction: copies that have become old go, and the receipts name none of these
-        any more."""
+        """In the delete's transaction: the copies are there still; those that have become old go, and the
+        receipts name none of these any more."""
+        self._see_copies(verified.take(np.array(outcome.deleted, dtype=np.int64)), session)
         self._take_back([verified.main.decode_id(i) for i in outcome.changed], session)
         update = {"$set": {"at": self._work.now}, "$inc": {"deleted": len(outcome.deleted)}}
         self._receipts.update(name, update, session)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from config.errors import UsageError
+from pymongo.database import Database
+
+from config.errors import BucketwiseError, UsageError
 
 #: Counts on while the machine sleeps, where the system has such a clock: a lease expires then too.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+#: This machine's clock and the server's may differ by so much; what has expired is decided by the present.
+MAX_SKEW = timedelta(minutes=5)
 
 
 def current() -> datetime:
@@ -19,6 +24,23 @@ def current() -> datetime:
 def steady() -> float:
     """Seconds since some fixed point; never set back."""
     return time.clock_gettime(_STEADY)
+
+
+def of_server(database: Database[dict[str, Any]]) -> datetime:
+    """The present by MongoDB's clock, UTC. Raises PyMongoError."""
+    told: datetime = database.client.admin.command("hello")["localTime"]
+    return told if told.tzinfo else told.replace(tzinfo=UTC)
+
+
+def check_skew(now: datetime, of_server: datetime) -> None:
+    """Raise BucketwiseError unless two clocks agree: with a wrong one, a run would take what is young for
+    expired, or a window that is not over for done."""
+    if abs(now - of_server) > MAX_SKEW:
+        raise BucketwiseError(
+            f"this machine's clock says {iso(now)}, and that of MongoDB {iso(of_server)}: they differ by "
+            f"more than {MAX_SKEW.seconds // 60} minutes, and what has expired goes by the present. Set the "
+            "clock that is wrong, or say with --now which instant is meant"
+        )
 
 
 def parse_instant(text: str, option: str) -> datetime:

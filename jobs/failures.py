@@ -87,7 +87,8 @@ def _of_mongodb(error: PyMongoError, hosts: str) -> str:
         return f"lost the connection to {where}: {error}. It is safe to run again"
     if isinstance(error, OperationFailure):
         details = error.details or {}
-        said = details.get("errmsg") or str(error).partition(", full error:")[0]
+        first = next(iter(details.get("writeErrors", ())), details)
+        said = first.get("errmsg") or str(error).partition(", full error:")[0]
         if error.code == _UNAUTHORIZED and (refused := _REFUSED_COMMAND.search(said)):
             return f"{where} refused: {_lacking(refused)}. `bucketwise check` tells which rights are missing"
         name = details.get("codeName", "")

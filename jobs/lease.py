@@ -74,10 +74,16 @@ class Lease:
 
     def check(self) -> None:
         """Raise LeaseLostError unless the lease is still ours. Cheap; call it before every step."""
+        if taken := self.taken():
+            raise taken
+        if clock.steady() >= self._good_until:
+            raise self._loss("it could not be renewed in time")
+
+    def taken(self) -> LeaseLostError | None:
+        """What to raise where another run has the lease by now; None where that is not known."""
         if not self._lost and clock.steady() >= self._good_until:
             self._renew_once()  # asleep, stopped or cut off for long: the server knows
-        if self._lost or clock.steady() >= self._good_until:
-            raise self._loss("it could not be renewed in time" if not self._lost else "another run took it")
+        return self._loss("another run took it") if self._lost else None
 
     def guard(self, session: ClientSession) -> None:
         """Make the transaction of `session` fail if the lease went to another holder.

@@ -92,8 +92,12 @@ class Ledger:
         return [self._read(document) for document in found.limit(count)]
 
     def last_completed(self, policy: str, verb: str) -> datetime | None:
-        """When the latest run that came to its end without failing began."""
-        query = {"policy": policy, "verb": verb, "exit_code": {"$in": _COMPLETED}}
+        """When the latest run that came to its end without failing began.
+
+        One that began in the future had a wrong clock, and does not count.
+        """
+        past = {"$lte": clock.current() + clock.MAX_SKEW}
+        query = {"policy": policy, "verb": verb, "exit_code": {"$in": _COMPLETED}, "started": past}
         found = self._runs.find_one(query, sort=[("started", DESCENDING)])
         return None if found is None else found["started"]
 

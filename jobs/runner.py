@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import structlog
@@ -15,6 +16,7 @@ from pymongo.database import Database
 from archivers.keys import UNSIGNED, Keys
 from archivers.stores import ObjectStore
 from config.policies import Policy
+from jobs import clock
 from jobs.call import Call
 from jobs.failures import OUTCOMES, Failure, explain
 from jobs.lease import Lease
@@ -59,8 +61,11 @@ class Done:
 
 @dataclass(frozen=True)
 class Step:
+    """`by_present`: what it does depends on what time it is."""
+
     name: str
     do: Callable[[Work], Done]
+    by_present: bool = False
 
 
 @dataclass
@@ -74,6 +79,7 @@ class Runner:
     now: datetime
     stop: Stop
     progress: Progress
+    is_now_given: bool = False  # by a person, who may mean another instant than the present
     since: datetime | None = None
     until: datetime | None = None
     dry_run: bool = False
@@ -102,6 +108,7 @@ class Runner:
             now=call.now,
             stop=call.stop,
             progress=call.progress,
+            is_now_given=call.is_now_given,
             since=since,
             until=until,
             dry_run=dry_run,
@@ -130,6 +137,8 @@ class Runner:
         result = Result(policy.name)
         try:
             self.stop.check()
+            if not self.is_now_given and any(step.by_present for step in self.steps):
+                clock.check_skew(self.now, self._server_now)
             if self.dry_run:
                 self._do(result, self._work(policy, 0, dry, self.stop.check))
                 return result
@@ -140,6 +149,11 @@ class Runner:
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         return result
+
+    @cached_property
+    def _server_now(self) -> datetime:
+        """Asked once, at the start: `now` is that of the first policy for all of them."""
+        return clock.of_server(self.database)
 
     def _do_recorded(self, result: Result, policy: Policy, lease: Lease) -> None:
         ledger = Ledger(self.database)
@@ -152,7 +166,8 @@ class Runner:
         try:
             self._do(result, self._work(policy, lease.fence, lease.guard, check))
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
-            self._fail(result, error)
+            # Once another run has the lease, what was found changed or missing is its doing.
+            self._fail(result, lease.taken() or error)
         counts = _counts(result.body)
         ledger.finish(entry, result.exit_code, OUTCOMES[result.exit_code], counts, result.error)
 

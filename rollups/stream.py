@@ -89,9 +89,9 @@ class Stream:
     def token_now(self) -> Mapping[str, Any]:
         """From here on. Raises UnavailableError."""
         with self._open(None, None) as stream:
-            token = stream.resume_token
-            assert token is not None
-            return token
+            while stream.resume_token is None:  # where something came in just as it was opened
+                _read(stream.try_next, is_resumed=False)
+            return stream.resume_token
 
     def drain(
         self,

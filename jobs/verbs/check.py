@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from archivers.checks import check_server, check_store
 from archivers.findings import Finding
+from config.errors import BucketwiseError
+from jobs import clock
 from jobs.call import Call
 from jobs.failures import explain
 from jobs.report import Report, Result
@@ -19,7 +24,7 @@ EXAMPLES = ["bucketwise check", "bucketwise check -c /etc/bucketwise.toml --json
 def check(call: Call) -> Report:
     """Would a run work here, and safely?
 
-    Validates config, connections, privileges, indexes, TTL conflicts, and what the store can do. Ends
+    Validates config, connections, clocks, privileges, indexes, TTL conflicts, and what the store can do. Ends
     with exit code 1 where an error would keep a run from working or put data at risk, and with 0 where
     there are warnings at most. It writes nothing but a small object to the store, which it removes.
     """
@@ -27,7 +32,7 @@ def check(call: Call) -> Report:
     results: list[Result] = []
     with call.database() as database:
         try:
-            general = [finding_body(it) for it in check_server(database)]
+            general = [finding_body(it) for it in (*check_server(database), _clock(database))]
             results = Runner.of(call, database, [CHECK], dry_run=True).run_all(policies)
         except PyMongoError as error:
             reason = explain(error, call.hosts).message
@@ -44,3 +49,12 @@ def check(call: Call) -> Report:
         error_code=FAILED if failed else 0,
         extra={"findings": general},
     )
+
+
+def _clock(database: Database[dict[str, Any]]) -> Finding:
+    """Does this machine's clock agree with the server's? Raises PyMongoError."""
+    try:
+        clock.check_skew(clock.current(), clock.of_server(database))
+    except BucketwiseError as error:
+        return Finding("clock", None, "clock", "error", str(error))
+    return Finding("clock", None, "clock", "ok", "this machine's clock and MongoDB's agree")

@@ -229,7 +229,7 @@ class Truth:
             for key, some in expected.items():
                 numbers = [it for it in some if isinstance(it, float)]
                 it = found[key]
-                assert it["count"] == len(some), (collection, key)
+                assert it["count"] == len(some), (collection, key, it["count"], len(some))
                 assert (it[name]["min"], it[name]["max"]) == (min(numbers), max(numbers)), (collection, key)
                 assert math.isclose(it[name]["sum"], math.fsum(numbers), rel_tol=1e-12), (collection, key)
 

@@ -69,8 +69,12 @@ class CommandLine:
 
     def meddled(self, meddle: Meddle | None, *arguments: str, cwd: Path, **environment: str) -> Ran:
         """`meddle` names a module whose `install(**given)` is called in the process before it starts."""
+        self.begin(meddle, *arguments, cwd=cwd, **environment)
+        return self.end()
+
+    def begin(self, meddle: Meddle | None, *arguments: str, cwd: Path, **environment: str) -> None:
+        """Start a process and don't wait; the next call is `end`."""
         assert self._driver.stdin is not None
-        assert self._driver.stdout is not None
         call = {
             "arguments": arguments,
             "cwd": str(cwd),
@@ -79,6 +83,10 @@ class CommandLine:
         }
         self._driver.stdin.write(json.dumps(call) + "\n")
         self._driver.stdin.flush()
+
+    def end(self) -> Ran:
+        """Wait for the process that was begun."""
+        assert self._driver.stdout is not None
         return Ran(**json.loads(self._driver.stdout.readline()))
 
 

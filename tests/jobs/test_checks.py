@@ -36,6 +36,7 @@ def test_all_is_well(place: Place) -> None:
     assert [(it["code"], it["severity"]) for it in ran.json["findings"]] == [
         ("server-version", "ok"),
         ("replica-set", "ok"),
+        ("clock", "ok"),
         ("store", "ok"),
     ]
     for policy in ("ticks", "iot"):

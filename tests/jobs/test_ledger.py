@@ -81,3 +81,15 @@ def test_completed_is_what_ended_without_failing(database: Db) -> None:
         book.start("e", "run", "ticks", NOW, held)
     assert book.last_completed("ticks", "run") == started["b"]
     assert book.last_completed("iot", "run") is None
+
+
+def test_a_run_of_the_future_is_not_the_last_one(database: Db) -> None:
+    """A wrong clock dated it; the service must not wait until then."""
+    book = Ledger(database)
+    with Lease(database, "ticks") as held:
+        for name in ("r1", "r2"):
+            book.finish(book.start(name, "run", "ticks", NOW, held), 0, "done", {}, None)
+    first = book.last_runs("ticks", 2)[1].started
+    wrong = datetime.now(UTC) + timedelta(days=3650)
+    database[ledger.COLLECTION].update_one({"run": "r2"}, {"$set": {"started": wrong}})
+    assert book.last_completed("ticks", "run") == first

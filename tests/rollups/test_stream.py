@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,10 +12,12 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from buckets.source import Source
 from config.errors import BucketwiseError, InterruptedRun
 from config.policies import Policy
 from rollups.late import Watch
 from rollups.rollup import RollupReport
+from rollups.stream import Stream
 from rollups.windows import to_ms
 from tests.rollups.conftest import Bench
 
@@ -548,3 +551,25 @@ def test_a_bucket_that_moved_and_went_is_looked_for_where_it_was_met_meanwhile(
     bench.database["ticks"].delete_one({"_id": 1})
     bench.roll_up(policy, NOW)
     assert bench.starts("hourly") == [FIRST - 9 * DAY]
+
+
+def test_a_stream_that_is_opened_while_writes_come_in_has_a_token(bench: Bench) -> None:
+    """The server gives none beside the first events."""
+    policy = slots()
+    written = bench.database[policy.collection]
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            written.insert_one({})
+
+    writers = [threading.Thread(target=write) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    try:
+        stream = Stream(bench.database, policy, Source(bench.database, policy), "books")
+        assert all(stream.token_now() for _ in range(60))
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()

@@ -1,0 +1,187 @@
+"""A run is stopped in the middle (SIGSTOP), outlives its lease, and goes on when another did its work."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from config.policies import Store
+from jobs.ledger import COLLECTION as RUNS
+from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, Scene
+from tests.faults.stopping import expire_the_lease, set_parameter, stopped
+from tests.faults.tally import Tally
+from tests.jobs.command import CommandLine, Meddle
+
+Db = Database[dict[str, Any]]
+MODELS = {"slots": SLOTS, "samples": SAMPLES}
+ARCHIVES = {"offline": OFFLINE, "online": ONLINE}
+OTHER: Meddle = ("tests.faults.other_host", {"host": "other"})
+LEASE_HELD_OR_LOST = 11
+#: Of a run that finds nothing but its own work; the others need what `SCENARIOS` prepare.
+STEPS = {
+    "offline": [
+        "before summaries",
+        "summaries: before its commit",
+        "before put part",
+        "before put manifest",
+        "after put manifest",
+        "receipt: before its commit",
+        "before delete",
+        "delete: before its commit",
+        "after delete",
+    ],
+    "online": ["before copy", "copy: before its commit", "before delete", "delete: before its commit"],
+}
+AMEND = [
+    "before put note",
+    "before put part",
+    "after put manifest",
+    "receipt: before its commit",
+    "before delete manifest",
+    "before delete part",
+]
+
+
+@pytest.fixture
+def short_transactions(client: MongoClient[dict[str, Any]]) -> Iterator[None]:
+    """One that stands still ends after a second, instead of a minute."""
+    with set_parameter(client, "transactionLifetimeLimitSeconds", 1):
+        yield
+
+
+@pytest.fixture
+def scene(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    database: Db,
+    mongodb_uri: str,
+    bucketwise: CommandLine,
+    file_store: Store,
+) -> Scene:
+    model, archive = request.param
+    text = MODELS[model] + ROLLUP + ARCHIVES[archive]
+    return Scene(tmp_path, database, mongodb_uri, file_store, bucketwise, text).fill(buckets=12, readings=4)
+
+
+# What lies there before the run
+
+
+def nothing(_it: Scene) -> None:
+    pass
+
+
+def copied_and_changed(it: Scene) -> None:
+    """All is copied and none deleted; then buckets change, so that a run has to amend the commit."""
+    text = it.text
+    it.text += "delete = false\n"
+    it.write_config()
+    it.well()
+    it.text = text
+    it.write_config()
+    for number in (2, 3):
+        it.insert(number, it.when(number, 12), 4, value=70.0)
+
+
+def killed(it: Scene) -> None:
+    """A run died before its commit: its files are to be cleared."""
+    with stopped(it, "before put manifest") as first:
+        os.kill(first.pid, signal.SIGKILL)
+    assert first.code == -signal.SIGKILL
+
+
+SCENARIOS = {"plain": nothing, "amend": copied_and_changed, "clear": killed}
+
+
+def _tries() -> list[Any]:
+    names = [
+        ("plain", model, archive, at) for archive in ARCHIVES for model in MODELS for at in STEPS[archive]
+    ]
+    names += [("amend", model, "offline", at) for model in MODELS for at in AMEND]
+    names += [("amend", "samples", "online", at) for at in ("before copy", "delete: before its commit")]
+    names += [("clear", model, "offline", "before delete part") for model in MODELS]
+    short = {
+        ("plain", "samples", "offline", "before put manifest"),
+        ("plain", "slots", "online", "delete: before its commit"),
+        ("amend", "slots", "offline", "receipt: before its commit"),
+        ("clear", "slots", "offline", "before delete part"),
+    }
+    return [
+        pytest.param(
+            scenario, (model, archive), at, id=f"{scenario}, {model} {archive}: {at}",
+            marks=[] if (scenario, model, archive, at) in short else [pytest.mark.soak],
+        )
+        for scenario, model, archive, at in names
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("scenario", "scene", "at"), _tries(), indirect=["scene"])
+def test_another_host_finishes_meanwhile(
+    scene: Scene,
+    scenario: str,
+    at: str,
+    elsewhere: CommandLine,
+    tally: Tally,
+    short_transactions: None,  # noqa: ARG001
+) -> None:
+    SCENARIOS[scenario](scene)
+    meet(scene, at, elsewhere)
+    tally("runs stopped past their lease", at, runs=5, **scene.toll()._asdict())
+    scene.finish()
+    scene.check_restores()
+
+
+def meet(it: Scene, at: str | int, elsewhere: CommandLine) -> bool:
+    """Whether the run ever came to the step. The other host is refused while the lease runs, and does all
+    the work after. The first changes nothing any more and says that its lease is lost."""
+    with stopped(it, at) as first:
+        if first.step is None:
+            return False
+        before = it.everything()
+        assert it.run(meddle=OTHER, by=elsewhere).code == LEASE_HELD_OR_LOST
+        assert it.everything() == before
+        expire_the_lease(it.database)
+        assert it.run(meddle=OTHER, by=elsewhere).code == 0
+        assert it.toll()[1:] == (0, 0), first
+        finished = it.everything()
+    toll = it.toll()
+    assert toll[1:] == (0, 0), (toll, first)
+    assert first.code == LEASE_HELD_OR_LOST, first
+    left = changes(finished, it.everything())
+    # Files of a commit that comes too late; the next run clears them.
+    assert all(name.startswith(("it/data/", "it/meta/")) for name in left), left
+    entries = list(it.database[RUNS].find({"exit_code": LEASE_HELD_OR_LOST}))
+    assert [(entry["host"]["name"], entry["outcome"]) for entry in entries] == [("first", "held elsewhere")]
+    return True
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(
+    "scene", [(m, a) for m in MODELS for a in ARCHIVES], indirect=True, ids=lambda it: " ".join(it)
+)
+@pytest.mark.parametrize("at", range(1, 41, 3))
+def test_at_each_step(
+    scene: Scene,
+    scenario: str,
+    at: int,
+    elsewhere: CommandLine,
+    tally: Tally,
+    short_transactions: None,  # noqa: ARG001
+) -> None:
+    if scenario == "clear" and scene.text.endswith(ONLINE):
+        pytest.skip("the online archive leaves nothing to clear")
+    SCENARIOS[scenario](scene)
+    if meet(scene, at, elsewhere):
+        tally("runs stopped past their lease", f"{scenario}: {at}", runs=5, **scene.toll()._asdict())
+    scene.finish()
