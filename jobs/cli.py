@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from config.errors import UsageError
-from jobs import clock
+from jobs import clock, streams
 from jobs.execute import emit, failed
 from jobs.ledger import suite_version
 from jobs.options import Config, Json, Names, Now, Quiet, Yes, command, common
@@ -63,6 +63,7 @@ for _name, (_verb, _examples) in VERBS.items():
 
 def main() -> None:
     """The program: ends the process with the exit code."""
+    streams.secure()
     sys.exit(_run(sys.argv[1:]))
 
 
