@@ -16,7 +16,7 @@ def secure() -> None:
     """From here on both streams are there, and what is written to stderr fails nobody."""
     if sys.stdout is None:
         sys.stdout = _nowhere()
-    sys.stderr = _Forgiving(sys.stderr or _nowhere())  # type: ignore[assignment]
+    sys.stderr = _Forgiving(sys.stderr or _nowhere())
 
 
 def abandon(stream: TextIO) -> None:

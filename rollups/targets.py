@@ -139,8 +139,9 @@ def _ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> 
         if error.code not in _IN_THE_WAY:
             raise
         fields = ", ".join(name for name, _ in series)
+        said = (error.details or {}).get("errmsg", error)
         raise BucketwiseError(
-            f"policy {policy.name}: can't make the indexes of {collection.name} on ({fields}): {(error.details or {}).get('errmsg', error)}. "
+            f"policy {policy.name}: can't make the indexes of {collection.name} on ({fields}): {said}. "
             "Is something there that this policy did not write? Remove it, or name another collection."
         ) from error
 

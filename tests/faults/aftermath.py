@@ -1,8 +1,9 @@
-"""What must hold after a fault, whatever it was: nothing lost or double at once, told plainly, and recovered."""
+"""What must hold after a fault, whatever it was: nothing lost, nothing double, told plainly, recovered."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def check(
 ) -> str:
     """Check all of it; returns what the run said of its failure, or "". Tells how to try the fault again."""
     node = tally.request.node.nodeid
-    print(f"again: python -m pytest -n 0 '{node}'")
+    sys.stdout.write(f"again: python -m pytest -n 0 '{node}'\n")
     toll = scene.toll()
     tally(group, fault, runs=4, **toll._asdict())
     assert toll[1:] == (0, 0), ran

@@ -18,6 +18,7 @@ from typing import Any
 from pymongo import MongoClient, monitoring
 from pymongo.synchronous import client_session
 
+from archivers.stores.s3 import S3Store
 from tests.jobs.command import Meddle
 
 READS = ("find", "getMore", "aggregate", "listCollections", "listIndexes")
@@ -54,8 +55,9 @@ def at_command(
     names of all commands."""
 
     def strike(event: Any) -> None:
-        for _ in range(times if signal is not None else 0):
-            os.kill(to or os.getpid(), signal)
+        if signal is not None:
+            for _ in range(times):
+                os.kill(to or os.getpid(), signal)
         if depose:
             _tell(event, {"replSetStepDown": 1, "secondaryCatchUpPeriodSecs": 0, "force": True})
         if fail is not None:
@@ -116,6 +118,11 @@ def waits_noted(file: str) -> None:
             notes.write(f"{seconds}\n")
 
     botocore.endpoint.time = SimpleNamespace(sleep=sleep)
+
+
+def s3_timeout(seconds: float) -> None:
+    """How long an answer of S3 is waited for; 30 s by itself."""
+    S3Store.__init__.__kwdefaults__["timeout"] = seconds  # type: ignore[index]
 
 
 def limits(**soft: int) -> None:

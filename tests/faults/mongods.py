@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
@@ -21,6 +21,7 @@ from jobs.embedded import EmbeddedMongodError, find_mongod
 from tests.conftest import missing
 
 Document = dict[str, Any]
+T = TypeVar("T")
 SET = "faults"
 #: A client that learns of a failure in a second or two, and gives up soon after.
 IMPATIENT = "heartbeatFrequencyMS=500&connectTimeoutMS=1000&serverSelectionTimeoutMS=5000"
@@ -79,6 +80,9 @@ class Node:
             return question(client.admin.command("hello"))
         return False
 
+    def await_(self, question: Callable[[Document], bool]) -> None:
+        await_(lambda: self.says(question) or None)
+
 
 @dataclass(frozen=True)
 class Servers:
@@ -107,9 +111,7 @@ class Servers:
             if node.process.poll() is not None:
                 node.start()
         for node in self.nodes:
-            await_(
-                lambda node=node: node.says(lambda it: _is_primary(it) or it.get("secondary", False)) or None
-            )
+            node.await_(_is_member)
         assert self.primary
 
 
@@ -117,7 +119,11 @@ def _is_primary(hello: Document) -> bool:
     return bool(hello.get("isWritablePrimary"))
 
 
-def await_(ask: Callable[[], Any], seconds: float = 60.0) -> Any:
+def _is_member(hello: Document) -> bool:
+    return _is_primary(hello) or bool(hello.get("secondary"))
+
+
+def await_(ask: Callable[[], T | None], seconds: float = 60.0) -> T:
     """The first answer that is not None."""
     deadline = time.monotonic() + seconds
     while (found := ask()) is None:
@@ -143,12 +149,11 @@ def servers(folder: Path, count: int = 1) -> Iterator[Servers]:
     except EmbeddedMongodError as error:
         missing(str(error))
     try:
-        await_(lambda: nodes[0].says(lambda _: True) or None)
         it = Servers(tuple(nodes))
         members = [{"_id": i, "host": node.address} for i, node in enumerate(nodes)]
         settings = {"electionTimeoutMillis": 1000, "heartbeatIntervalMillis": 200, "heartbeatTimeoutSecs": 1}
         for node in nodes:
-            await_(lambda node=node: node.says(lambda _: True) or None)
+            node.await_(lambda _: True)
         with nodes[0].client() as client:
             client.admin.command("replSetInitiate", {"_id": SET, "members": members, "settings": settings})
         it.make_well()

@@ -219,12 +219,9 @@ def test_the_primary_changes(three: Place, tally: Tally, job: str, at: int, how:
     """Another node is elected; the run goes on there, or ends, and the next goes on there."""
     scene, verb = three.scene(job)
     primary = three.servers.primary
-    fault: Document = {
-        "steps down": {"depose": True},
-        "is killed": {"signal": signal.SIGKILL, "to": primary.process.pid},
-        "hangs": {"signal": signal.SIGSTOP, "to": primary.process.pid},
-    }[how]
-    ran = scene.run(verb, meddle=hook(at_command={"at": at, **fault}))
+    struck = {"steps down": None, "is killed": signal.SIGKILL, "hangs": signal.SIGSTOP}[how]
+    fault = {"at": at, "signal": struck, "to": primary.process.pid, "depose": struck is None}
+    ran = scene.run(verb, meddle=hook(at_command=fault))
     three.servers.make_well()
     aftermath.check(tally, GROUP + "changes of the primary", f"{job}, {at}, {how}", scene, ran)
 
