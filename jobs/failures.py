@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +28,12 @@ from config.secrets import hide_secrets
 
 _AGAIN = "It is safe to run again"
 _NO_THREAD = "can't start new thread"  # a plain RuntimeError
+_NO_ROOM = f". Make room on this machine's disk; TMPDIR says where temporary files go. {_AGAIN}"
+_TOO_MANY_FILES = f". Let this process have more files open (ulimit -n). {_AGAIN}"
+_MENDS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _NO_ROOM),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), _TOO_MANY_FILES),
+}
 _WRITE_CONCERN_FAILED = 64
 DEBUG_VARIABLE = "BUCKETWISE_DEBUG"
 _UNAUTHORIZED = 13
@@ -70,17 +78,26 @@ def explain(error: BaseException, hosts: str = "") -> Failure:
         return Failure(1, _one_line(_of_mongodb(error, hosts)))
     if isinstance(error, ClientError | BotoCoreError):
         return Failure(1, _one_line(f"the S3 store failed: {error}"))
-    if isinstance(error, MemoryError) or _NO_THREAD in str(error):
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, MemoryError) or number == errno.ENOMEM or _NO_THREAD in str(error):
         return Failure(1, f"this machine gave no more memory or threads. Give this process more. {_AGAIN}")
     if isinstance(error, OSError):
         place = f" {error.filename}" if error.filename else ""
-        return Failure(1, _one_line(f"the system refused{place}: {error.strerror or error}"))
+        mend = _MENDS.get(number or 0, "")
+        return Failure(1, _one_line(f"the system refused{place}: {error.strerror or error}{mend}"))
     return Failure(
         1,
         _one_line(f"unexpected error: {type(error).__name__}: {error}")
         + f"\nThis is a defect of bucketwise. It is safe to run again. Run with {DEBUG_VARIABLE}=1 to see "
         "where it happened, and report that at the project's issue tracker",
     )
+
+
+def tell_of_thread(ended: threading.ExceptHookArgs) -> None:
+    """In place of the traceback of a background thread, a driver's for one: what needed it fails by itself."""
+    if ended.exc_value is not None:
+        name = ended.thread.name if ended.thread else "unknown"
+        sys.stderr.write(f"the background thread {name} has ended: {explain(ended.exc_value).message}\n")
 
 
 def _of_mongodb(error: PyMongoError, hosts: str) -> str:

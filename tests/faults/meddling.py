@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pkgutil
 import resource
 import sys
 import tempfile
@@ -135,21 +136,23 @@ def limits(**soft: int) -> None:
         resource.setrlimit(which, (value, resource.getrlimit(which)[1]))
 
 
-def only_temporary(folder: str) -> None:
-    """No other folder for temporary files is there than this one."""
-    tempfile._candidate_tempdir_list = lambda: [folder]  # type: ignore[attr-defined]
+def temporary(only: str | None = None) -> None:
+    """Look anew for a folder for temporary files; no other is there than `only`."""
+    tempfile.tempdir = None
+    if only is not None:
+        tempfile._candidate_tempdir_list = lambda: [only]  # type: ignore[attr-defined]
 
 
 def raising(error: str, function: str, at: int = 1) -> None:
-    """The `at`-th call of `function` ("archivers.parquet.write_part") raises this builtin error."""
+    """The `at`-th call of `function` ("archivers.parquet.write_part") raises this error."""
     module, _, name = function.rpartition(".")
-    inner = getattr(sys.modules[module], name)
+    inner, kind = getattr(sys.modules[module], name), pkgutil.resolve_name(error)
     calls = iter(range(at - 1, -1, -1))
 
     @functools.wraps(inner)
     def outer(*given: Any, **named: Any) -> Any:
         if next(calls, None) == 0:
-            raise getattr(__import__("builtins"), error)
+            raise kind("there is no more")
         return inner(*given, **named)
 
     for other in list(sys.modules.values()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import re
 import signal
 import subprocess
@@ -19,7 +19,7 @@ from tests.faults.aftermath import JOBS
 from tests.faults.meddling import hook
 from tests.faults.scene import Scene
 from tests.faults.tally import Tally
-from tests.jobs.command import CommandLine, Meddle
+from tests.jobs.command import CommandLine
 
 GROUP = "machine: "
 
@@ -59,10 +59,10 @@ def test_no_room_for_temporary_files(prepare: Any, small_disk: Path | None, tall
         ran = scene.run(verb, meddle=hook(limits={"RLIMIT_FSIZE": 1000}))
     else:
         (small_disk / "fill").write_bytes(bytes(56 << 10))
-        ran = scene.run(verb, TMPDIR=str(small_disk))
+        ran = scene.run(verb, meddle=hook(temporary={}), TMPDIR=str(small_disk))
     message = aftermath.check(tally, GROUP + "disk", "no room for temporary files", scene, ran, codes=[1])
     assert re.search("No space left|File too large", message)
-    assert "Look at this machine's disk" in message
+    assert "Make room on this machine's disk" in message
 
 
 def test_no_room_in_the_store(prepare: Any, small_disk: Path | None, tally: Tally) -> None:
@@ -80,8 +80,8 @@ def test_no_room_in_the_store(prepare: Any, small_disk: Path | None, tally: Tall
 
 #: What is done to the process, what of the environment, and what the message says.
 TEMPORARY: dict[str, tuple[dict[str, Any], str]] = {
-    "none can be written to": ({"only_temporary": {"folder": "/proc"}}, "No usable temporary directory"),
-    "none is there": ({"only_temporary": {"folder": "/nowhere"}}, "No usable temporary directory"),
+    "none can be written to": ({"temporary": {"only": "/proc"}}, "No usable temporary directory"),
+    "none is there": ({"temporary": {"only": "/nowhere"}}, "No usable temporary directory"),
 }
 
 
@@ -96,7 +96,7 @@ def test_temporary_folders(prepare: Any, tally: Tally, fault: str) -> None:
 
 def test_a_missing_temporary_folder_is_not_the_only_one(prepare: Any, tally: Tally) -> None:
     scene, verb = prepare("offline")
-    ran = scene.run(verb, TMPDIR=str(scene.folder / "missing"))
+    ran = scene.run(verb, meddle=hook(temporary={}), TMPDIR=str(scene.folder / "missing"))
     aftermath.check(tally, GROUP + "disk", "TMPDIR is missing", scene, ran, codes=[0])
 
 
@@ -115,8 +115,17 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("error", ["MemoryError", "pyarrow.lib.ArrowMemoryError"])
-@pytest.mark.parametrize("where", DEEP)
+FEW_DEEP = {("decoding", "builtins.MemoryError"), ("reading a part back", "pyarrow.lib.ArrowMemoryError")}
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        pytest.param(where, error, marks=[pytest.mark.soak] * ((where, error) not in FEW_DEEP))
+        for where in DEEP
+        for error in ("builtins.MemoryError", "pyarrow.lib.ArrowMemoryError")
+    ],
+)
 def test_memory_ends(prepare: Any, tally: Tally, where: str, error: str) -> None:
     job, function = DEEP[where]
     scene, verb = prepare(job)
@@ -125,25 +134,32 @@ def test_memory_ends(prepare: Any, tally: Tally, where: str, error: str) -> None
     assert "no more memory" in message
 
 
-@pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("limit", [4 << 20, 40 << 20, 100 << 20, 160 << 20])
+def limits(few: tuple[str, int], *limits: int) -> list[Any]:
+    return [
+        pytest.param(job, limit, marks=[pytest.mark.soak] * ((job, limit) != few))
+        for job in JOBS
+        for limit in limits
+    ]
+
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(("job", "limit"), limits(("offline", 4 * MB), 4 * MB, 40 * MB, 100 * MB, 160 * MB))
 def test_little_address_space(prepare: Any, tally: Tally, job: str, limit: int) -> None:
     """What the process may have beyond what it starts with. C++ libraries may end it there and then."""
     scene, verb = prepare(job)
     ran = scene.run(verb, meddle=hook(limits={"RLIMIT_AS": limit}))
-    print("AS", job, limit, ran.code, ran.out, ran.err)
     codes = (0, 1, -signal.SIGABRT, -signal.SIGSEGV)
     aftermath.check(
         tally, GROUP + "memory", f"{job}: {limit} bytes of address space", scene, ran, codes=codes
     )
 
 
-@pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("limit", [8, 10, 12, 14, 16, 18])
+@pytest.mark.parametrize(("job", "limit"), limits(("offline", 10), 10, 11, 12, 14))
 def test_few_descriptors(prepare: Any, tally: Tally, job: str, limit: int) -> None:
     scene, verb = prepare(job)
     ran = scene.run(verb, meddle=hook(limits={"RLIMIT_NOFILE": limit}))
-    print("FD", job, limit, ran.code, ran.out, ran.err)
     aftermath.check(tally, GROUP + "descriptors", f"{job}: {limit}", scene, ran)
 
 
@@ -158,7 +174,9 @@ STREAMS: dict[str, tuple[int, str]] = {
 }
 
 
-@pytest.mark.parametrize("form", [[], ["--json"]], ids=["tables", "json"])
+@pytest.mark.parametrize(
+    "form", [[], pytest.param(["--json"], marks=pytest.mark.soak)], ids=["tables", "json"]
+)
 @pytest.mark.parametrize("fault", STREAMS)
 def test_streams(prepare: Any, tally: Tally, fault: str, form: list[str]) -> None:
     """The work is done all the same, and the exit code says so."""
@@ -188,3 +206,39 @@ def test_stdout_on_a_full_disk(prepare: Any, tally: Tally) -> None:
 
 
 # Being asked to stop
+
+LENGTHS = {"roll-up": 68, "offline": 40, "online": 46}  # commands to MongoDB that each job asks at the least
+FEW = [
+    ("roll-up", 50, "SIGTERM", 1), ("offline", 33, "SIGINT", 1), ("online", 36, "SIGTERM", 1),
+    ("offline", 37, "SIGHUP", 1), ("online", 38, "SIGTERM", 2), ("roll-up", 47, "SIGKILL", 1),
+]  # fmt: skip
+
+
+def _moments() -> list[Any]:
+    rng = random.Random(15)
+    every = [
+        (job, at, rng.choice(["SIGTERM", "SIGINT", "SIGHUP"]), rng.choice([1, 1, 2]))
+        for job, most in LENGTHS.items()
+        for at in range(1, most + 1)
+    ]
+    return [
+        pytest.param(
+            *it, id=f"{it[0]}, command {it[1]}, {it[2]} {it[3]}", marks=[pytest.mark.soak] * (it not in FEW)
+        )
+        for it in sorted({*every, *FEW})
+    ]
+
+
+@pytest.mark.parametrize(("job", "at", "name", "times"), _moments())
+def test_signals(prepare: Any, tally: Tally, job: str, at: int, name: str, times: int) -> None:
+    """Once: the step in hand is finished, the ledger says so, the lease is free. Twice: as safe as a crash."""
+    scene, verb = prepare(job)
+    number = signal.Signals[name]
+    ran = scene.run(verb, meddle=hook(at_command={"at": at, "signal": number, "times": times}))
+    lease = scene.database["bucketwise_lease"].find_one({"_id": "it"})
+    if times == 1 and name != "SIGKILL":
+        assert lease is None or lease["holder"] is None
+        codes = [130, 0]  # 0: there was nothing left to do
+    else:
+        codes = [130, -signal.SIGKILL]
+    aftermath.check(tally, GROUP + "signals", f"{job}, {at}, {name} {times}", scene, ran, codes=codes)

@@ -1,4 +1,4 @@
-"""An S3 server that stumbles, refuses, loses replies and damages bytes, while the command line works with it."""
+"""An S3 server that stumbles, refuses, loses replies and damages bytes, met by the command line."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ FEW = {
 
 
 def _cases() -> list[Any]:
-    """rclone's server, which nobody wrote together with moto, only in the long tests; it ignores conditions."""
+    """rclone's server, which nobody wrote together with moto, only in the long tests: it has no conditions."""
     found = []
     for name in FAULTS:
         rare = [pytest.mark.soak] * (name not in FEW)
@@ -175,6 +175,8 @@ def test_an_archive_run(behind: Behind, tally: Tally, fault: str) -> None:
     code, make, words = FAULTS[fault]
     ran = behind.faulty("archive", make())
     assert behind.proxy.count(deleted) == 0, "nothing was there that could be known to be of no use"
+    if fault in ("500 all the time", "503 slow down all the time"):
+        assert behind.waits.exists(), "it does not back off"
     if fault == "412 for what is another's":
         left = [name for name in behind.scene.truth.files.names() if "/manifests/" in name]
         assert [behind.scene.truth.files.read(name) for name in left] == [RIVAL]
@@ -198,9 +200,8 @@ def test_credentials_expire_in_the_middle_of_a_multipart_upload(behind: Behind, 
     scene = behind.scene
     for number in (0, 1):
         main, *extra = scene.truth.units[number]
-        scene.write(
-            bson.encode(bson.decode(main) | {"blob": random.Random(number).randbytes(9 << 20)}), *extra
-        )
+        blob = random.Random(number).randbytes(9 << 20)
+        scene.write(bson.encode(bson.decode(main) | {"blob": blob}), *extra)
     expired: list[str] = []
 
     def second_part_and_later(request: Request) -> bool:
