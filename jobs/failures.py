@@ -94,7 +94,7 @@ def explain(error: BaseException, hosts: str = "") -> Failure:
 
 
 def tell_of_thread(ended: threading.ExceptHookArgs) -> None:
-    """In place of the traceback of a background thread, a driver's for one: what needed it fails by itself."""
+    """In place of the traceback of a background thread; what needs the thread fails by itself."""
     if ended.exc_value is not None:
         name = ended.thread.name if ended.thread else "unknown"
         sys.stderr.write(f"the background thread {name} has ended: {explain(ended.exc_value).message}\n")

@@ -231,7 +231,7 @@ def _moments() -> list[Any]:
 
 @pytest.mark.parametrize(("job", "at", "name", "times"), _moments())
 def test_signals(prepare: Any, tally: Tally, job: str, at: int, name: str, times: int) -> None:
-    """Once: the step in hand is finished, the ledger says so, the lease is free. Twice: as safe as a crash."""
+    """Once: the step in hand is finished, the ledger says so, the lease is free. Twice: as a crash."""
     scene, verb = prepare(job)
     number = signal.Signals[name]
     ran = scene.run(verb, meddle=hook(at_command={"at": at, "signal": number, "times": times}))

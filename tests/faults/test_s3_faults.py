@@ -159,7 +159,7 @@ FEW = {
 
 
 def _cases() -> list[Any]:
-    """rclone's server, which nobody wrote together with moto, only in the long tests: it has no conditions."""
+    """rclone's server only in the long tests; it knows no conditions."""
     found = []
     for name in FAULTS:
         rare = [pytest.mark.soak] * (name not in FEW)
