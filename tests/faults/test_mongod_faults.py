@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import threading
 import uuid
@@ -235,17 +236,19 @@ def test_no_majority_holds_what_is_written(three: Place, tally: Tally, job: str)
     The run does not wait for ever; what it wrote may come to stand or not."""
     scene, verb = three.scene(job)
     scene.write_config(uri=f"{three.servers.uri}&wTimeoutMS=1000")
-    primary, (hanging, stale) = three.servers.primary, three.servers.secondaries
+    hanging, stale = three.servers.secondaries
     with stale.client() as client:
         client.admin.command({"configureFailPoint": "stopReplProducer", "mode": "alwaysOn"})
+        client.admin.command({"replSetFreeze": 120})  # it stands for no election
         hanging.stop()
         try:
             ran = scene.run(verb)
         finally:
             hanging.go_on()
             client.admin.command({"configureFailPoint": "stopReplProducer", "mode": "off"})
-    assert three.servers.primary is primary
+            client.admin.command({"replSetFreeze": 0})
     three.servers.make_well()
     scene.write_config()
     message = aftermath.check(tally, GROUP + "no majority", job, scene, ran, codes=[1])
-    assert "majority of its nodes be reached?" in message
+    # On a machine that is slow enough, the primary finds itself alone and steps down.
+    assert re.search("majority of its nodes be reached|lost the connection|cannot reach", message), message
