@@ -262,6 +262,8 @@ class OfflineArchive:
                 read = [parquet.read_part(Path(spool) / _local(part.key), fields) for part in manifest.parts]
                 groups = parquet.read_buckets(Path(spool) / _local(manifest.buckets_file.key))
             except (pa.ArrowException, OSError) as error:
+                if isinstance(error, MemoryError) or getattr(error, "errno", None):
+                    raise  # this machine's fault, and no damage
                 place = f"{self.store.url}/{manifest.buckets_file.key}"
                 raise DamagedError("part-differs", place, f"this or a part of its commit: {error}") from None
         time = np.concatenate([np.zeros(0, dtype=np.int64), *(times for times, _ in read)])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
-from pymongo import ASCENDING, WriteConcern
+from pymongo import ASCENDING
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import CollectionInvalid
@@ -28,7 +28,7 @@ from buckets.source import Source
 from config.errors import HaltedError
 from config.policies import Policy
 from config.targets import overflow_archive
-from rollups.guarded import transaction
+from rollups.guarded import majority, transaction
 
 Document = dict[str, Any]
 
@@ -51,7 +51,7 @@ def insert_raw(
     database: Database[Document], collection: str, documents: Docs, session: ClientSession | None = None
 ) -> None:
     """Insert documents as they are; outside a transaction w: majority. Raises pymongo's errors."""
-    concern = None if session else WriteConcern("majority")
+    concern = None if session else majority(database)
     target = database.get_collection(collection, codec_options=LOSSLESS, write_concern=concern)
     if len(documents):
         raw = [RawBSONDocument(document, LOSSLESS) for document in documents]

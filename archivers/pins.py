@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import bson
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
-from pymongo import ASCENDING, UpdateOne, WriteConcern
+from pymongo import ASCENDING, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
@@ -26,7 +26,7 @@ from buckets.raw import LOSSLESS, Batch, Docs
 from buckets.source import Source
 from buckets.times import FIRST_MS, LAST_MS, as_ms, as_text
 from config.policies import Policy
-from rollups.guarded import Guard, transaction
+from rollups.guarded import Guard, majority, transaction
 
 COLLECTION = "bucketwise_pins"
 Document = dict[str, Any]
@@ -58,7 +58,7 @@ class Pins:
         self._policy = policy
         self._now = now
         self._collection = database.get_collection(
-            COLLECTION, codec_options=LOSSLESS, write_concern=WriteConcern("majority")
+            COLLECTION, codec_options=LOSSLESS, write_concern=majority(database)
         )
         low, high = ({"policy": policy.name, "id": bound} for bound in (MinKey(), MaxKey()))
         self._mine: Document = {"_id": {"$gte": low, "$lte": high}}

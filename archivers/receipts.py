@@ -21,12 +21,13 @@ import bson
 import numpy as np
 from bson.codec_options import CodecOptions, DatetimeConversion
 from numpy.typing import NDArray
-from pymongo import ASCENDING, ReturnDocument, WriteConcern
+from pymongo import ASCENDING, ReturnDocument
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
 from buckets.raw import LOSSLESS, Docs
+from rollups.guarded import majority
 
 COLLECTION = "bucketwise_receipts"
 _PAGE = 1000
@@ -45,7 +46,7 @@ class Receipts:
         self.policy = policy
         # Raw, so that an `_id` that is a document is the same again.
         self.collection: Collection[Document] = database.get_collection(
-            COLLECTION, codec_options=LOSSLESS, write_concern=WriteConcern("majority")
+            COLLECTION, codec_options=LOSSLESS, write_concern=majority(database)
         )
 
     def prepare(self) -> None:

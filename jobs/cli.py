@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from config.errors import UsageError
-from jobs import clock
+from jobs import clock, streams
 from jobs.execute import emit, failed
+from jobs.failures import tell_of_thread
 from jobs.ledger import suite_version
 from jobs.options import Config, Json, Names, Now, Quiet, Yes, command, common
 from jobs.report import Report
@@ -63,6 +65,8 @@ for _name, (_verb, _examples) in VERBS.items():
 
 def main() -> None:
     """The program: ends the process with the exit code."""
+    streams.secure()
+    threading.excepthook = tell_of_thread
     sys.exit(_run(sys.argv[1:]))
 
 

@@ -9,6 +9,8 @@ from pymongo import MongoClient
 from config.policies import MongoDB
 
 APPLICATION = "bucketwise"
+#: Milliseconds, where the URI does not say: no run waits for ever for a primary, or for a majority.
+_WAITS = {"serverSelectionTimeoutMS": 10_000, "wTimeoutMS": 60_000}
 Document = dict[str, Any]
 
 
@@ -19,9 +21,7 @@ def connect(settings: MongoDB) -> MongoClient[Document]:
     Nothing is connected to before the first command.
     """
     uri = settings.uri.get_secret_value()
-    waits: dict[str, Any] = (
-        {} if "serverselectiontimeoutms" in uri.lower() else {"serverSelectionTimeoutMS": 10_000}
-    )
+    waits = {name: value for name, value in _WAITS.items() if name.lower() not in uri.lower()}
     return MongoClient(
         uri,
         w="majority",
@@ -32,7 +32,7 @@ def connect(settings: MongoDB) -> MongoClient[Document]:
         appname=APPLICATION,
         tz_aware=True,
         uuidRepresentation="standard",
-        **waits,
+        **waits,  # type: ignore[arg-type]
     )
 
 

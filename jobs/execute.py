@@ -17,6 +17,7 @@ from jobs.call import Call
 from jobs.failures import explain
 from jobs.report import Report
 from jobs.stopping import Stop, signals_to
+from jobs.streams import abandon
 
 _WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
 
@@ -60,14 +61,30 @@ def failed(name: str | None, error: BaseException, now: datetime, hosts: str = "
     return Report(name, now, error=failure.message, error_code=failure.exit_code, extra=extra)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # rich would end the process with 1, whatever the report says
+
+
 def emit(report: Report, *, as_json: bool) -> None:
     """Results to stdout, complaints to stderr."""
+    try:
+        _print(report, as_json=as_json)
+    except BrokenPipeError:  # who reads has enough: `head`, for one
+        abandon(sys.stdout)
+    except OSError as error:
+        abandon(sys.stdout)
+        report.error = f"the result could not be written to stdout: {error.strerror}. What was done stands"
+        report.error_code = 1
+    for line in report.complaints:
+        sys.stderr.write(hide_secrets(f"bucketwise: {line}\n"))
+
+
+def _print(report: Report, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(report.as_json() + "\n")
     else:
-        out = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES, markup=False, highlight=False)
+        out = _Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES, markup=False, highlight=False)
         for table in report.tables:
             out.print(table, soft_wrap=isinstance(table, Text))  # whole lines, to be copied from
     sys.stdout.flush()
-    for line in report.complaints:
-        sys.stderr.write(hide_secrets(f"bucketwise: {line}\n"))

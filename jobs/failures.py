@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
+import threading
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pymongo.errors import (
@@ -22,6 +26,15 @@ from pymongo.errors import (
 from config.errors import BucketwiseError, InterruptedRun
 from config.secrets import hide_secrets
 
+_AGAIN = "It is safe to run again"
+_NO_THREAD = "can't start new thread"  # a plain RuntimeError
+_NO_ROOM = f". Make room on this machine's disk; TMPDIR says where temporary files go. {_AGAIN}"
+_TOO_MANY_FILES = f". Let this process have more files open (ulimit -n). {_AGAIN}"
+_MENDS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _NO_ROOM),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), _TOO_MANY_FILES),
+}
+_WRITE_CONCERN_FAILED = 64
 DEBUG_VARIABLE = "BUCKETWISE_DEBUG"
 _UNAUTHORIZED = 13
 _REFUSED_COMMAND = re.compile(
@@ -65,9 +78,13 @@ def explain(error: BaseException, hosts: str = "") -> Failure:
         return Failure(1, _one_line(_of_mongodb(error, hosts)))
     if isinstance(error, ClientError | BotoCoreError):
         return Failure(1, _one_line(f"the S3 store failed: {error}"))
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, MemoryError) or number == errno.ENOMEM or _NO_THREAD in str(error):
+        return Failure(1, f"this machine gave no more memory or threads. Give this process more. {_AGAIN}")
     if isinstance(error, OSError):
         place = f" {error.filename}" if error.filename else ""
-        return Failure(1, _one_line(f"the system refused{place}: {error.strerror or error}"))
+        mend = _MENDS.get(number or 0, "")
+        return Failure(1, _one_line(f"the system refused{place}: {error.strerror or error}{mend}"))
     return Failure(
         1,
         _one_line(f"unexpected error: {type(error).__name__}: {error}")
@@ -76,25 +93,37 @@ def explain(error: BaseException, hosts: str = "") -> Failure:
     )
 
 
+def tell_of_thread(ended: threading.ExceptHookArgs) -> None:
+    """In place of the traceback of a background thread; what needs the thread fails by itself."""
+    if ended.exc_value is not None:
+        name = ended.thread.name if ended.thread else "unknown"
+        sys.stderr.write(f"the background thread {name} has ended: {explain(ended.exc_value).message}\n")
+
+
 def _of_mongodb(error: PyMongoError, hosts: str) -> str:
     where = f"MongoDB at {hosts}" if hosts else "MongoDB"
     if isinstance(error, ServerSelectionTimeoutError):
         reason = str(error).partition(" (configured timeouts")[0].partition(", Timeout: ")[0]
         return f"cannot reach {where}: {reason}. Is it up, and is the URI right?"
-    if isinstance(error, WTimeoutError | ExecutionTimeout | NetworkTimeout):
-        return f"{where} took too long: {error}. It is safe to run again"
+    said = str(error).partition(", full error:")[0]
+    if isinstance(error, WTimeoutError) or getattr(error, "code", None) == _WRITE_CONCERN_FAILED:
+        return f"{where} took too long: {said}. Can a majority of its nodes be reached? {_AGAIN}"
+    if isinstance(error, ExecutionTimeout | NetworkTimeout):
+        return f"{where} took too long: {said}. {_AGAIN}"
     if isinstance(error, ConnectionFailure):
-        return f"lost the connection to {where}: {error}. It is safe to run again"
+        return f"lost the connection to {where}: {said}. {_AGAIN}"
     if isinstance(error, OperationFailure):
-        details = error.details or {}
-        first = next(iter(details.get("writeErrors", ())), details)
-        said = first.get("errmsg") or str(error).partition(", full error:")[0]
-        if error.code == _UNAUTHORIZED and (refused := _REFUSED_COMMAND.search(said)):
+        details: Mapping[str, Any] = error.details or {}
+        inner = [*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())]  # of a bulk write
+        details = inner[0] if inner else details
+        said = details.get("errmsg") or said
+        number = details.get("code", error.code)
+        if number == _UNAUTHORIZED and (refused := _REFUSED_COMMAND.search(said)):
             return f"{where} refused: {_lacking(refused)}. `bucketwise check` tells which rights are missing"
         name = details.get("codeName", "")
-        code = " ".join(str(part) for part in (error.code, name) if part not in (None, ""))
+        code = " ".join(str(part) for part in (number, name) if part not in (None, ""))
         return f"{where} refused: {said}" + (f" ({code})" if code else "")
-    return f"{where}: {error}"
+    return f"{where}: {said}"
 
 
 def _lacking(refused: re.Match[str]) -> str:

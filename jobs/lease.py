@@ -15,7 +15,7 @@ from typing import Any
 
 import pymongo
 import structlog
-from pymongo import ReturnDocument, WriteConcern
+from pymongo import ReturnDocument
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
@@ -23,6 +23,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from config.errors import LeaseHeldError, LeaseLostError
 from jobs import clock, machine
+from rollups.guarded import majority
 
 COLLECTION = "bucketwise_lease"
 TTL = timedelta(seconds=60)
@@ -44,7 +45,7 @@ class Lease:
         self.fence = 0
         self._ttl = ttl
         self._leases: Collection[Document] = database.get_collection(
-            COLLECTION, write_concern=WriteConcern("majority")
+            COLLECTION, write_concern=majority(database)
         )
         self._good_until = 0.0  # on our own steady clock, counted from before we asked the server
         self._lost = False

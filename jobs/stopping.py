@@ -12,7 +12,7 @@ from types import FrameType
 
 from config.errors import InterruptedRun
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
 
@@ -43,9 +43,10 @@ class Stop:
 
 @contextmanager
 def signals_to(stop: Stop) -> Iterator[None]:
-    """In the block, SIGINT and SIGTERM ask `stop`; a second one ends the process with 130.
+    """In the block, SIGINT, SIGTERM and SIGHUP ask `stop`; a second one ends the process with 130.
 
-    That end is as safe as a crash: what is half done is undone or finished by the next run.
+    That end is as safe as a crash: what is half done is undone or finished by the next run. A signal that
+    is ignored stays so, as `nohup` wants it.
     """
 
     def handle(_number: int, _frame: FrameType | None) -> None:
@@ -55,7 +56,8 @@ def signals_to(stop: Stop) -> Iterator[None]:
             os._exit(InterruptedRun.exit_code)
         stop.ask()
 
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heard}
     try:
         yield
     finally:

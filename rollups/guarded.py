@@ -18,6 +18,11 @@ Guard = Callable[[ClientSession], None]
 T = TypeVar("T")
 
 
+def majority(database: Database[Document]) -> WriteConcern:
+    """Written to a majority; how long that is waited for, the client says."""
+    return WriteConcern("majority", database.write_concern.document.get("wtimeout"))
+
+
 def dry(_session: ClientSession) -> NoReturn:
     """The guard of a dry run: it never has a transaction."""
     raise HaltedError("a dry run was about to write; it was stopped and nothing was changed")
@@ -34,6 +39,6 @@ def transaction(database: Database[Document], guard: Guard, step: Callable[[Clie
         return session.with_transaction(
             guarded,
             read_concern=ReadConcern("snapshot"),
-            write_concern=WriteConcern("majority"),
+            write_concern=majority(database),
             read_preference=ReadPreference.PRIMARY,
         )

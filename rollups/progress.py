@@ -11,12 +11,12 @@ from bson.codec_options import CodecOptions
 from bson.datetime_ms import DatetimeMS
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.write_concern import WriteConcern
 
 from config.fingerprint import fingerprint
 from config.policies import Policy
 from rollups.documents import milliseconds
 from rollups.due import KindName, Span, kinds_of
+from rollups.guarded import majority
 
 Document = dict[str, Any]
 COLLECTION = "bucketwise_progress"
@@ -122,4 +122,4 @@ def gone_before(database: Database[Document], policy: Policy) -> dict[KindName, 
 
 def _collection(database: Database[Document]) -> Collection[Document]:
     options: CodecOptions[Document] = CodecOptions(tz_aware=True)
-    return database.get_collection(COLLECTION, codec_options=options, write_concern=WriteConcern("majority"))
+    return database.get_collection(COLLECTION, codec_options=options, write_concern=majority(database))

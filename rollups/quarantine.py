@@ -15,7 +15,6 @@ from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from pymongo import UpdateOne
 from pymongo.database import Database
-from pymongo.write_concern import WriteConcern
 
 from buckets.columns import Quarantined
 from buckets.decode import decode
@@ -24,6 +23,7 @@ from buckets.source import Source
 from buckets.times import DAY_MS
 from config.policies import Policy
 from rollups.due import Span, Spans
+from rollups.guarded import majority
 
 Document = dict[str, Any]
 COLLECTION = "bucketwise_quarantine"
@@ -43,7 +43,7 @@ class Quarantine:
         self._met: set[int] = set()  # hashes: a few bytes a bucket, however many are broken
         # As it lies there: an `_id` that is a document must name the same bucket again.
         self._collection = database.get_collection(
-            COLLECTION, codec_options=TOLERANT, write_concern=WriteConcern("majority")
+            COLLECTION, codec_options=TOLERANT, write_concern=majority(database)
         )
 
     @property

@@ -15,21 +15,21 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, OperationFailure
-from pymongo.write_concern import WriteConcern
 
 from buckets.raw import LOSSLESS
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups.documents import milliseconds
 from rollups.due import Span
-from rollups.guarded import Guard, transaction
+from rollups.guarded import Guard, majority, transaction
 
 Document = dict[str, Any]
 _AT_ONCE = 1000
 _Operation = DeleteOne | ReplaceOne[RawBSONDocument]
 _SERIES_INDEX = "bucketwise_series"
 _START_INDEX = "bucketwise_start"
-_UNAUTHORIZED = 13
+#: DuplicateKey, IndexOptionsConflict, IndexKeySpecsConflict, CannotCreateIndex: what is there is in the way.
+_IN_THE_WAY = (11000, 85, 86, 67)
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Counts:
 
 
 def target(database: Database[Document], collection: str) -> Collection[RawBSONDocument]:
-    return database.get_collection(collection, codec_options=LOSSLESS, write_concern=WriteConcern("majority"))  # type: ignore[return-value]
+    return database.get_collection(collection, codec_options=LOSSLESS, write_concern=majority(database))  # type: ignore[return-value]
 
 
 class Changes:
@@ -136,11 +136,12 @@ def _ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> 
         if not any(key[0] == ("start", 1) for key in [series, *map(_key, standing.values())]):
             collection.create_index([("start", 1)], name=_START_INDEX)
     except OperationFailure as error:
-        if error.code == _UNAUTHORIZED:
+        if error.code not in _IN_THE_WAY:
             raise
         fields = ", ".join(name for name, _ in series)
+        said = (error.details or {}).get("errmsg", error)
         raise BucketwiseError(
-            f"policy {policy.name}: can't make the indexes of {collection.name} on ({fields}): {error}. "
+            f"policy {policy.name}: can't make the indexes of {collection.name} on ({fields}): {said}. "
             "Is something there that this policy did not write? Remove it, or name another collection."
         ) from error
 

@@ -24,6 +24,7 @@ from jobs.options import Since, Until
 from jobs.report import Report, Result
 from jobs.runner import Done, Runner, Step, Work
 from jobs.steps import LEFT_SOMETHING, quarantine_body
+from jobs.streams import abandon
 from jobs.tables import printable, readings_tables
 
 EXAMPLES = [
@@ -120,8 +121,7 @@ def _deliver(found: Readings, form: Format, output: Path | None, work: Work) -> 
             count = write(found, form, sys.stdout.buffer, wrote)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # Who reads has enough: `head`, for one. Python must not try to write the rest at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon(sys.stdout)  # who reads has enough: `head`, for one
     return count
 
 

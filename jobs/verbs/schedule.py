@@ -52,7 +52,7 @@ def schedule(call: Call, metrics_port: Port = None, metrics_host: Host = "127.0.
     """Stay up and run policies on schedule.
 
     A policy's `schedule` is a cron expression in UTC. At the start each policy whose last firing was
-    missed runs once. Being asked to stop (SIGTERM, SIGINT) ends it with exit code 0 after the step in
+    missed runs once. Being asked to stop (SIGTERM, SIGINT, SIGHUP) ends it with exit code 0 after the step in
     hand.
     """
     if call.is_now_given:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -109,6 +110,30 @@ class BitFlippedInUpload(Fault):
         return pass_on(replace(request, body=_flip(request.body)))
 
 
+class UploadCutShort(Fault):
+    """The server takes half of it for the whole."""
+
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:
+        half = request.body[: len(request.body) // 2]
+        return pass_on(replace(request, body=half, headers=_with_length(request.headers, len(half))))
+
+
+class Silent(Fault):
+    """Takes the request, and never answers."""
+
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:  # noqa: ARG002
+        time.sleep(1.0)  # the client has gone by then
+        return None
+
+
+class RefusedThoughDone(Fault):
+    """Does it, and says 412: as to a second try of a put whose first reply was lost on its way."""
+
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:
+        pass_on(request)
+        return _refusal(412, "PreconditionFailed")
+
+
 class ConditionIgnored(Fault):
     def strike(self, request: Request, pass_on: Pass) -> Reply | None:
         kept = [(key, value) for key, value in request.headers if key.lower() != "if-none-match"]
@@ -124,8 +149,7 @@ class Refused(Fault):
     more: Headers = field(default_factory=list)
 
     def strike(self, request: Request, pass_on: Pass) -> Reply | None:  # noqa: ARG002
-        body = f"<Error><Code>{self.code}</Code><Message>refused by the test</Message></Error>".encode()
-        return Reply(self.status, [("Content-Type", "application/xml"), *self.more], body)
+        return _refusal(self.status, self.code, self.more)
 
 
 @dataclass
@@ -154,6 +178,11 @@ class HeldBack(Fault):
         pass_on(request)
         self.landed.release()
         return None
+
+
+def _refusal(status: int, code: str, more: Headers | None = None) -> Reply:
+    body = f"<Error><Code>{code}</Code><Message>refused by the test</Message></Error>".encode()
+    return Reply(status, [("Content-Type", "application/xml"), *(more or [])], body)
 
 
 def _flip(body: bytes) -> bytes:

@@ -158,7 +158,7 @@ def test_hosts_are_named_without_the_rest(uri: str, hosts: str) -> None:
 def test_a_client_reads_and_writes_for_a_majority_whatever_the_uri_says() -> None:
     uri = "mongodb://127.0.0.1:1/?w=1&readPreference=secondary&readConcernLevel=local&retryWrites=false"
     with connect.connect(MongoDB.model_validate({"uri": uri, "database": "d"})) as client:
-        assert client.write_concern.document == {"w": "majority"}
+        assert client.write_concern.document == {"w": "majority", "wtimeout": 60_000}
         assert client.read_concern.level == "majority"
         assert client.read_preference == ReadPreference.PRIMARY
         assert client.options.retry_writes

@@ -1,0 +1,257 @@
+"""An S3 server that stumbles, refuses, loses replies and damages bytes, met by the command line."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from pymongo.database import Database
+
+from config.policies import Store
+from tests.conftest import s3_client
+from tests.faults import aftermath
+from tests.faults.meddling import hook
+from tests.faults.s3_proxy import (
+    BitFlippedInDownload,
+    BitFlippedInUpload,
+    BodyCutShort,
+    ConditionIgnored,
+    Fault,
+    Matches,
+    Refused,
+    RefusedThoughDone,
+    ReplyLost,
+    Request,
+    RequestLost,
+    RivalComesFirst,
+    S3Proxy,
+    Silent,
+    UploadCutShort,
+    s3_proxy,
+)
+from tests.faults.scene import START, Scene
+from tests.faults.tally import Tally
+from tests.faults.truth import Bucket
+from tests.jobs.command import CommandLine, Ran
+
+GROUP = "S3: "
+TRIES = 5  # of one request
+RIVAL = b'{"commit": "a rival", "parts": []}'
+
+
+def of(*, put: str | None = None, get: str | None = None) -> Matches:
+    """Puts or gets whose key has this in it."""
+    return lambda it: (
+        (put is not None and it.is_put and put in it.target)
+        or (get is not None and it.is_get and get in it.target)
+    )
+
+
+def listed(request: Request) -> bool:
+    return request.is_list
+
+
+def deleted(request: Request) -> bool:
+    return request.is_delete
+
+
+def anything(request: Request) -> bool:  # noqa: ARG001
+    return True
+
+
+PART, MANIFEST, GOT_PART = of(put="/data/"), of(put="/manifests/"), of(get="/data/")
+FAULTS: dict[str, tuple[int, Callable[[], Fault], str]] = {
+    # name: the exit code, the fault of an archive run, and what the message says
+    "500 once": (0, lambda: Refused(PART, 1), ""),
+    "500 all the time": (1, lambda: Refused(PART, None), "InternalError.*safe to run again"),
+    "503 slow down, four times": (0, lambda: Refused(PART, 4, 503, "SlowDown"), ""),
+    "503 slow down all the time": (1, lambda: Refused(anything, None, 503, "SlowDown"), "fewer requests"),
+    "reset once": (0, lambda: RequestLost(PART, 1), ""),
+    "reset all the time": (1, lambda: RequestLost(PART, None), "safe to run again"),
+    "no answer once": (0, lambda: Silent(PART, 1), ""),
+    "no answer at all": (1, lambda: Silent(MANIFEST, None), "may come. It is safe to run again"),
+    "upload cut short once": (5, lambda: UploadCutShort(PART, 1), "Nothing was deleted|differs|checksum"),
+    "download cut short once": (0, lambda: BodyCutShort(GOT_PART, 1), ""),
+    "download cut short all the time": (1, lambda: BodyCutShort(GOT_PART, None), "safe to run again"),
+    "a bit of an upload": (5, lambda: BitFlippedInUpload(PART, 1), "checksum|differs"),
+    "a bit of a manifest": (0, lambda: BitFlippedInUpload(MANIFEST, 1), ""),
+    "a bit of a download": (0, lambda: BitFlippedInDownload(GOT_PART, 1), ""),
+    "bits of all downloads": (5, lambda: BitFlippedInDownload(GOT_PART, None), "checksum|differs"),
+    "a part's reply lost": (0, lambda: ReplyLost(PART, 1), ""),
+    "a manifest's reply lost": (0, lambda: ReplyLost(MANIFEST, 1), ""),
+    "all replies to puts lost": (0, lambda: ReplyLost(lambda it: it.is_put, None), ""),
+    "all replies lost": (1, lambda: ReplyLost(anything, None), "safe to run again"),
+    "409 conflict": (1, lambda: Refused(MANIFEST, 1, 409, "ConditionalRequestConflict"), "Conditional"),
+    "412 for what is our own": (0, lambda: RefusedThoughDone(MANIFEST, 1), ""),
+    "412 for what is another's": (5, lambda: RivalComesFirst(MANIFEST, data=RIVAL), "remove that file"),
+    "conditions ignored": (0, lambda: ConditionIgnored(lambda it: it.is_put, None), ""),
+    "403 on put": (1, lambda: Refused(PART, None, 403, "AccessDenied"), "Grant these credentials"),
+    "403 on get": (1, lambda: Refused(GOT_PART, None, 403, "AccessDenied"), "Grant these credentials"),
+    "403 on list": (1, lambda: Refused(listed, None, 403, "AccessDenied"), "Grant these credentials"),
+    "expired credentials": (1, lambda: Refused(MANIFEST, None, 400, "ExpiredToken"), "fresh credentials"),
+    "no room": (1, lambda: Refused(PART, None, 507, "InsufficientStorage"), "InsufficientStorage"),
+}
+
+
+@dataclass
+class Behind:
+    """A scene whose command line sees the store through a proxy, while `faulty` runs."""
+
+    scene: Scene
+    proxy: S3Proxy
+    waits: Path
+
+    def faulty(self, verb: str, fault: Fault) -> Ran:
+        """The client's waits are noted, and not waited."""
+        self.proxy.fault = fault
+        self.proxy.requests.clear()
+        self.scene.write_config(endpoint_url=self.proxy.endpoint_url)
+        meddle = hook(waits_noted={"file": str(self.waits)}, s3_timeout={"seconds": 0.5})
+        ran = self.scene.run(verb, meddle=meddle)
+        self.scene.write_config()
+        assert fault.struck, "the fault never struck"
+        self.check_tries()
+        return ran
+
+    def check_tries(self) -> None:
+        """No request is tried more than five times in a row, and each wait is at most twice the last one's
+        bound: 1 s, 2 s, 4 s, 8 s."""
+        waits = [float(line) for line in self.waits.read_text().split()] if self.waits.exists() else []
+        assert all(0 <= wait <= 2 ** (TRIES - 2) for wait in waits), waits
+        run, last = 0, ("", "")
+        for request in self.proxy.requests:
+            this = (request.method, request.target)
+            run = run + 1 if this == last else 1
+            assert run <= 2 * TRIES, this  # a put, and in the end a look at whether it is there
+            last = this
+
+
+@pytest.fixture
+def behind(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    database: Database[Any],
+    mongodb_uri: str,
+    bucketwise: CommandLine,
+) -> Iterator[Behind]:
+    store: Store = request.getfixturevalue(f"{request.param}_store")
+    scene, _ = aftermath.prepared("offline", tmp_path, database, mongodb_uri, store, bucketwise)
+    with s3_proxy(str(store.endpoint_url)) as proxy:
+        yield Behind(scene, proxy, tmp_path / "waits")
+
+
+on_moto = pytest.mark.parametrize("behind", ["moto"], indirect=True)
+
+
+#: The others are for the long tests: each is tried on the store and on an archive run besides.
+FEW = {
+    "500 all the time", "503 slow down, four times", "no answer at all", "upload cut short once",
+    "download cut short once", "a bit of an upload", "all replies lost", "409 conflict",
+    "412 for what is our own", "412 for what is another's", "403 on list",
+}  # fmt: skip
+
+
+def _cases() -> list[Any]:
+    """rclone's server only in the long tests; it knows no conditions."""
+    found = []
+    for name in FAULTS:
+        rare = [pytest.mark.soak] * (name not in FEW)
+        found.append(pytest.param("moto", name, id=f"moto: {name}", marks=rare))
+        if "condition" not in name and "412" not in name:
+            found.append(pytest.param("rclone", name, id=f"rclone: {name}", marks=pytest.mark.soak))
+    return found
+
+
+@pytest.mark.parametrize(("behind", "fault"), _cases(), indirect=["behind"])
+def test_an_archive_run(behind: Behind, tally: Tally, fault: str) -> None:
+    """It succeeds, or says why not; tries are bounded; nothing is cleaned up on a guess."""
+    code, make, words = FAULTS[fault]
+    ran = behind.faulty("archive", make())
+    assert behind.proxy.count(deleted) == 0, "nothing was there that could be known to be of no use"
+    if fault in ("500 all the time", "503 slow down all the time"):
+        assert behind.waits.exists(), "it does not back off"
+    if fault == "412 for what is another's":
+        left = [name for name in behind.scene.truth.files.names() if "/manifests/" in name]
+        assert [behind.scene.truth.files.read(name) for name in left] == [RIVAL]
+        assert behind.scene.toll()[1:] == (0, 0)
+        remove(behind.scene, left)  # as the message tells a person to
+    message = aftermath.check(tally, GROUP + "archive", fault, behind.scene, ran, codes=[code])
+    assert re.search(words, message), message
+
+
+def remove(scene: Scene, names: list[str]) -> None:
+    """As a person does."""
+    files = scene.truth.files
+    assert isinstance(files, Bucket)
+    for name in names:
+        s3_client(files.endpoint_url).delete_object(Bucket=files.name, Key=f"{files.prefix}/{name}")
+
+
+@on_moto
+def test_credentials_expire_in_the_middle_of_a_multipart_upload(behind: Behind, tally: Tally) -> None:
+    """From the second part on nothing is allowed, not even to take the upload back."""
+    scene = behind.scene
+    for number in (0, 1):
+        main, *extra = scene.truth.units[number]
+        blob = random.Random(number).randbytes(9 << 20)
+        scene.write(bson.encode(bson.decode(main) | {"blob": blob}), *extra)
+    expired: list[str] = []
+
+    def second_part_and_later(request: Request) -> bool:
+        expired.extend(["now"] * (request.is_part and "partNumber=2" in request.target))
+        return bool(expired)
+
+    ran = behind.faulty("archive", Refused(second_part_and_later, None, 400, "ExpiredToken"))
+    assert [name for name in scene.truth.files.names() if "/meta/buckets/" in name] == []
+    message = aftermath.check(tally, GROUP + "archive", "expired amid an upload", scene, ran, codes=[1])
+    assert "fresh credentials" in message
+
+
+@on_moto
+def test_what_a_crash_left_may_not_be_deleted(behind: Behind, tally: Tally) -> None:
+    """403 on delete: it stays, the run says so, and goes no further."""
+    scene = behind.scene
+    behind.faulty("archive", Refused(MANIFEST, None))
+    left = scene.truth.files.names()
+    assert [name for name in left if "/data/" in name]
+    ran = behind.faulty("archive", Refused(deleted, None, 403, "AccessDenied"))
+    assert scene.truth.files.names() == left
+    message = aftermath.check(tally, GROUP + "archive", "403 on delete", scene, ran, codes=[1])
+    assert "Grant these credentials the right to it" in message
+
+
+ROLL_UP_FAULTS: dict[str, tuple[int, Callable[[], Fault], str]] = {
+    "bits of all downloads": (5, lambda: BitFlippedInDownload(GOT_PART, None), "checksum|differs"),
+    "500 once": (0, lambda: Refused(anything, 1), ""),
+    "503 slow down all the time": (1, lambda: Refused(GOT_PART, None, 503, "SlowDown"), "fewer requests"),
+    "reset all the time": (1, lambda: RequestLost(GOT_PART, None), "safe to run again"),
+    "no answer once": (0, lambda: Silent(GOT_PART, 1), ""),
+    "download cut short all the time": (1, lambda: BodyCutShort(GOT_PART, None), "safe to run again"),
+    "403 on get": (1, lambda: Refused(GOT_PART, None, 403, "AccessDenied"), "Grant these credentials"),
+    "403 on list": (1, lambda: Refused(listed, None, 403, "AccessDenied"), "Grant these credentials"),
+    "expired credentials": (1, lambda: Refused(GOT_PART, None, 400, "ExpiredToken"), "fresh credentials"),
+}
+
+
+@on_moto
+@pytest.mark.parametrize(
+    "fault", [pytest.param(it, marks=[pytest.mark.soak] * (i > 0)) for i, it in enumerate(ROLL_UP_FAULTS)]
+)
+def test_a_roll_up_that_reads_what_is_archived(behind: Behind, tally: Tally, fault: str) -> None:
+    """A late reading in an archived window: its summary is not written from half of the readings."""
+    scene = behind.scene
+    scene.well()
+    scene.insert(100, START + timedelta(minutes=30), 3)
+    hourly = sorted(scene.truth.raw("it_hourly"))
+    code, make, words = ROLL_UP_FAULTS[fault]
+    ran = behind.faulty("rollup", make())
+    assert (sorted(scene.truth.raw("it_hourly")) == hourly) == (code != 0)
+    message = aftermath.check(tally, GROUP + "roll-up", fault, scene, ran, codes=[code])
+    assert re.search(words, message), message
