@@ -1,4 +1,8 @@
-"""A run dies at each of its steps in turn: nothing is lost, nothing is double, two clean runs finish."""
+"""A run dies at each of its steps in turn: nothing is lost, nothing is double, two clean runs finish.
+
+An exception stands for the crash, so that much can be tried: what happened before, what changes meanwhile.
+`tests.faults.test_crash_points` kills processes, at finer steps.
+"""
 
 from __future__ import annotations
 
@@ -272,7 +276,7 @@ SCENARIOS = {
     "died after the exchange": Scenario(dies_in_exchange("before bury")),
 }
 QUICK = [
-    *(("slots", name) for name in SCENARIOS),
+    *(("slots", name) for name in SCENARIOS if name != "first run"),
     ("overflow", "changes"),
     *(("slots online", name) for name in ("changes", "copied before", "copied again", "restored")),
     ("overflow online", "changes"),
@@ -281,6 +285,7 @@ QUICK = [
 
 def _tries() -> Iterator[Any]:
     """Online has few steps, and each is tried; offline every fourth, and all of them in the long runs."""
+    yield pytest.param("slots", "first run", 1, marks=pytest.mark.soak, id="slots: first run, all")
     for case, scenario in QUICK:
         stride = 1 if "online" in case else 4
         yield pytest.param(case, scenario, stride, id=f"{case}: {scenario}")

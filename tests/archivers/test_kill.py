@@ -1,4 +1,6 @@
-"""Processes of the command line, killed on the way: two clean runs finish, a third changes nothing."""
+"""Processes of the command line, killed from outside at about some moment: two clean runs finish, a third
+changes nothing. `tests.faults.test_crash_points` kills them at exact steps, on less data.
+"""
 
 from __future__ import annotations
 
@@ -142,13 +144,8 @@ def short_transactions(client: MongoClient[Document]) -> Iterator[None]:
     client.admin.command({"setParameter": 1, limit: 60})
 
 
-#: The others only in the long runs: processes take their time.
-QUICK = ("the manifest", "a delete", "a copy")
-
-
-@pytest.mark.parametrize(
-    "moment", [pytest.param(it, marks=() if it in QUICK else pytest.mark.soak) for it in MOMENTS]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_when_there_is(
     database: Database[Document], mongod: Mongod, tmp_path: Path, moment: str
 ) -> None:

@@ -205,6 +205,24 @@ class Truth:
         else:
             assert self.lying() == written
 
+    def check_rolled_up(self) -> None:
+        """At any time: what is archived is in the summaries of its hour and day (of UTC)."""
+        assert self.policy.rollup is not None
+        archived = Counter(key for key, _ in self.archived().elements())
+        for collection, length in (
+            (self.policy.rollup.hourly, 3_600_000),
+            (self.policy.rollup.daily, oracle.DAY),
+        ):
+            if collection is None:
+                continue
+            counted: Counter[Key] = Counter()
+            for (series, time), count in archived.items():
+                counted[series, time // length * length] += count
+            for it in self.database[collection].find():
+                series = str([str(oracle.at(it, field)) for field in self.policy.series_fields])
+                counted[series, oracle.milliseconds(it["start"])] -= it["count"]
+            assert not +counted, f"archived, and not in {collection}"
+
     def check_summaries(self) -> None:
         """Count, sum, least and greatest of each hour and day (of UTC), in plain Python."""
         assert self.policy.rollup is not None

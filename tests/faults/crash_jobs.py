@@ -1,0 +1,129 @@
+"""The jobs that are killed: what stands before, which command, what it meets while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import bson
+
+from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, START, Scene
+
+#: A bucket that breaks its model: its time is no date. The application mends it later.
+BROKEN = {"p": {"0": 1.0}, "dev": 1, "d": "yesterday"}
+CHANGED = 2
+GRACE = OFFLINE + 'grace = "1d"\n'
+RETAIN = '[policies.it.retain]\nhourly = "30d"\n'
+
+
+def filled(scene: Scene) -> None:
+    scene.fill(12)
+
+
+def rolled_up(scene: Scene) -> None:
+    scene.fill(12)
+    scene.well("rollup")
+
+
+def more_to_roll_up(scene: Scene) -> None:
+    """Half is archived; then more came, for the same hours, one bucket of it broken, and one was mended."""
+    scene.fill(8)
+    scene.database["it"].insert_one({"_id": 90, **BROKEN})
+    assert scene.run().code == 3
+    for number in range(8, 12):
+        scene.insert(number, START + (number - 8) * timedelta(minutes=61), 5)
+    scene.insert(90, START + timedelta(minutes=33), 3)
+    scene.database["it"].insert_one({"_id": 91, **BROKEN})
+
+
+def mended(scene: Scene) -> None:
+    scene.insert(91, START + timedelta(minutes=44), 3)
+
+
+def copied(scene: Scene) -> None:
+    """The grace is over in the run that is killed."""
+    rolled_up(scene)
+    scene.well(now=NOW - timedelta(days=2))
+
+
+def cut_off(scene: Scene) -> None:
+    """What an earlier run left in the store when it was killed: a commit without manifest, half a file."""
+    rolled_up(scene)
+    label = "file place buckets" if scene.store.url.startswith("file") else "s3 UploadPart buckets"
+    given = {"log": str(scene.folder / "before"), "folder": str(scene.folder), "at": label}
+    assert scene.run("archive", meddle=("tests.faults.points", given)).code == -9
+
+
+def young(scene: Scene) -> None:
+    """Nothing had expired in the run before. By now the hourly summaries are past their time as well."""
+    scene.fill(12)
+    scene.well(now=START + timedelta(days=10))
+    assert scene.policy.rollup is not None
+    lasting = scene.policy.rollup.model_copy(update={"hourly": None})
+    scene.truth.policy = scene.policy.model_copy(update={"rollup": lasting})
+
+
+def restored(scene: Scene) -> None:
+    scene.fill(12)
+    scene.well()
+
+
+def pinned(scene: Scene) -> None:
+    restored(scene)
+    scene.well("restore", "--policy", "it", "--to", "it", "--yes")
+
+
+@dataclass(frozen=True)
+class Job:
+    text: str
+    command: tuple[str, ...]
+    prepare: Callable[[Scene], None]
+    store: str = "file"
+    change_at: str | None = None  # a label: before it a bucket changes
+    after: Callable[[Scene], None] = field(default=lambda _scene: None)  # the application, before recovery
+    code: int = 0  # where nothing goes wrong
+    recover: tuple[str, ...] = ()  # a command, before the runs that recover
+    abandons: bool = False  # what writes left unfinished is old enough to go
+
+    def given(self, scene: Scene) -> dict[str, Any]:
+        """For `tests.faults.points.install`."""
+        given: dict[str, Any] = {"folder": str(scene.folder), "abandons": self.abandons, "renews": True}
+        if self.change_at is not None:
+            given["change"] = (self.change_at, scene.uri, scene.database.name, changed(scene)[0].hex())
+        return given
+
+
+def changed(scene: Scene) -> list[bytes]:
+    """The bucket that a writer changes between copy and delete, as it is then. Its overflow stays."""
+    main, *extra = scene.truth.units[CHANGED]
+    document = bson.decode(main)
+    return [bson.encode({**document, "note": "changed"}), *extra]
+
+
+ARCHIVE = ("archive",)
+_REGISTERED, _COPIED = "mongo commit receipt", "mongo commit copy"
+_OFFLINE, _ONLINE = SLOTS + ROLLUP + OFFLINE, SAMPLES + ROLLUP + ONLINE
+JOBS = {
+    "first run": Job(_OFFLINE, ("run",), filled),
+    "roll-up": Job(_OFFLINE, ("rollup",), more_to_roll_up, after=mended, code=3),
+    "first run online": Job(_ONLINE, ("run",), filled),
+    "expiry": Job(_OFFLINE + RETAIN, ("run",), young),
+    "offline": Job(_OFFLINE, ARCHIVE, rolled_up),
+    "offline s3": Job(SAMPLES + ROLLUP + OFFLINE, ARCHIVE, rolled_up, store="moto"),
+    "clean-up": Job(_OFFLINE, ("run",), cut_off, abandons=True),
+    "clean-up s3": Job(_OFFLINE, ("run",), cut_off, store="moto", abandons=True),
+    "amended": Job(_OFFLINE, ARCHIVE, rolled_up, change_at=_REGISTERED, code=3),
+    "amended s3": Job(_OFFLINE, ARCHIVE, rolled_up, store="moto", change_at=_REGISTERED, code=3),
+    "grace": Job(SLOTS + ROLLUP + GRACE, ARCHIVE, copied),
+    "online": Job(_ONLINE, ARCHIVE, rolled_up),
+    "online changed": Job(_ONLINE, ARCHIVE, rolled_up, change_at=_COPIED, code=3),
+    "restore": Job(
+        SAMPLES + ROLLUP + OFFLINE,
+        ("restore", "--policy", "it", "--to", "it", "--yes"),
+        restored,
+        recover=("unpin", "--yes"),
+    ),
+    "unpin": Job(_OFFLINE, ("unpin", "--yes"), pinned, recover=("unpin", "--yes")),
+}

@@ -1,0 +1,390 @@
+"""Crash points: hooks in a process of the command line, which name all it does and end it at a given point.
+
+What is hooked are the edges of the process: the messages of a MongoDB connection, the requests of an S3
+client, the operations on files below the store; and a few functions that work for long without them. Each
+has a label, as `mongo update bucketwise_lease guard`; `tests.faults.steps` gives names to them.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import signal
+import struct
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, TypeVar
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+
+Document = dict[str, Any]
+Moment = Literal["before", "after", "lost", "goes on"]
+T = TypeVar("T")
+_CODEC: CodecOptions[Document] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+_IGNORED = {"hello", "ismaster", "isMaster", "endSessions", "killCursors", "ping"}
+#: What is done to the files of a store, by the function of `os` that does it.
+_FILE_OPERATIONS = {
+    "mkdir": "make folder",
+    "replace": "place",
+    "link": "place",
+    "unlink": "remove",
+    "rmdir": "remove folder",
+}
+#: Transactions, by the first of these that they hold.
+_PURPOSES = {
+    "update bucketwise_receipts replaced": "exchange",
+    "delete it ": "delete",
+    "insert it ": "restore",
+    "update bucketwise_receipts copied": "copy",
+    "update bucketwise_receipts pull": "renewal of copies",
+    "update bucketwise_receipts live": "receipt",
+    "update it_hourly ": "hourly summaries",
+    "update it_daily ": "daily summaries",
+    "delete bucketwise_pins ": "unpin",
+}
+#: Work between the edges: module, attribute, label.
+_FUNCTIONS = (
+    ("jobs.call", "load", "read config"),
+    ("archivers.archive", "decode", "sort into what goes"),
+    ("archivers.offline", "pack", "encode"),
+    ("archivers.parquet", "write_part", "write part aside"),
+    ("archivers.parquet", "write_buckets", "write buckets aside"),
+    ("archivers.offline", "unpack", "rebuild documents"),
+    ("rollups.documents", "hourly", "make summary"),
+    ("jobs.execute", "emit", "report"),
+)
+
+
+class Points:
+    """Writes each operation to a log as it begins (`>`) and has taken effect (`<`), and dies where told to.
+
+    `lost`: the reply of the step is lost, then the process dies at the next step that it reaches.
+    `goes on`: the replies of `times` such steps are lost, and it has to come to terms with that.
+    """
+
+    def __init__(
+        self, log: str, at: str | None, nth: int, moment: Moment, times: int, number: int | None
+    ) -> None:
+        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._at, self._nth, self._moment, self._times, self._number = at, nth, moment, times, number
+        self._met = 0
+        self._all = itertools.count(1)
+        self._doomed = False
+        self._lock = threading.RLock()
+        self._own = threading.local()
+        self.meddling: dict[str, Callable[[], None]] = {}  # once, before the first step of that label
+
+    @property
+    def watches(self) -> bool:
+        """Not while a hook does something itself."""
+        return not getattr(self._own, "hand", False)
+
+    def begin(self, label: str) -> None:
+        with self._lock:
+            if label in self.meddling:
+                self._own.hand = True
+                self.meddling.pop(label)()
+                self._own.hand = False
+            os.write(self._log, f"> {label}\n".encode())
+            is_here = self._moment == "before" and self._is_point(label)
+            if is_here or self._doomed or next(self._all) == self._number:
+                _die()
+
+    def end(self, label: str) -> bool:
+        """Whether its reply is lost."""
+        with self._lock:
+            os.write(self._log, f"< {label}\n".encode())
+            if self._moment == "before" or not self._is_point(label):
+                return False
+            if self._moment == "after":
+                _die()
+            self._doomed = self._moment == "lost"
+            return True
+
+    def _is_point(self, label: str) -> bool:
+        self._met += label == self._at
+        return label == self._at and self._nth <= self._met < self._nth + self._times
+
+    def step(self, label: str, do: Callable[[], T]) -> tuple[T, bool]:
+        self.begin(label)
+        result = do()
+        return result, self.end(label)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()  # until it arrives
+
+
+def install(
+    log: str,
+    *,
+    folder: str,
+    at: str | None = None,
+    nth: int = 1,
+    moment: Moment = "before",
+    times: int = 1,
+    number: int | None = None,
+    change: tuple[str, str, str, str] | None = None,
+    renews: bool = False,
+    abandons: bool = False,
+) -> None:
+    """`at`: the label of the step; `number`: die at the so-manieth operation instead, whatever it is.
+
+    `folder` holds the store, and what the process writes aside. `change`: at the first step of a label, a
+    writer elsewhere puts a document (hexadecimal BSON) into a collection: (label, uri, database, BSON).
+    `renews`: the lease is renewed at once. `abandons`: unfinished writes are cleaned up at any age.
+    """
+    points = Points(log, at, nth, moment, times, number)
+    if change is not None:
+        label, uri, database, document = change
+        points.meddling[label] = lambda: _change(uri, database, bytes.fromhex(document))
+    tempfile.tempdir = str(Path(folder, "spool"))
+    Path(folder, "spool").mkdir(exist_ok=True)
+    _make_small()
+    _hook_functions(points)
+    _hook_mongo(points)
+    _hook_s3(points)
+    _hook_files(points, Path(folder, "store"))
+    if renews:
+        _renew_at_once()
+    if abandons:
+        steps: Any = import_module("jobs.steps")
+        steps._ABANDONED = -steps._ABANDONED
+
+
+def _change(uri: str, database: str, document: bytes) -> None:
+    from bson.raw_bson import RawBSONDocument
+    from pymongo import MongoClient
+
+    with MongoClient[Document](uri, w="majority") as client:
+        raw = RawBSONDocument(document)
+        client[database]["it"].replace_one({"_id": raw["_id"]}, raw)
+
+
+def _make_small() -> None:
+    """Few readings make several commits, several batches of deletes, several parts of an upload."""
+    setattr(import_module("archivers.archive"), "MAX_READINGS", 1)  # noqa: B010
+    for module in ("archivers.delete", "archivers.online"):
+        setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010
+    import_module("s3transfer.utils").ChunksizeAdjuster.__init__.__defaults__ = (5 << 30, 1, 10_000)
+    s3 = import_module("archivers.stores.s3").S3Store
+    s3.__init__.__kwdefaults__ = {**s3.__init__.__kwdefaults__, "multipart_threshold": 2048}
+    endpoint: Any = import_module("botocore.endpoint")
+    endpoint.time = SimpleNamespace(sleep=lambda _seconds: None)  # between tries
+
+
+def _renew_at_once() -> None:
+    lease = import_module("jobs.lease").Lease
+    keep = lease._keep
+
+    def renew_and_keep(self: Any) -> None:
+        self._renew_once()
+        keep(self)
+
+    lease._keep = renew_and_keep
+
+
+def _hook_functions(points: Points) -> None:
+    for module, name, label in _FUNCTIONS:
+        _wrap(points, import_module(module), name, label)
+
+
+def _wrap(points: Points, owner: Any, name: str, label: str) -> None:
+    do = getattr(owner, name)
+
+    def hooked(*given: Any, **named: Any) -> Any:
+        return points.step(label, lambda: do(*given, **named))[0]
+
+    setattr(owner, name, hooked)
+
+
+# MongoDB
+
+
+def _hook_mongo(points: Points) -> None:
+    from pymongo.synchronous.pool import Connection
+
+    send, receive = Connection.send_message, Connection.receive_message
+    waiting: dict[int, str] = {}  # what was sent last, by connection
+    transactions: dict[bytes, list[str]] = {}
+
+    def hooked_send(self: Any, message: bytes, max_doc_size: int) -> None:
+        label = _label(message, transactions) if points.watches else None
+        waiting.pop(id(self), None)
+        if label is not None:
+            points.begin(label)
+            waiting[id(self)] = label
+        send(self, message, max_doc_size)
+
+    def hooked_receive(self: Any, request_id: int | None) -> Any:
+        reply = receive(self, request_id)
+        label = waiting.pop(id(self), None)
+        if label is not None and points.end(label):
+            self._raise_connection_failure(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
+        return reply
+
+    Connection.send_message = hooked_send  # type: ignore[method-assign]
+    Connection.receive_message = hooked_receive  # type: ignore[method-assign]
+
+
+def _label(message: bytes, transactions: dict[bytes, list[str]]) -> str | None:
+    """Of a command on the wire. `transactions`: what each has written to so far."""
+    if struct.unpack_from("<i", message, 12)[0] != 2013:
+        return None  # the first greeting of a connection
+    command = _command(message)
+    name = next(iter(command))
+    if name in _IGNORED:
+        return None
+    session = b""
+    if command.get("autocommit") is False:
+        session = bytes(command["lsid"]["id"]) + str(command["txnNumber"]).encode()
+    if name in ("commitTransaction", "abortTransaction"):
+        return f"mongo {name.removesuffix('Transaction')} {_purpose(transactions.get(session, []))}"
+    collection = command["collection"] if name == "getMore" else command[name]
+    collection = str(collection).replace("$cmd.aggregate", "1")  # 1: of the database
+    words = [name, "stream" if collection == "1" else collection, _detail(collection, command)]
+    if session:
+        transactions.setdefault(session, []).append(" ".join(words))
+    return " ".join(word for word in ("mongo", *words, "in transaction" if session else "") if word)
+
+
+def _purpose(commands: list[str]) -> str:
+    """What a transaction is for, by what it wrote."""
+    return next((purpose for start, purpose in _PURPOSES.items() if any(map(start.__eq__, commands))), "?")
+
+
+def _command(message: bytes) -> Document:
+    """An OP_MSG: its body, and its sequences of documents as lists."""
+    found: Document = {}
+    at = 20
+    while at < len(message):
+        kind, size = message[at], struct.unpack_from("<i", message, at + 1)[0]
+        piece = message[at + 1 : at + 1 + size]
+        if kind == 0:
+            found = {**bson.decode(piece, _CODEC), **found}  # its first key is the command
+        else:
+            name, _, documents = piece[4:].partition(b"\0")
+            found[name.decode()] = bson.decode_all(documents, _CODEC)
+        at += 1 + size
+    return found
+
+
+def _detail(collection: str, command: Document) -> str:
+    """What tells the writes to our own books apart."""
+    statements = command.get("updates") or [{}]
+    change = statements[0].get("u", {})
+    if collection == "bucketwise_lease":
+        if "guards" in str(change):
+            return "guard"
+        if "findAndModify" in command:
+            return "take"
+        return {True: "release", False: "renew"}["holder" in str(change)] if change else ""
+    if collection == "bucketwise_receipts" and isinstance(change, dict) and change:
+        state = change.get("$set", {}).get("state", "")
+        if "live" in change.get("$set", {}):
+            return "live"
+        return str(state or ("pull" if "$pullAll" in change else "deleted"))
+    if collection == "bucketwise_progress" and change:
+        about = statements[0]["q"]["_id"]
+        return str(next(iter(about))) if isinstance(about, dict) else "through"
+    return ""
+
+
+# Stores
+
+
+def kind_of(key: str) -> str:
+    """Of an object: "data", "buckets", "manifests", …"""
+    parts = key.strip("/").split("/")
+    for kind in (".tmp", ".bucketwise-probe", "data", "buckets", "manifests", "superseded"):
+        if kind in parts:
+            return kind
+    return "owner" if "owner.json" in key else "other"
+
+
+def _hook_s3(points: Points) -> None:
+    from urllib.parse import unquote, urlsplit
+
+    from botocore.endpoint import Endpoint
+    from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
+
+    answer = Endpoint._do_get_response
+    errors = itertools.cycle((ConnectionClosedError, ReadTimeoutError))
+
+    def hooked(self: Any, request: Any, operation: Any, context: Any) -> Any:
+        url = urlsplit(request.url)
+        place = unquote(url.path)
+        if operation.name == "DeleteObjects":  # its keys are in the body
+            place = _first_key(request.body)
+        elif operation.name.startswith("List"):
+            place = unquote(url.query)
+        label = f"s3 {operation.name} {kind_of(place.replace('=', '/').replace('&', '/'))}"
+        reply, is_lost = points.step(label, lambda: answer(self, request, operation, context))
+        return (None, next(errors)(endpoint_url=request.url)) if is_lost else reply
+
+    Endpoint._do_get_response = hooked
+
+
+def _first_key(body: Any) -> str:
+    text = body if isinstance(body, bytes) else str(body).encode()
+    return text.partition(b"<Key>")[2].partition(b"</Key>")[0].decode()
+
+
+def _hook_files(points: Points, root: Path) -> None:
+    for name, what in _FILE_OPERATIONS.items():
+        setattr(os, name, _hooked_file(points, root, getattr(os, name), what))
+    setattr(os, "fsync", lambda _handle: None)  # noqa: B010  # the machine goes on
+    store = import_module("archivers.stores.file").FileStore
+    listed = store.list
+    store.list = lambda self, prefix="": list(listed(self, prefix))  # at once, as it does itself
+    methods = {"get_file": "read", "get_bytes": "read", "head": "look at", "_put": "put", "list": "list"}
+    for name, what in methods.items():
+        setattr(store, name, _hooked_method(points, getattr(store, name), what))
+
+
+def _hooked_file(points: Points, root: Path, do: Any, what: str) -> Any:
+    def hooked(path: Any, *given: Any, **named: Any) -> Any:
+        places = [str(it) for it in (path, *given) if str(it).startswith(f"{root}/") or str(it) == str(root)]
+        if not places or not points.watches:
+            return do(path, *given, **named)
+        label = f"file {what} {kind_of(places[-1].removeprefix(str(root)))}"
+        result, is_lost = points.step(label, lambda: do(path, *given, **named))
+        if is_lost:
+            raise OSError(errno.EIO, "Input/output error", places[-1])
+        return result
+
+    return hooked
+
+
+def _hooked_method(points: Points, do: Any, what: str) -> Any:
+    """A call of the store's: its reply is lost where it gives an error of the file system instead."""
+
+    def hooked(self: Any, key: str = "", *given: Any, **named: Any) -> Any:
+        label = f"file {what} {kind_of(key)}"
+        result, is_lost = points.step(label, lambda: do(self, key, *given, **named))
+        if is_lost:
+            with self._errors(what, key):
+                raise OSError(errno.EIO, "Input/output error", key)
+        return result
+
+    return hooked
+
+
+def read_log(log: Path) -> Iterator[tuple[str, str]]:
+    """(">" or "<", label)"""
+    for line in log.read_text().splitlines():
+        mark, _, label = line.partition(" ")
+        yield mark, label
+
+
+def counts(log: Path) -> Counter[str]:
+    """How often each operation took effect."""
+    return Counter(label for mark, label in read_log(log) if mark == "<")

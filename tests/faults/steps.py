@@ -1,0 +1,245 @@
+"""Every step of the jobs, by name: where it is in the product, in which jobs it is met, and by which label
+`tests.faults.points` knows it. A step that its job does not reach fails a test, and so does an operation
+without a name.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.faults.points import Moment
+
+
+class Step(NamedTuple):
+    name: str
+    label: str
+    where: str  # module:function
+    jobs: tuple[str, ...]
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """Work inside the process has no reply that could be lost; nothing is changed by a lost answer."""
+        if self.label.split()[0] not in ("mongo", "s3", "file"):
+            return "before", "after"
+        return ("before", "after", "lost", "goes on") if self.changes else ("before", "after", "lost")
+
+    @property
+    def changes(self) -> bool:
+        operation = self.label.split()[1]
+        return operation not in _READS and not operation.startswith(("Get", "List", "Head"))
+
+
+_READS = {"find", "aggregate", "getMore", "read", "list", "look", "listCollections", "listIndexes"}
+_ALL = ("roll-up", "offline", "online")
+_ROLL_UP = ("roll-up", "first run")
+_RECOVERS = ("offline", "amended", "first run")
+_FILE = ("offline", "amended", "clean-up")
+_S3 = ("offline s3", "amended s3", "clean-up s3")
+_COPIES = ("offline", "offline s3", "amended")
+_DELETES = ("offline", "amended", "grace", "online", "online changed")
+_OVERFLOW = ("offline s3", "online", "online changed")
+_ONLINE = ("online", "online changed")
+_AMENDS = ("amended", "amended s3")
+
+_LEASE, _LEDGER = "jobs.lease:Lease.", "jobs.ledger:Ledger."
+_RUN, _OFFLINE = "archivers.offline_run:OfflineRun.", "archivers.offline:OfflineArchive."
+_ONLINE_RUN, _RECEIPTS = "archivers.online:OnlineRun.", "archivers.receipts:Receipts."
+_PROGRESS, _STREAM = "rollups.progress:", "rollups.stream:Stream."
+_QUARANTINE, _TARGETS = "rollups.quarantine:Quarantine.", "rollups.targets:"
+_FILES, _OBJECTS = "archivers.stores.file:", "archivers.stores.s3:S3Store."
+
+STEPS = (
+    # Every job
+    Step("config read", "read config", "config.load:load", _ALL),
+    Step("lease looked at", "mongo find bucketwise_lease", _LEASE + "_take", _ALL),
+    Step("lease taken", "mongo findAndModify bucketwise_lease take", _LEASE + "_take", _ALL),
+    Step("lease renewed", "mongo update bucketwise_lease renew", _LEASE + "_renew_once", _ALL),
+    Step("lease asked", "mongo update bucketwise_lease guard in transaction", _LEASE + "guard", _ALL),
+    Step("ledger's index", "mongo createIndexes bucketwise_runs", _LEDGER + "start", _ALL),
+    Step("ledger entry begun", "mongo insert bucketwise_runs", _LEDGER + "start", _ALL),
+    Step("ledger entry ended", "mongo update bucketwise_runs", _LEDGER + "finish", _ALL),
+    Step("lease released", "mongo update bucketwise_lease release", _LEASE + "__exit__", _ALL),
+    Step("report", "report", "jobs.execute:emit", _ALL),
+    # Roll-up
+    Step("progress read", "mongo find bucketwise_progress", _PROGRESS + "load", ("roll-up", "offline")),
+    Step("collections told apart", "mongo listCollections stream", "rollups.stream:collections_of", _ROLL_UP),
+    Step("stream opened", "mongo aggregate stream", _STREAM + "_open", ("roll-up", "offline", "grace")),
+    Step("mark left", "mongo update bucketwise_progress mark", _PROGRESS + "leave_mark", _ALL),
+    Step("stream read", "mongo getMore stream", _STREAM + "_events", _ALL),
+    Step("source read", "mongo find it", "buckets.source:Source.batches", ("roll-up", "offline", "restore")),
+    Step("overflow read", "mongo find it_more", "buckets.source:Source.by_ids", ("online", "offline s3")),
+    Step("TTL of the source", "mongo listIndexes it", "rollups.ttl:clears", _ROLL_UP),
+    Step("TTL of the overflow", "mongo listIndexes it_more", "rollups.ttl:clears", ("online changed",)),
+    Step("quarantine read", "mongo find bucketwise_quarantine", _QUARANTINE + "recheck", _ROLL_UP),
+    Step("quarantine written", "mongo update bucketwise_quarantine", _QUARANTINE + "add", ("roll-up",)),
+    Step("quarantine forgotten", "mongo delete bucketwise_quarantine", _QUARANTINE + "forget", ("roll-up",)),
+    Step("summary made", "make summary", "rollups.documents:hourly", _ROLL_UP),
+    Step("hourly summaries read", "mongo find it_hourly", _TARGETS + "Changes.compare", _ROLL_UP),
+    Step("daily summaries read", "mongo find it_daily", _TARGETS + "Changes.compare", _ROLL_UP),
+    Step("hourly indexes looked at", "mongo listIndexes it_hourly", _TARGETS + "Changes.apply", _ROLL_UP),
+    Step("daily indexes looked at", "mongo listIndexes it_daily", _TARGETS + "Changes.apply", _ROLL_UP),
+    Step("hourly indexes", "mongo createIndexes it_hourly", _TARGETS + "Changes.apply", ("first run",)),
+    Step("daily indexes", "mongo createIndexes it_daily", _TARGETS + "Changes.apply", ("first run",)),
+    Step("hourly written", "mongo update it_hourly in transaction", _TARGETS + "Changes.apply", _ROLL_UP),
+    Step("daily written", "mongo update it_daily in transaction", _TARGETS + "Changes.apply", _ROLL_UP),
+    Step("hourly committed", "mongo commit hourly summaries", _TARGETS + "Changes.apply", _ROLL_UP),
+    Step("daily committed", "mongo commit daily summaries", _TARGETS + "Changes.apply", _ROLL_UP),
+    Step("progress stored", "mongo update bucketwise_progress through", _PROGRESS + "store", _ROLL_UP),
+    # Expiry of summaries
+    Step("expiry noted", "mongo update bucketwise_progress gone", _PROGRESS + "note_gone", ("expiry",)),
+    Step("summaries expired", "mongo delete it_hourly", "rollups.expiry:expire_summaries", ("expiry",)),
+    # Clean-up and recovery
+    Step("temporary removed", "file remove .tmp", _FILES + "FileStore._put", _FILE),
+    Step("uploads listed", "s3 ListMultipartUploads other", _OBJECTS + "clean_temporaries", ("clean-up s3",)),
+    Step(
+        "upload aborted", "s3 AbortMultipartUpload buckets", _OBJECTS + "clean_temporaries", ("clean-up s3",)
+    ),
+    Step("receipts' index", "mongo createIndexes bucketwise_receipts", _RECEIPTS + "prepare", _RECOVERS),
+    Step("receipts read", "mongo find bucketwise_receipts", _RECEIPTS + "in_state", _RECOVERS),
+    Step("owner known", "mongo findAndModify bucketwise_receipts", _RECEIPTS + "owner", _RECOVERS),
+    Step("owner's folder", "file make folder other", _FILES + "_make_folders", ("first run",)),
+    Step("folder for temporaries", "file make folder .tmp", _FILES + "_make_folders", ("first run",)),
+    Step("owner put", "file put owner", _OFFLINE + "claim", ("first run",)),
+    Step("owner in place", "file place owner", _OFFLINE + "claim", ("first run",)),
+    Step("owner read", "file read owner", _OFFLINE + "claim", _FILE),
+    Step("owner fetched", "s3 GetObject owner", _OFFLINE + "claim", _S3),
+    Step("manifests listed", "file list manifests", _OFFLINE + "commits", _FILE),
+    Step("parts listed", "file list data", _OFFLINE + "unlisted", _FILE),
+    Step("buckets files listed", "file list buckets", _OFFLINE + "unlisted", _FILE),
+    Step("manifests listed, S3", "s3 ListObjectsV2 manifests", _OFFLINE + "commits", _S3),
+    Step("parts listed, S3", "s3 ListObjectsV2 data", _OFFLINE + "unlisted", _S3),
+    Step("buckets files listed, S3", "s3 ListObjectsV2 buckets", _OFFLINE + "unlisted", _S3),
+    Step("leftover part removed", "file remove data", _OFFLINE + "clear", ("clean-up",)),
+    Step(
+        "part's folder removed", "file remove folder data", _FILES + "FileStore._remove_empty", ("clean-up",)
+    ),
+    Step("leftovers deleted, S3", "s3 DeleteObjects data", _OFFLINE + "clear", ("clean-up s3", "amended s3")),
+    # Offline: plan, encode, upload, read back, commit
+    Step("pins read", "mongo find bucketwise_pins", "archivers.pins:Pins.of", ("offline", "online")),
+    Step("planned", "sort into what goes", "archivers.archive:_Sweep._sort", ("offline", "online")),
+    Step("encoded", "encode", "buckets.pack:pack", _COPIES),
+    Step("part written here", "write part aside", "archivers.parquet:write_part", _COPIES),
+    Step("buckets file written here", "write buckets aside", "archivers.parquet:write_buckets", _COPIES),
+    Step("part's folder made", "file make folder data", _FILES + "_make_folders", _FILE),
+    Step("buckets files' folder made", "file make folder buckets", _FILES + "_make_folders", ("offline",)),
+    Step("manifests' folder made", "file make folder manifests", _FILES + "_make_folders", ("offline",)),
+    Step("part put", "file put data", _OFFLINE + "export", _FILE),
+    Step("part in place", "file place data", _FILES + "_place", _FILE),
+    Step("buckets file put", "file put buckets", _OFFLINE + "export", _FILE),
+    Step("buckets file in place", "file place buckets", _FILES + "_place", _FILE),
+    Step("part uploaded, S3", "s3 PutObject data", _OBJECTS + "put_file", _S3),
+    Step("upload begun, S3", "s3 CreateMultipartUpload buckets", _OBJECTS + "put_file", _S3),
+    Step("piece uploaded, S3", "s3 UploadPart buckets", _OBJECTS + "put_file", _S3),
+    Step("upload completed, S3", "s3 CompleteMultipartUpload buckets", _OBJECTS + "put_file", _S3),
+    Step("part read back", "file read data", _OFFLINE + "load", _FILE),
+    Step("buckets file read back", "file read buckets", _OFFLINE + "load", _FILE),
+    Step("part read back, S3", "s3 GetObject data", _OFFLINE + "load", _S3),
+    Step("buckets file read back, S3", "s3 GetObject buckets", _OFFLINE + "load", _S3),
+    Step("documents rebuilt", "rebuild documents", "buckets.pack:unpack", _COPIES),
+    Step("manifest looked for, S3", "s3 HeadObject manifests", _OBJECTS + "put_bytes", _S3),
+    Step("manifest put", "file put manifests", _OFFLINE + "_commit", _FILE),
+    Step("manifest in place", "file place manifests", _FILES + "_place", _FILE),
+    Step("manifest put, S3", "s3 PutObject manifests", _OFFLINE + "_commit", _S3),
+    Step("manifest read back", "file read manifests", _OFFLINE + "_holds", _FILE),
+    Step("manifest read back, S3", "s3 GetObject manifests", _OFFLINE + "_holds", _S3),
+    Step(
+        "receipt written",
+        "mongo update bucketwise_receipts live in transaction",
+        _RECEIPTS + "set_live",
+        _COPIES,
+    ),
+    Step("receipt committed", "mongo commit receipt", _RUN + "_register", _COPIES),
+    # Delete
+    Step("originals compared", "mongo find it in transaction", "archivers.delete:compare", _DELETES),
+    Step("overflow compared", "mongo find it_more in transaction", "archivers.delete:compare", _OVERFLOW),
+    Step("batch deleted", "mongo delete it in transaction", "archivers.delete:guarded_delete", _DELETES),
+    Step(
+        "overflow deleted",
+        "mongo delete it_more in transaction",
+        "archivers.delete:guarded_delete",
+        _OVERFLOW,
+    ),
+    Step(
+        "receipt read",
+        "mongo find bucketwise_receipts in transaction",
+        _RUN + "_record",
+        ("offline", "grace"),
+    ),
+    Step("delete committed", "mongo commit delete", "archivers.delete:guarded_delete", _DELETES),
+    # A commit without what has changed since
+    Step("folder for what leaves", "file make folder superseded", _FILES + "_make_folders", ("amended",)),
+    Step("what leaves put aside", "file put superseded", _OFFLINE + "set_aside", ("amended",)),
+    Step("what leaves in place", "file place superseded", _FILES + "_place", ("amended",)),
+    Step("what leaves put aside, S3", "s3 PutObject superseded", _OFFLINE + "set_aside", ("amended s3",)),
+    Step("exchange", "mongo update bucketwise_receipts replaced in transaction", _RUN + "_amend", _AMENDS),
+    Step("exchange committed", "mongo commit exchange", _RUN + "_amend", _AMENDS),
+    Step("old manifest removed", "file remove manifests", _OFFLINE + "drop", ("amended",)),
+    Step("old part removed", "file remove data", _OFFLINE + "drop", ("amended",)),
+    Step("old buckets file removed", "file remove buckets", _OFFLINE + "drop", ("amended",)),
+    Step("old manifest removed, S3", "s3 DeleteObjects manifests", _OFFLINE + "drop", ("amended s3",)),
+    Step("old receipt removed", "mongo delete bucketwise_receipts", _RECEIPTS + "remove", _AMENDS),
+    # Online
+    Step("archive made", "mongo create it_archive", _ONLINE_RUN + "_make_collections", ("first run online",)),
+    Step(
+        "overflow's archive made",
+        "mongo create it_archive_overflow",
+        _ONLINE_RUN + "_make_collections",
+        ("first run online",),
+    ),
+    Step("archive's indexes", "mongo createIndexes it_archive", _ONLINE_RUN + "_make_collections", _ONLINE),
+    Step(
+        "overflow archive's index",
+        "mongo createIndexes it_archive_overflow",
+        _ONLINE_RUN + "_make_collections",
+        _ONLINE,
+    ),
+    Step("copies read", "mongo find it_archive", _ONLINE_RUN + "_held", _ONLINE),
+    Step("copied overflow read", "mongo find it_archive_overflow", _ONLINE_RUN + "_held", _ONLINE),
+    Step("copied", "mongo insert it_archive in transaction", _ONLINE_RUN + "_copy", _ONLINE),
+    Step(
+        "overflow copied", "mongo insert it_archive_overflow in transaction", _ONLINE_RUN + "_copy", _ONLINE
+    ),
+    Step(
+        "copies named",
+        "mongo update bucketwise_receipts copied in transaction",
+        _ONLINE_RUN + "_copy",
+        _ONLINE,
+    ),
+    Step("copy committed", "mongo commit copy", _ONLINE_RUN + "_copy", _ONLINE),
+    Step(
+        "old copy taken back", "mongo delete it_archive in transaction", _ONLINE_RUN + "_take_back", _ONLINE
+    ),
+    Step(
+        "old overflow taken back",
+        "mongo delete it_archive_overflow in transaction",
+        _ONLINE_RUN + "_take_back",
+        _ONLINE,
+    ),
+    Step(
+        "delete told",
+        "mongo update bucketwise_receipts deleted in transaction",
+        _ONLINE_RUN + "_record",
+        _ONLINE,
+    ),
+    Step(
+        "copies forgotten",
+        "mongo update bucketwise_receipts pull in transaction",
+        _RECEIPTS + "pull",
+        _ONLINE,
+    ),
+    Step(
+        "receipt closed",
+        "mongo update bucketwise_receipts closed in transaction",
+        _RECEIPTS + "pull",
+        _ONLINE,
+    ),
+    # Restore into the source, and back
+    Step("restored", "mongo insert it in transaction", "archivers.restore:restore", ("restore",)),
+    Step(
+        "overflow restored", "mongo insert it_more in transaction", "archivers.restore:restore", ("restore",)
+    ),
+    Step("pinned", "mongo update bucketwise_pins in transaction", "archivers.pins:Pins", ("restore",)),
+    Step("restore committed", "mongo commit restore", "archivers.restore:restore", ("restore",)),
+    Step("unpinned", "mongo delete bucketwise_pins in transaction", "archivers.pins:unpin", ("unpin",)),
+    Step("unpin committed", "mongo commit unpin", "archivers.pins:unpin", ("unpin",)),
+)
