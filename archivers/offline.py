@@ -328,15 +328,23 @@ class OfflineArchive:
             if commit is None or commit.name not in listed:
                 yield key, commit
 
-    def clear(self, fence: int, is_known: Callable[[set[str]], set[str]]) -> None:
+    def clear(
+        self, fence: int, is_known: Callable[[set[str]], set[str]], parts: Callable[[], Iterable[str]]
+    ) -> None:
         """Remove what runs under older leases wrote and never committed.
 
         A newer holder's files carry a higher fence, so a run that lost its lease can't take them away.
-        `is_known` tells which commits have a receipt: theirs were committed. Raises DamagedError.
+        `is_known` tells which commits have a receipt: theirs were committed. `parts` are those that must be
+        there: while one is missing, what looks left over may be it. Raises DamagedError.
         """
         left = [(key, commit.name) for key, commit in self.unlisted() if commit and commit.fence < fence]
         for name in sorted(is_known({name for _, name in left})):
             self.miss(name)
+        if left:
+            there = {found.key for found in self.store.list(f"{self.policy.name}/data/")}
+            for key in sorted(set(parts()) - there):
+                fault = f"the file is missing, and {left[0][0]} is of no commit: it may have been renamed"
+                raise DamagedError("part-missing", f"{self.store.url}/{key}", fault)
         self.store.delete([key for key, _ in left])
 
     def miss(self, commit: str) -> NoReturn:

@@ -53,7 +53,9 @@ class OfflineRun:
         for receipt in list(self._receipts.in_state("replaced", "offline")):
             self._drop(receipt["_id"]["name"], listed)
         self._archive.check_all_there(self._receipts.commits)
-        self._archive.clear(self._work.fence, lambda names: set(self._receipts.seals(names)))
+        self._archive.clear(
+            self._work.fence, lambda names: set(self._receipts.seals(names)), self._receipts.parts
+        )
         self._adopt_unknown(listed)
         self._bridge()
 

@@ -125,9 +125,17 @@ class Receipts:
 
     def commits(self) -> Iterator[str]:
         """The offline commits that must be there, by their receipts."""
-        query = {"_id.policy": self.policy, "kind": "offline", "state": {"$in": ["open", "closed"]}}
-        for found in self.collection.find(query, {"_id": 1}):
+        for found in self.collection.find(self._standing, {"_id": 1}):
             yield found["_id"]["name"]
+
+    def parts(self) -> Iterator[str]:
+        """The keys of their parts."""
+        for found in self.collection.find(self._standing, {"parts": 1}):
+            yield from found["parts"]
+
+    @property
+    def _standing(self) -> Document:
+        return {"_id.policy": self.policy, "kind": "offline", "state": {"$in": ["open", "closed"]}}
 
     def live(self, name: str, buckets: int, session: ClientSession | None = None) -> NDArray[np.bool_]:
         """Of an offline commit's buckets: which may be live as it holds them. Without a receipt: all."""

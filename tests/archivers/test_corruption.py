@@ -213,6 +213,20 @@ def test_copies_that_change_before_the_delete_online(database: Database[Document
     assert raw_documents(database, "iot_archive_overflow") == sorted(case.overflow)
 
 
+def test_a_part_under_the_name_of_an_older_run_is_not_cleared(cycle: Cycle) -> None:
+    """It looks like what a crash left, and is the only copy."""
+    cycle.run()
+    part = files(cycle, "data")[0]
+    renamed = part.with_name(part.name.replace("_f000001_", "_f000000_"))
+    part.rename(renamed)
+    with pytest.raises(HaltedError, match="may have been renamed"):
+        cycle.run()
+    assert renamed.exists()
+    renamed.rename(part)
+    cycle.run()
+    assert verified(cycle).bad == []
+
+
 def test_files_of_strangers_are_left_alone(cycle: Cycle) -> None:
     """What doesn't carry a name of ours isn't ours to delete, nor part of the archive."""
     strangers: Iterable[str] = (
