@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -43,12 +43,12 @@ class Size:
         """Million readings a second."""
         return self.places[workload].readings / middle(self.found[workload, job]).seconds / 1e6
 
-    def ratio(self, case: Case, against: Against) -> float:
+    def ratio(self, case: Case, against: Against, of: Callable[[Measured], float]) -> float:
         """The speed, as a multiple: the median of the rounds."""
         other = against.workload or case.workload
         pairs = zip(self.found[other, against.job], self.found[case.workload, case.job], strict=True)
         fewer = self.places[case.workload].readings / self.places[other].readings
-        return median(theirs.seconds / ours.seconds for theirs, ours in pairs) * fewer
+        return median(of(theirs) / of(ours) for theirs, ours in pairs) * fewer
 
 
 class Row(NamedTuple):
@@ -61,6 +61,7 @@ class Row(NamedTuple):
     speed: float  # million readings a second
     other: float
     ratio: float
+    of_cpu: float  # the same of the CPU that both processes took
     at_least: float | None
 
 
@@ -84,7 +85,8 @@ def _rows(size: Size, cases: Sequence[Case]) -> Iterator[Row]:
                 f"the same of {other.name}" if against.workload else against.job.name,
                 size.speed(case.workload, case.job),
                 size.speed(other, against.job),
-                size.ratio(case, against),
+                size.ratio(case, against, lambda it: it.seconds),
+                size.ratio(case, against, lambda it: it.cpu + it.server_cpu),
                 against.at_least,
             )
 
@@ -139,7 +141,7 @@ def _page(sizes: Sequence[Size], rows: Sequence[Row], about: dict[str, str]) -> 
 
 
 def _comparisons(rows: Sequence[Row]) -> Iterator[str]:
-    yield from _head("case", "against", "million readings/s", "theirs", "ratio", "at least", "")
+    yield from _head("case", "against", "million readings/s", "theirs", "ratio", "of CPU", "at least", "")
     for row in rows:
         target = "" if row.at_least is None else f"{row.at_least:.2g}"
         missed = row.at_least is not None and row.ratio < row.at_least
@@ -149,6 +151,7 @@ def _comparisons(rows: Sequence[Row]) -> Iterator[str]:
             f"{row.speed:.3g}",
             f"{row.other:.3g}",
             f"{row.ratio:.2f}",
+            f"{row.of_cpu:.2f}",
             target,
             "missed" if missed else "",
         )

@@ -57,7 +57,7 @@ def codes(values: Doubles) -> Integers:
     bits = np.abs(values).view(np.int64)
     subnormal = bits < (1 << 52)
     if not subnormal.any():
-        code = _normal(bits)
+        code: Integers = _normal(bits)
     else:  # 2**54 · v is normal and has the same mantissa
         scaled = np.abs(values) * np.where(subnormal, 2.0**54, 1.0)
         code = _normal(scaled.view(np.int64)) - np.where(subnormal, 54 * STEPS, 0)
@@ -71,7 +71,8 @@ def _normal(bits: Integers) -> Integers:
     """The bins of normal doubles above zero, given as their bits."""
     step = _GUESS[(bits >> 40) & 0xFFF]
     step = step + ((bits & ((1 << 52) - 1)) >= _STORED[step + 1])
-    return ((bits >> 52) - (1023 + _TINY_EXPONENT)) * STEPS + (step + _TINY)
+    found: Integers = ((bits >> 52) - (1023 + _TINY_EXPONENT)) * STEPS + (step + _TINY)
+    return found
 
 
 def value_of(code: int) -> float:
