@@ -23,6 +23,7 @@ def main() -> None:
         case
         for case in CASES
         if all(word in f"{case.workload.name} {case.job.name}" for word in options.only)
+        and not (options.regular and case.is_irregular)
     ]
     sizes = []
     for readings in options.scale:
@@ -60,6 +61,7 @@ def _options() -> argparse.Namespace:
     add("--scale", type=_scale, nargs="+", default=[1_728_000], help="readings, as 1.7M 17M 170M")
     add("--rounds", type=int, default=5, help="how often each job is measured (default 5; the median counts)")
     add("--only", nargs="+", default=[], help="words that a case must have in its name")
+    add("--regular", action="store_true", help="leave out the irregular buckets, which take long")
     add("--folder", type=Path, help="where the databases lie meanwhile")
     add("--output", type=Path, default=_HERE, help="where RESULTS.md and results.json go")
     return parser.parse_args()

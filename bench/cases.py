@@ -33,6 +33,10 @@ class Case:
     job: Job
     against: tuple[Against, ...] = ()
 
+    @property
+    def is_irregular(self) -> bool:
+        return self.workload in (*IRREGULAR, SPARSE)
+
 
 def _nothing(_place: Place) -> None:
     """It reads only."""
