@@ -20,6 +20,7 @@ buckets = st.lists(
 
 @pytest.mark.parametrize("part", [None, 7])
 @example(found=[(0, [0, 1, 2]), (0, [2, 3, 4]), (1, [5, 6, 7])], rank=[1, 0, 2])
+@example(found=[(0, [2, 3, 4]), (0, [0, 1, 2]), (1, [5, 6, 7])], rank=[1, 0, 2])
 @example(found=[(0, [3, 4, 5]), (0, [0, 1, 2]), (1, [0, 1, 2])], rank=[1, 0, 2])
 @example(found=[(0, [7, 8, 9]), (1, [0, 1, 2]), (0, [0, 1, 2])], rank=[0, 1, 2])
 @given(found=buckets, rank=st.permutations(range(3)))
