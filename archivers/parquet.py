@@ -17,7 +17,7 @@ from buckets.columns import Series
 from buckets.pack import PackedGroup, Rows
 
 _ROW_GROUP = 500_000
-_ZSTD_LEVEL = 3  # a tenth smaller than 1 where values are ticks, and as quick but for a few percent
+_ZSTD_LEVEL = 3  # a tenth smaller than 1 where values are ticks, in a tenth more time
 #: Columns with fewer distinct values than this share of their rows are written as a dictionary.
 _DICTIONARY_SHARE = 0.25
 _SAMPLE = 20_000
