@@ -26,7 +26,7 @@ lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(VENV)/dev.done  ## how fast each step is, as ratios measured in one run
+bench: $(VENV)/bench.done  ## how fast each job is, beside its bounds and other ways (ARGS="--scale 17M")
 	@$(BIN)/python -m bench $(ARGS)
 
 soak: $(VENV)/dev.done  ## the long tests
@@ -43,6 +43,12 @@ $(VENV)/demo.done: $(BIN)/python pyproject.toml
 	@$(PIP) install --editable '.[demo]'
 	@.ci/system-libraries $(BIN)/python
 	@touch $@
+
+$(VENV)/bench.done: $(BIN)/python pyproject.toml
+	@echo "Installing what the bench needs into $(VENV); this happens once."
+	@$(PIP) install --editable '.[bench]'
+	@.ci/system-libraries $(BIN)/python
+	@touch $@ $(VENV)/demo.done
 
 $(VENV)/dev.done: $(BIN)/python pyproject.toml
 	@echo "Installing what tests and lint need into $(VENV); this happens once."

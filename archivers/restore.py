@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
@@ -242,10 +241,9 @@ def _standing(database: Database[Document], collection: str, documents: Docs) ->
     ids = [documents.decode_id(i) for i in range(len(documents))]
     there: dict[bytes, bytes] = {}
     for at in range(0, len(ids), MAX_BUCKETS):
-        for found in target.find({"_id": {"$in": ids[at : at + MAX_BUCKETS]}}):
-            assert isinstance(found, RawBSONDocument)
-            document = Docs.of([bytes(found.raw)])
-            there[same_id(document.raw_id(0))] = document[0]
+        for data in target.find_raw_batches({"_id": {"$in": ids[at : at + MAX_BUCKETS]}}):
+            found = Docs.split(cast(bytes, data))
+            there.update((same_id(found.raw_id(i)), found[i]) for i in range(len(found)))
     return [there.get(same_id(documents.raw_id(i))) for i in range(len(documents))]
 
 

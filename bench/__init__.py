@@ -1,1 +1,1 @@
-"""`python -m bench`: how fast each step is, as ratios measured in one run on one machine."""
+"""`python -m bench`: how fast each job is, beside its bounds and what others would do, in one run."""

@@ -1,79 +1,78 @@
-"""Measures on the demo's readings, and prints two tables. Speeds are this machine's; ratios travel."""
+"""Measures every case at one size or more, and writes bench/RESULTS.md and bench/results.json."""
 
 from __future__ import annotations
 
+import argparse
 import sys
+import tempfile
+from pathlib import Path
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
+from bench.cases import CASES, Case, Job
+from bench.measuring import measure
+from bench.place import Place, places
+from bench.report import Size, write
+from bench.workloads import Workload
 
-from bench.speeds import deletes, reading, work
-from jobs.demo.checks import Checks
-from jobs.demo.invent import invent
-from jobs.demo.load import load
-from jobs.demo.place import DemoCall, place
-from jobs.demo.play import PRESENT
-from jobs.demo.show import Show
-from jobs.demo.stage import Stage
-from jobs.stopping import Stop
+_HERE = Path(__file__).parent
+_UNITS = {"k": 1_000, "M": 1_000_000}
 
 
 def main() -> None:
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
-    with place(keep=False) as it:
-        call = DemoCall("bench", it.config, (), PRESENT, True, True, True, True, Stop())
-        with call.database() as database:
-            made = {part.name: part for part in invent(PRESENT)}
-            checks = Checks()
-            stage = Stage(call, it, database, made, Show(checks, silent=True), checks)
-            load(stage)
-            console.print(_readings(stage))
-            console.print(_deletes(stage))
-            console.print(_work(stage))
+    options = _options()
+    cases = [
+        case
+        for case in CASES
+        if all(word in f"{case.workload.name} {case.job.name}" for word in options.only)
+        and not (options.regular and case.is_irregular)
+    ]
+    sizes = []
+    for readings in options.scale:
+        with tempfile.TemporaryDirectory(prefix="bucketwise-bench-", dir=options.folder) as folder:
+            sizes.append(_measure(cases, readings, options.rounds, Path(folder)))
+        write(sizes, cases, options.rounds, options.output)
 
 
-def _readings(stage: Stage) -> Table:
-    table = _table(
-        "Reading a source: million readings a second", "policy", "model", "raw batches", "decoding"
-    )
-    for head in ("to columns", "to dicts", "columns : dicts", "columns : raw"):
-        table.add_column(head, justify="right")
-    for policy in stage.policies:
-        count, took = len(stage.made[policy.name].time), reading(stage, policy)
-        speeds = [f"{count / seconds / 1e6:.2f}" for seconds in took]
-        ratios = [f"{took.dicts / took.columns:.1f}", f"{took.drained / took.columns:.2f}"]
-        table.add_row(policy.name, policy.model, *speeds, *ratios)
-    return table
+def _measure(cases: list[Case], readings: int, rounds: int, folder: Path) -> Size:
+    """Every job once a round, so that what is compared ran side by side."""
+    wanted: dict[tuple[Workload, Job], None] = {}
+    for case in cases:
+        wanted[case.workload, case.job] = None
+        for against in case.against:
+            wanted[against.workload or case.workload, against.job] = None
+    with places(folder) as load:
+        there: dict[Workload, Place] = {}
+        for workload in dict.fromkeys(workload for workload, _ in wanted):
+            _tell(f"loading {workload.name}")
+            there[workload] = load(workload, readings)
+        size = Size(readings, there)
+        for number in range(rounds):
+            for workload, job in wanted:
+                place = there[workload]
+                job.before(place)
+                found = measure(job.do, place)
+                size.add(workload, job, found, place)
+                _tell(f"round {number + 1} of {rounds}: {workload.name} {job.name}: {found.seconds:.2f} s")
+    return size
 
 
-def _deletes(stage: Stage) -> Table:
-    table = _table("Deleting: thousand documents a second", "policy", "", "guarded", "bare", "guarded : bare")
-    policy = stage.call.settings.policies["temperature"]
-    guarded, bare, count = deletes(stage, policy)
-    speeds = [f"{count / seconds / 1e3:.1f}" for seconds in (guarded, bare)]
-    table.add_row(policy.name, policy.model, *speeds, f"{bare / guarded:.2f}")
-    return table
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    add = parser.add_argument
+    add("--scale", type=_scale, nargs="+", default=[1_728_000], help="readings, as 1.7M 17M 170M")
+    add("--rounds", type=int, default=5, help="how often each job is measured (default 5; the median counts)")
+    add("--only", nargs="+", default=[], help="words that a case must have in its name")
+    add("--regular", action="store_true", help="leave out the irregular buckets, which take long")
+    add("--folder", type=Path, help="where the databases lie meanwhile")
+    add("--output", type=Path, default=_HERE, help="where RESULTS.md and results.json go")
+    return parser.parse_args()
 
 
-def _work(stage: Stage) -> Table:
-    table = _table("The commands: million readings a second", "policy", "to", "rollup", "archive", "restore")
-    table.add_column("archived bytes each", justify="right")
-    for policy in stage.policies:
-        did = work(stage, policy)
-        counts = (did.readings, did.archived_readings, did.archived_readings)
-        speeds = [f"{count / seconds / 1e6:.3f}" for count, seconds in zip(counts, did, strict=False)]
-        to = policy.archive.to if policy.archive else ""
-        table.add_row(policy.name, to, *speeds, f"{did.archive_bytes / did.archived_readings:.2f}")
-    return table
+def _scale(text: str) -> int:
+    return int(float(text.rstrip("kM")) * _UNITS.get(text[-1], 1))
 
 
-def _table(title: str, *heads: str) -> Table:
-    """Two columns of words, then figures."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for at, head in enumerate(heads):
-        table.add_column(head, justify="left" if at < 2 else "right")
-    return table
+def _tell(line: str) -> None:
+    sys.stderr.write(line + "\n")
 
 
 if __name__ == "__main__":

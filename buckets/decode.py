@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,24 +156,33 @@ def _assemble(
     rank = np.full(len(keys), -1, dtype=np.int64)
     rank[units] = np.arange(len(units))
     rows, total = _rows(pieces, rank)
-    time = np.empty(total, dtype=np.int64)
-    bucket = np.empty(total, dtype=np.int32)
-    values = {name: np.full(total, np.nan) for name in policy.value_fields}
-    kinds = {name: np.zeros(total, dtype=np.uint8) for name in policy.value_fields}
-    for piece, at in zip(pieces, rows, strict=True):
-        here = rank[piece.units] >= 0
-        to = at[here]
-        time[to] = piece.time[here]
-        bucket[to] = rank[piece.units][here][:, None]
-        for name, (numbers, kind) in piece.values.items():
-            values[name][to] = numbers[here]
-            kinds[name][to] = kind[here]
+    bucket = _placed(
+        [np.broadcast_to(rank[it.units][:, None], it.time.shape) for it in pieces], rows, total, np.int32
+    )
+    time = _placed([piece.time for piece in pieces], rows, total, np.int64)
+    values, kinds = {}, {}
+    for name in policy.value_fields:
+        values[name] = _placed([piece.values[name][0] for piece in pieces], rows, total, np.float64)
+        kinds[name] = _placed([piece.values[name][1] for piece in pieces], rows, total, np.uint8)
     last = np.full(len(units), NO_TIME, dtype=np.int64)
     np.maximum.at(last, bucket, time)
     empty = last == NO_TIME
     last[empty] = span.last[units][empty]
     columns = Columns(table.series, series[units], keys[units], bucket, time, values, kinds)
     return Decoded(columns, units, last, quarantined, pieces, rows)
+
+
+def _placed(
+    matrices: list[NDArray[Any]], rows: list[NDArray[np.int64]], total: int, dtype: type[np.generic]
+) -> NDArray[Any]:
+    """What pieces hold of each reading, n × k, where `rows` says that it stands in the columns."""
+    column = np.empty(total, dtype=dtype)
+    for matrix, at in zip(matrices, rows, strict=True):
+        if at.size == total and total and at[0, 0] == 0 and (np.diff(at[:, 0]) == at.shape[1]).all():
+            return matrix.reshape(-1).astype(dtype, copy=False)  # the only piece, in the columns' order
+        here = (at >= 0).all(axis=1)
+        column[at[here]] = matrix[here]
+    return column
 
 
 def _with_local(decoded: Decoded, times: list[NDArray[np.int64]]) -> Decoded:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ Bytes2D = NDArray[np.uint8]
 
 #: A layout that fewer than one in so many documents share.
 _FEW = 128
+#: So many bytes are compared at once.
+_SLAB = 1 << 18
 
 
 class Element(NamedTuple):
@@ -47,10 +49,9 @@ class Layout:
         self._children: dict[Path, list[Element]] = {}
         self._walk(document, 4, len(document) - 1, ())
         holes = np.array([(e.hole, e.width) for e in self.elements if e.width], dtype=np.int64).reshape(-1, 2)
-        mask = np.ones(self.size, dtype=np.bool_)
-        mask[spread(holes[:, 0], holes[:, 1])] = False
-        self.fixed = np.flatnonzero(mask)  # positions of the bytes outside the holes
-        self.skeleton = np.frombuffer(document, dtype=np.uint8) * mask
+        self.mask = np.full(self.size, 0xFF, dtype=np.uint8)  # of the bytes outside the holes
+        self.mask[spread(holes[:, 0], holes[:, 1])] = 0
+        self.skeleton = np.frombuffer(document, dtype=np.uint8) & self.mask
 
     def get(self, path: Path) -> Element | None:
         return self._by_path.get(path)
@@ -126,12 +127,11 @@ def _of_one_length(members: NDArray[np.int64], matrix: Bytes2D) -> Iterator[Grou
 
 
 def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
-    """Which rows equal the layout in every byte outside its holes (rows a slab at a time, for memory)."""
-    expected = layout.skeleton[layout.fixed]
-    slab = max(1, (1 << 22) // max(1, layout.size))
+    """Which rows equal the layout in every byte outside its holes (some rows at a time, for the cache)."""
+    slab = max(1, _SLAB // max(1, layout.size))
     return np.concatenate(
         [
-            (np.take(matrix[i : i + slab], layout.fixed, axis=1) == expected).all(axis=1)
+            ((matrix[i : i + slab] ^ layout.skeleton) & layout.mask).max(axis=1) == 0
             for i in range(0, len(matrix), slab)
         ]
     )
@@ -139,13 +139,28 @@ def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
 
 def read_holes(matrix: Bytes2D, holes: NDArray[np.int64], dtype: str) -> NDArray[np.generic]:
     """The holes at these offsets as n × k values of a little-endian numpy type."""
-    width = np.dtype(dtype).itemsize
-    positions = (holes[:, None] + np.arange(width)).ravel()
-    return np.take(matrix, positions, axis=1).view(dtype)
+    values = np.empty((len(matrix), len(holes)), dtype)
+    for at, view in _views(matrix, holes, values.dtype):
+        values[:, at] = view
+    return values
 
 
 def write_holes(matrix: Bytes2D, holes: NDArray[np.int64], values: NDArray[np.generic]) -> None:
     """The reverse of `read_holes`; values are n × k, already of the holes' type."""
-    width = values.dtype.itemsize
-    positions = (holes[:, None] + np.arange(width)).ravel()
-    matrix[:, positions] = np.ascontiguousarray(values).view(np.uint8)
+    for at, view in _views(matrix, holes, values.dtype):
+        view[:] = values[:, at]
+
+
+def _views(
+    matrix: Bytes2D, holes: NDArray[np.int64], dtype: np.dtype[Any]
+) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """The holes as they lie in the matrix. Those of a bucket mostly lie equally far apart, but where a key
+    takes another digit, so that a few strides say where all are."""
+    at = 0
+    while at < len(holes):
+        step = int(holes[at + 1] - holes[at]) if at + 1 < len(holes) else 0
+        apart = np.flatnonzero(np.diff(holes[at:]) != step)
+        stop = at + 1 + int(apart[0]) if len(apart) else len(holes)
+        shape, strides = (len(matrix), stop - at), (matrix.strides[0], step)
+        yield slice(at, stop), np.ndarray(shape, dtype, matrix, int(holes[at]), strides)
+        at = stop

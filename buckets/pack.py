@@ -104,8 +104,7 @@ def pack(batch: Batch, policy: Policy) -> Packed:
     by_order = sorted(range(len(columns.series)), key=lambda i: series_order(columns.series[i]))
     rank = np.empty(len(by_order), dtype=np.int32)
     rank[by_order] = np.arange(len(by_order), dtype=np.int32)
-    row_series = rank[columns.bucket_series][columns.bucket]
-    sequence = np.lexsort((columns.time, row_series, columns.time // DAY_MS))
+    sequence = columns.sequence(rank, DAY_MS)
     row_of = np.empty(len(sequence), dtype=np.int64)
     row_of[sequence] = np.arange(len(sequence))
 
@@ -117,11 +116,11 @@ def pack(batch: Batch, policy: Policy) -> Packed:
 
     rows = Rows(
         series=[columns.series[i] for i in by_order],
-        row_series=row_series[sequence],
+        row_series=rank[columns.bucket_series][columns.bucket[sequence]],
         time=columns.time[sequence],
         values={name: column[sequence] for name, column in columns.values.items()},
         present={
-            name: np.isin(kinds[sequence], (Kind.FINITE, Kind.NONFINITE))
+            name: (kinds[sequence] == Kind.FINITE) | (kinds[sequence] == Kind.NONFINITE)
             for name, kinds in columns.kinds.items()
         },
     )
@@ -204,20 +203,23 @@ def unpack(
 
     Buckets come in the order that `Packed.order` tells.
     """
-    size = 1 + max((int(group.units.max()) for group in groups if len(group.units)), default=-1)
-    main: list[bytes] = [b""] * size
-    extra: list[tuple[int, int, bytes]] = []
-    for group in groups:
-        matrix = _fill(group, time, values)
-        documents = (row.tobytes() for row in matrix)
-        if group.overflow:
-            extra += zip(group.units.tolist(), group.order.tolist(), documents, strict=True)
-        else:
-            for unit, document in zip(group.units.tolist(), documents, strict=True):
-                main[unit] = document
-    extra.sort(key=lambda entry: entry[:2])
-    owner = np.array([unit for unit, _, _ in extra], dtype=np.int32)
-    return Batch(Docs.of(main), Docs.of([document for _, _, document in extra]), owner)
+    main, _ = _unpack_groups(time, values, [group for group in groups if not group.overflow])
+    return Batch(main, *_unpack_groups(time, values, [group for group in groups if group.overflow]))
+
+
+def _unpack_groups(
+    time: NDArray[np.int64], values: Sequence[NDArray[np.float64]], groups: Sequence[PackedGroup]
+) -> tuple[Docs, NDArray[np.int32]]:
+    """The documents by bucket, then in their order, and which bucket each is of."""
+    if not groups:
+        return Docs.none(), np.zeros(0, dtype=np.int32)
+    matrices = [_fill(group, time, values) for group in groups]
+    units = np.concatenate([group.units for group in groups])
+    sequence = np.lexsort((np.concatenate([group.order for group in groups]), units))
+    lengths = np.repeat([it.shape[1] for it in matrices], [len(it) for it in matrices])
+    found = Docs(b"".join(it.tobytes() for it in matrices), np.append(0, np.cumsum(lengths)))
+    in_order = bool((np.diff(sequence) > 0).all())
+    return found if in_order else found.take(sequence.tolist()), units[sequence].astype(np.int32)
 
 
 def _fill(group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]) -> Bytes2D:

@@ -7,19 +7,23 @@ import itertools
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
 
-from buckets.bsontypes import DOCUMENT, decode_value, first_at
+from buckets.bsontypes import DOCUMENT, OBJECT_ID, decode_value, first_at
 
 #: Bytes of an `_id` that may be asked for: a query names a thousand. Of a longer one so many are told.
 LONGEST_ID, _TOLD = 8192, 40
 _LENGTH = struct.Struct("<i")
+#: How a document begins, behind its length, where its `_id` is an ObjectId and comes first: most do.
+_OBJECT_ID_FIRST = bytes([OBJECT_ID]) + b"_id\0"
 LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
     tz_aware=True,
@@ -38,6 +42,8 @@ def as_queried(raw: bytes) -> Any:
     to the server with the types it has."""
     if raw[:1] == bytes([DOCUMENT]):
         return RawBSONDocument(raw[1:], LOSSLESS)
+    if raw[:1] == bytes([OBJECT_ID]):
+        return ObjectId(raw[1:])  # as `decode_value` gives it, sooner
     return decode_value(raw[0], raw[1:], legible=True) if raw else None
 
 
@@ -51,12 +57,23 @@ class Docs:
     @classmethod
     def split(cls, data: bytes) -> Docs:
         """The documents of a raw batch; each tells its own length in its first four bytes."""
+        if (alike := cls._of_one_length(data)) is not None:
+            return alike
         offsets = [0]
         position, size = 0, len(data)
         while position < size:
             position += _LENGTH.unpack_from(data, position)[0]
             offsets.append(position)
         return cls(data, np.array(offsets, dtype=np.int64))
+
+    @classmethod
+    def _of_one_length(cls, data: bytes) -> Docs | None:
+        """Where every document is as long as the first: each of them says so at the place where it starts."""
+        length = _LENGTH.unpack_from(data)[0] if data else 0
+        if length < _LENGTH.size or len(data) % length:
+            return None
+        told = np.ndarray((len(data) // length,), "<i4", data, strides=(length,))
+        return cls(data, np.arange(len(told) + 1) * length) if (told == length).all() else None
 
     @classmethod
     def of(cls, documents: Sequence[bytes]) -> Docs:
@@ -77,19 +94,33 @@ class Docs:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> bytes:
-        return self.data[self.offsets[index] : self.offsets[index + 1]]
+        return self.data[self._edges[index] : self._edges[index + 1]]
 
     def __iter__(self) -> Iterator[bytes]:
-        edges = self.offsets.tolist()
-        for start, end in itertools.pairwise(edges):
+        for start, end in itertools.pairwise(self._edges):
             yield self.data[start:end]
+
+    @cached_property
+    def _edges(self) -> list[int]:
+        found: list[int] = self.offsets.tolist()
+        return found
 
     def raw_id(self, index: int) -> bytes:
         """The type and the bytes of the `_id`: equal for equal `_id`s of one BSON type; empty for none.
 
         It comes first in every document of an ordinary collection; not in a time-series collection.
         """
-        return first_at(self[index], ("_id",))
+        return self._raw_ids[index]
+
+    @cached_property
+    def _raw_ids(self) -> list[bytes]:
+        starts, size = self.offsets[:-1, None] + 4, len(_OBJECT_ID_FIRST) + 12
+        if len(self) and np.diff(self.offsets).min() > 4 + size:
+            heads = np.frombuffer(self.data, np.uint8)[starts + np.arange(size)]
+            if (heads[:, :-12] == np.frombuffer(_OBJECT_ID_FIRST, np.uint8)).all():
+                found = heads[:, [0, *range(size - 12, size)]].tobytes()
+                return [found[at : at + 13] for at in range(0, len(found), 13)]
+        return [first_at(document, ("_id",)) for document in self]
 
     def decode_id(self, index: int) -> Any:
         """The document's `_id`, to name it in a query; None where it has none."""
@@ -110,9 +141,14 @@ class Docs:
         return Docs(self.data[low:high], self.offsets[start : stop + 1] - low)
 
     def take(self, indices: Iterable[int]) -> Docs:
-        edges = self.offsets.tolist()
-        view = memoryview(self.data)
-        return Docs.split(b"".join([view[edges[i] : edges[i + 1]] for i in indices]))
+        chosen = np.fromiter(indices, np.int64)
+        lengths = np.diff(self.offsets)
+        offsets = np.concatenate([[0], np.cumsum(lengths[chosen])]).astype(np.int64)
+        if len(self) and (lengths == lengths[0]).all():
+            matrix = np.frombuffer(self.data, np.uint8).reshape(len(self), -1)
+            return Docs(matrix[chosen].tobytes(), offsets)
+        edges, view = self._edges, memoryview(self.data)
+        return Docs(b"".join([view[edges[i] : edges[i + 1]] for i in chosen.tolist()]), offsets)
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,11 @@ def read_values(
     """Values as n × k doubles (NaN where there is no number) and their kinds. Longs beyond 2**53 and
     decimals become the nearest double."""
     shape = (len(matrix), len(elements))
-    values = np.full(shape, np.nan)
-    kinds = np.full(shape, Kind.MISSING, dtype=np.uint8)
     by_type: dict[int, list[tuple[int, Element]]] = {}
     for i, element in enumerate(elements):
         if element is not None:
             by_type.setdefault(element.type, []).append((i, element))
+    values, kinds = np.full(shape, np.nan), np.full(shape, Kind.MISSING, dtype=np.uint8)
     for kind, chosen in by_type.items():
         at = [i for i, _ in chosen]
         if kind not in NUMBERS:
@@ -38,9 +37,11 @@ def read_values(
             read = np.array([_decimals(matrix, element) for _, element in chosen]).T
         else:
             holes = np.array([element.hole for _, element in chosen], dtype=np.int64)
-            read = read_holes(matrix, holes, _DTYPES[kind]).astype(np.float64)
-        values[:, at] = read
-        kinds[:, at] = np.where(np.isfinite(read), Kind.FINITE, Kind.NONFINITE)
+            read = read_holes(matrix, holes, _DTYPES[kind]).astype(np.float64, copy=False)
+        found = Kind.NONFINITE - np.isfinite(read).view(np.uint8)  # FINITE is one less
+        if len(at) == len(elements):
+            return read, found
+        values[:, at], kinds[:, at] = read, found
     return values, kinds
 
 

@@ -44,6 +44,7 @@ def _edge(step: int) -> int:
 _EDGES = np.array([_edge(step) for step in range(STEPS + 1)], dtype=np.int64)
 # A guess from a mantissa's first 12 bits is right or one too low: edges lie more than 2**40 apart.
 _GUESS = np.searchsorted(_EDGES, (1 << 52) + (np.arange(1 << 12, dtype=np.int64) << 40), side="right") - 1
+_STORED = _EDGES - (1 << 52)  # edges as a double's bits have them: without the leading one
 # The harmonic mean of a bin's edges is equally far, relatively, from both.
 _CENTRES = [
     float(2 * low * high / (low + high) / (1 << 52))
@@ -53,19 +54,25 @@ _CENTRES = [
 
 def codes(values: Doubles) -> Integers:
     """The bin of each finite value."""
-    magnitude = np.abs(values)
-    bits = magnitude.view(np.int64)
-    tiny = bits < _TINY
+    bits = np.abs(values).view(np.int64)
     subnormal = bits < (1 << 52)
-    if subnormal.any():  # 2**54 · v is normal and has the same mantissa
-        magnitude = magnitude * np.where(subnormal, 2.0**54, 1.0)
-    scaled = magnitude.view(np.int64)
-    mantissa = (scaled & ((1 << 52) - 1)) | (1 << 52)
-    step = _GUESS[(mantissa >> 40) - (1 << 12)]
-    step = step + (mantissa >= _EDGES[step + 1])
-    exponent = (scaled >> 52) - 1023 - np.where(subnormal, 54, 0)
-    code = np.where(tiny, bits, _TINY + (exponent - _TINY_EXPONENT) * STEPS + step)
-    return np.where(np.signbit(values), -code, code)
+    if not subnormal.any():
+        code: Integers = _normal(bits)
+    else:  # 2**54 · v is normal and has the same mantissa
+        scaled = np.abs(values) * np.where(subnormal, 2.0**54, 1.0)
+        code = _normal(scaled.view(np.int64)) - np.where(subnormal, 54 * STEPS, 0)
+        code = np.where(bits < _TINY, bits, code)
+    negative = np.signbit(values)
+    code[negative] *= -1
+    return code
+
+
+def _normal(bits: Integers) -> Integers:
+    """The bins of normal doubles above zero, given as their bits."""
+    step = _GUESS[(bits >> 40) & 0xFFF]
+    step = step + ((bits & ((1 << 52) - 1)) >= _STORED[step + 1])
+    found: Integers = ((bits >> 52) - (1023 + _TINY_EXPONENT)) * STEPS + (step + _TINY)
+    return found
 
 
 def value_of(code: int) -> float:
@@ -83,8 +90,17 @@ def build(values: Doubles, starts: Integers) -> list[Bins]:
     """The bins of each run of finite values; a run begins at each of `starts`. Codes ascend."""
     lengths = np.diff(starts, append=len(values))
     run = np.repeat(np.arange(len(starts), dtype=np.int64), lengths)
-    keys, counts = np.unique(run * _SHIFT + (codes(values) + _SHIFT // 2), return_counts=True)
-    runs, code = keys // _SHIFT, keys % _SHIFT - _SHIFT // 2
+    code = codes(values)
+    lowest = int(code.min())
+    width = int(code.max()) - lowest + 1
+    if width * len(starts) <= 4 * len(values):  # mostly so: values of one series lie near one another
+        table = np.bincount(run * width + (code - lowest), minlength=width * len(starts))
+        keys = np.flatnonzero(table)
+        counts, (runs, code) = table[keys], np.divmod(keys, width)
+        code += lowest
+    else:
+        keys, counts = np.unique(run * _SHIFT + (code + _SHIFT // 2), return_counts=True)
+        runs, code = keys // _SHIFT, keys % _SHIFT - _SHIFT // 2
     bounds = np.searchsorted(runs, np.arange(len(starts) + 1)).tolist()
     code_list, count_list = code.tolist(), counts.tolist()
     return [

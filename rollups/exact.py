@@ -20,6 +20,12 @@ _LIMB = 32
 _LOW = (1 << _LIMB) - 1
 _HALF = 27  # a mantissa of 53 bits splits into 26 and 27
 
+_PIECE = 20  # bits: products of two pieces have 40 …
+_LONGEST = 1 << 13  # … and the sum of so many 53
+_MOST = 1 << 22  # … and what is cut adds up to 63
+_PIECES = 4
+_FAR = 300  # products of pieces stay far inside what doubles can hold
+
 
 def sums(values: Doubles, starts: Integers) -> list[int]:
     """The exact sum of each run of finite values, in units of 2**-1074; a run begins at each of `starts`."""
@@ -34,6 +40,53 @@ def squares(values: Doubles, starts: Integers) -> list[int]:
     terms = ((high * high, 2 * _HALF), (2 * high * low, _HALF), (low * low, 0))
     parts = [_add_up(term, 2 * shift + extra, None, starts) for term, extra in terms]
     return [sum(part) for part in zip(*parts, strict=True)]
+
+
+def sums_and_squares(values: Doubles, starts: Integers) -> tuple[list[int], list[int]]:
+    """`sums` and `squares` of the same runs, several times as fast where magnitudes don't differ widely.
+
+    Values are split into a few pieces, each a whole number of up to _PIECE bits times a power of two that
+    all share. Sums of pieces, and of products of two, then fit into a double without rounding, as long as
+    a run is no longer than _LONGEST; what is longer is cut.
+    """
+    if not 0 < len(values) < _MOST or (pieces := _pieces(values)) is None:
+        return sums(values, starts), squares(values, starts)
+    cuts = starts
+    if len(values) > _LONGEST:
+        cuts = np.union1d(starts, np.arange(0, len(values), _LONGEST))
+    firsts = np.searchsorted(cuts, starts)
+
+    def add_up(terms: Doubles, exponent: int, unit: int) -> list[int]:
+        """Of each run, in units of 2**-unit."""
+        whole = np.ldexp(np.add.reduceat(terms, cuts), -exponent).astype(np.int64)
+        return [one << (exponent + unit) for one in np.add.reduceat(whole, firsts).tolist()]
+
+    added = [add_up(piece, exponent, UNIT) for piece, exponent in pieces]
+    squared = []
+    for at, (piece, exponent) in enumerate(pieces):
+        squared.append(add_up(piece * piece, 2 * exponent, 2 * UNIT))
+        for other, lower in pieces[at + 1 :]:
+            squared.append(add_up(2 * piece * other, exponent + lower, 2 * UNIT))
+    return list(map(sum, zip(*added, strict=True))), list(map(sum, zip(*squared, strict=True)))
+
+
+def _pieces(values: Doubles) -> list[tuple[Doubles, int]] | None:
+    """Pieces that add up to the values, each with the exponent of which it is a multiple. None where
+    magnitudes differ, or are, so much that it would take more than a few, or lose bits."""
+    exponent = int(np.frexp(max(values.max(), -values.min()))[1])
+    if not _FAR > exponent > -_FAR:
+        return None
+    rest, pieces = values, []
+    for _ in range(_PIECES):
+        exponent -= _PIECE
+        # Adding so much makes the sum round to multiples of 2**exponent; taking it off again is exact.
+        shift = 1.5 * 2.0 ** (exponent + 52)
+        high = (rest + shift) - shift
+        pieces.append((high, exponent))
+        rest = rest - high
+        if not rest.any():
+            return pieces
+    return None
 
 
 def total(exact: int) -> float:

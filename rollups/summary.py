@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from buckets.columns import Columns, Kind
 from rollups import bins, coverage, exact
 
 Integers = NDArray[np.int64]
+#: Readings.
+_AT_ONCE = 1 << 15
 
 
 class Mark(NamedTuple):
@@ -87,75 +90,103 @@ def aggregate(
     `interval`: in milliseconds, where the policy expects one. `local`: windows and intervals go by the
     readings' own clocks. Gives (index into columns.series, index of the window, state).
     """
-    clock = columns.time if not local or columns.local is None else columns.local
-    window = np.searchsorted(edges, clock, side="right") - 1
-    inside = np.flatnonzero((window >= 0) & (window < len(edges) - 1))
-    if not inside.size:
+    is_local = local and columns.local is not None
+    order, starts, series, window = (_cells_of_clocks if is_local else _cells)(columns, edges)
+    if not len(order):
         return []
-    series = columns.bucket_series[columns.bucket[inside]]
-    # Stable, so that where times tie the readings stay in bucket order, then as they lie in the bucket.
-    # By window too: own clocks may be put back, and then windows do not follow from time.
-    keys = (columns.time[inside], window[inside], series) if local else (columns.time[inside], series)
-    order = inside[np.lexsort(keys)]
-    series, window = columns.bucket_series[columns.bucket[order]], window[order]
-    starts = _starts((series[1:] != series[:-1]) | (window[1:] != window[:-1]))
     counts = np.diff(starts, append=len(order))
-    cell = np.repeat(np.arange(len(starts), dtype=np.int64), counts)
-    fields = [_states(columns, name, order, cell, len(starts), binned) for name in columns.values]
+    fields = [_states(columns, name, order, starts, binned) for name in columns.values]
     occupied: list[coverage.Runs] = [()] * len(starts)
     if interval is not None:
-        ticks = clock[order] if not local else clock[order][np.lexsort((clock[order], cell))]
+        clock = columns.local if is_local and columns.local is not None else columns.time
+        ticks = clock[order]
+        if is_local:
+            ticks = ticks[np.lexsort((ticks, np.repeat(np.arange(len(starts)), counts)))]
         occupied = coverage.build(ticks, starts, interval)
     return [
         (of_series, of_window, State(count, dict(zip(columns.values, values, strict=True)), runs))
         for of_series, of_window, count, runs, *values in zip(
-            series[starts].tolist(), window[starts].tolist(), counts.tolist(), occupied, *fields, strict=True
+            series, window, counts.tolist(), occupied, *fields, strict=True
         )
     ]
 
 
-def _starts(changes: NDArray[np.bool_]) -> Integers:
-    """Where runs begin, given where each element differs from the one before it."""
-    return np.concatenate(([0], np.flatnonzero(changes) + 1)).astype(np.int64)
+def _cells(columns: Columns, edges: Integers) -> tuple[Integers, Integers, list[int], list[int]]:
+    """The readings inside the windows: by series, then time, stable; where each cell, a series in a window,
+    starts among them; the cell's series and window."""
+    # Stable, so that where times tie the readings stay in bucket order, then as they lie in the bucket.
+    order = columns.sequence(np.arange(len(columns.series)))
+    time, of_reading = columns.time[order], columns.bucket_series[columns.bucket[order]]
+    bounds = np.searchsorted(of_reading, np.arange(len(columns.series) + 1)).tolist()
+    cuts = [low + np.searchsorted(time[low:high], edges) for low, high in pairwise(bounds)]
+    lengths = np.diff(np.array(cuts, dtype=np.int64).reshape(-1, len(edges)), axis=1)
+    series, window = np.nonzero(lengths)
+    sizes = lengths[series, window]
+    if sizes.sum() < len(order):
+        order = np.concatenate([order[cut[0] : cut[-1]] for cut in cuts])
+    return order, np.cumsum(sizes) - sizes, series.tolist(), window.tolist()
 
 
-def _states(
-    columns: Columns, name: str, order: Integers, cell: Integers, cells: int, binned: bool
+def _cells_of_clocks(columns: Columns, edges: Integers) -> tuple[Integers, Integers, list[int], list[int]]:
+    """The same by the readings' own clocks. These may be put back: windows do not follow from time."""
+    assert columns.local is not None
+    window = np.searchsorted(edges, columns.local, side="right") - 1
+    inside = np.flatnonzero((window >= 0) & (window < len(edges) - 1))
+    series = columns.bucket_series[columns.bucket]
+    order = inside[np.lexsort((columns.time[inside], window[inside], series[inside]))]
+    series, window = series[order], window[order]
+    starts = np.flatnonzero(np.append(True, (np.diff(series) != 0) | (np.diff(window) != 0))[: len(order)])
+    return order, starts, series[starts].tolist(), window[starts].tolist()
+
+
+def _states(columns: Columns, name: str, order: Integers, starts: Integers, binned: bool) -> list[ValueState]:
+    """One value field's state of each cell; `order` lists the readings cell by cell, by time in each. Some
+    cells at once, so that what is made on the way stays in the processor's cache."""
+    edges = np.append(starts, len(order))
+    firsts = np.unique(np.searchsorted(starts, np.arange(0, len(order), _AT_ONCE)))
+    return [
+        state
+        for low, high in pairwise([*firsts.tolist(), len(starts)])
+        for state in _some_states(
+            columns, name, order[edges[low] : edges[high]], starts[low:high] - edges[low], binned
+        )
+    ]
+
+
+def _some_states(
+    columns: Columns, name: str, order: Integers, starts: Integers, binned: bool
 ) -> list[ValueState]:
-    """One value field's state of each cell; `order` lists the readings cell by cell, by time in each."""
     kinds = columns.kinds[name][order]
-    nonfinite = np.bincount(cell[kinds == Kind.NONFINITE], minlength=cells).tolist()
-    nonnumeric = np.bincount(cell[kinds == Kind.NONNUMERIC], minlength=cells).tolist()
-    states = [ValueState(0, nonfinite[at], nonnumeric[at]) for at in range(cells)]
+    cell = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+    nonfinite = np.bincount(cell[kinds == Kind.NONFINITE], minlength=len(starts)).tolist()
+    nonnumeric = np.bincount(cell[kinds == Kind.NONNUMERIC], minlength=len(starts)).tolist()
+    states = [ValueState(0, *counts) for counts in zip(nonfinite, nonnumeric, strict=True)]
     finite = np.flatnonzero(kinds == Kind.FINITE)
     if not finite.size:
         return states
     order, cell = order[finite], cell[finite]
-    values, times, buckets = columns.values[name][order], columns.time[order], columns.bucket[order]
-    starts = _starts(cell[1:] != cell[:-1])
+    values, starts = columns.values[name][order], np.flatnonzero(np.diff(cell, prepend=-1))
     ends = np.append(starts[1:], len(cell)) - 1
-    marks = [
-        [
-            Mark(at, bytes(columns.bucket_order[bucket]), value)
-            for at, bucket, value in zip(
-                times[where].tolist(), buckets[where].tolist(), values[where].tolist(), strict=True
-            )
-        ]
-        for where in (starts, ends)
-    ]
+    totals, squares = exact.sums_and_squares(values, starts)
     parts = zip(
         cell[starts].tolist(),
-        np.diff(starts, append=len(cell)).tolist(),
-        exact.sums(values, starts),
-        exact.squares(values, starts),
+        (ends + 1 - starts).tolist(),
+        totals,
+        squares,
         (np.minimum.reduceat(values, starts) + 0.0).tolist(),
         (np.maximum.reduceat(values, starts) + 0.0).tolist(),
-        *marks,
+        _marks(columns, order[starts], values[starts]),
+        _marks(columns, order[ends], values[ends]),
         bins.build(values, starts) if binned else [{} for _ in starts],
         strict=True,
     )
-    for at, count, total, squares, low, high, first, last, counted in parts:
+    for at, count, total, square, low, high, first, last, counted in parts:
         states[at] = ValueState(
-            count, nonfinite[at], nonnumeric[at], total, squares, low, high, first, last, counted
+            count, nonfinite[at], nonnumeric[at], total, square, low, high, first, last, counted
         )
     return states
+
+
+def _marks(columns: Columns, readings: Integers, values: NDArray[np.float64]) -> list[Mark]:
+    ids = columns.bucket_order[columns.bucket[readings]].tolist()
+    return list(map(Mark, columns.time[readings].tolist(), ids, values.tolist()))

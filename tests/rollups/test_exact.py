@@ -44,6 +44,30 @@ def test_sums_of_squares_are_exact(groups: list[list[float]]) -> None:
         assert Fraction(found, 2**2148) == sum(Fraction(value) ** 2 for value in group)
 
 
+near = st.floats(-1e6, 1e6).filter(lambda value: not value or abs(value) > 1e-3)
+alike = st.lists(st.lists(near, min_size=1, max_size=20), min_size=1, max_size=5)
+
+
+@example([[56.57, -56.57, 0.01, -0.0], [0.0]])
+@example([[1.0, 2.0**-79], [2.0**-80, 1.0], [1e16]])
+@example([[2.0**299, 2.0**-300]])
+@given(st.one_of(alike, runs))
+def test_sums_and_squares_taken_together_are_exact(groups: list[list[float]]) -> None:
+    values, starts = lay_out(groups)
+    for total, squares, group in zip(*exact.sums_and_squares(values, starts), groups, strict=True):
+        assert Fraction(total, 2**1074) == sum(map(Fraction, group))
+        assert Fraction(squares, 2**2148) == sum(Fraction(value) ** 2 for value in group)
+
+
+@pytest.mark.parametrize("value", [math.nextafter(2.0, 1.0), -math.nextafter(1.0, 0.0), 2.0 - 2.0**-19])
+@pytest.mark.parametrize("length", [8191, 8192, 8193, 500_000])
+def test_long_runs_taken_together_are_exact(value: float, length: int) -> None:
+    starts, lengths = np.array([0, 5]), (5, length - 5)
+    totals, squares = exact.sums_and_squares(np.full(length, value), starts)
+    assert totals == [int(count * Fraction(value) * 2**1074) for count in lengths]
+    assert squares == [int(count * Fraction(value) ** 2 * 2**2148) for count in lengths]
+
+
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=50))
 def test_the_total_is_fsum(values: list[float]) -> None:
     (found,) = exact.sums(np.array(values), np.array([0]))

@@ -1,0 +1,62 @@
+"""One action in a process of its own: seconds, CPU on both sides, peak memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from bench.place import Place
+
+#: What is measured. It is given a client's database that has answered already.
+Action = Callable[[Place], None]
+
+
+class Measured(NamedTuple):
+    seconds: float
+    cpu: float  # seconds of this process, user and system, all threads
+    server_cpu: float  # of mongod, meanwhile
+    peak_mb: float  # of this process, from its start on
+
+
+def measure(action: Action, place: Place) -> Measured:
+    """Raises RuntimeError where the action failed: its traceback is on stderr."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["bench.cases"])  # imports are nobody's time; its memory counts
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_run, args=(action, place, theirs))
+    child.start()
+    theirs.close()
+    try:
+        found: Measured = ours.recv()
+    except EOFError:
+        raise RuntimeError(f"{action.__name__} failed") from None
+    finally:
+        child.join()
+    return found
+
+
+def _run(action: Action, place: Place, answer: Connection) -> None:
+    place.database.command("ping")
+    server, cpu, started = _server_cpu(place.server), time.process_time(), time.perf_counter()
+    action(place)
+    seconds = time.perf_counter() - started
+    cpu, server = time.process_time() - cpu, _server_cpu(place.server) - server
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    answer.send(Measured(seconds, cpu, server, peak))
+
+
+def _server_cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def middle(found: list[Measured]) -> Measured:
+    """The median of each figure."""
+    return Measured(*map(median, zip(*found, strict=True)))

@@ -1,0 +1,60 @@
+"""The jobs of bucketwise, as the command line runs them. Each is an action: see `bench.measuring`."""
+
+from __future__ import annotations
+
+from bench.place import Place
+from buckets.decode import decode
+from buckets.source import Source
+from buckets.times import FIRST_MS, LAST_MS
+
+
+def to_columns(place: Place) -> None:
+    """From the server to columns: what every job begins with."""
+    policy = place.policy("roll")
+    for batch in Source(place.database, policy).batches(FIRST_MS, LAST_MS):
+        decode(batch, policy)
+
+
+def to_parquet(place: Place) -> None:
+    """Parts and buckets files, read back and compared, with their manifests: an archive without deletes."""
+    assert place.run("archive", "copy")["readings"] == place.readings
+
+
+def to_summaries(place: Place) -> None:
+    """Hourly and daily ones, with percentiles."""
+    assert place.run("rollup", "roll")["readings"] == place.readings
+
+
+def move(place: Place) -> None:
+    """Export, re-read, verify, commit, guarded delete."""
+    assert place.run("archive", "move")["deleted"] == place.buckets
+
+
+def bring_back(place: Place) -> None:
+    """Into a new collection."""
+    assert place.run("restore", "move")["buckets"] == place.buckets
+
+
+def look_back_by_scan(place: Place) -> None:
+    done = place.run("rollup", "scan")
+    assert done["readings"] == place.readings and not done["hourly"]["written"]
+
+
+def look_back_by_stream(place: Place) -> None:
+    done = place.run("rollup", "stream")
+    assert done["late"]["mode"] == "stream" and not done["readings"]
+
+
+def rolled_up_for_scan(place: Place) -> None:
+    place.clear()
+    place.run("rollup", "scan")
+
+
+def rolled_up_for_stream(place: Place) -> None:
+    place.clear()
+    place.run("rollup", "stream")
+
+
+def moved(place: Place) -> None:
+    place.fill_copy()
+    place.run("archive", "move")

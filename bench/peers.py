@@ -1,0 +1,219 @@
+"""What others would do, written as a competent user would. Each is an action: see `bench.measuring`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bson.raw_bson import RawBSONDocument
+
+from bench.place import Place
+from bench.workloads import FIRST_DAY
+from buckets.raw import LOSSLESS
+
+Document = dict[str, Any]
+_SLOTS = [str(second) for second in range(60)]
+_DELETED_AT_ONCE = 1000
+_INSERTED_AT_ONCE = 1000
+
+
+def drain(place: Place) -> None:
+    """Raw batches, as the server hands them over."""
+    assert sum(len(batch) for batch in place.source.find_raw_batches({}))
+
+
+def drain_and_delete(place: Place) -> None:
+    """Raw batches once, then all documents by `_id`, with nothing that guards it."""
+    for _ in place.copy.find_raw_batches({}):
+        pass
+    ids = [found["_id"] for found in place.copy.find({}, {"_id": 1})]
+    for at in range(0, len(ids), _DELETED_AT_ONCE):
+        place.copy.delete_many({"_id": {"$in": ids[at : at + _DELETED_AT_ONCE]}})
+
+
+def insert(place: Place) -> None:
+    """The same raw documents into a new collection."""
+    raw = place.source.with_options(codec_options=LOSSLESS)
+    found: Iterator[Any] = iter(raw.find({}))
+    target = place.database["inserted"]
+    while part := list(itertools.islice(found, _INSERTED_AT_ONCE)):
+        assert isinstance(part[0], RawBSONDocument)
+        target.insert_many(part, ordered=False)
+
+
+def _write(place: Place, days: Iterator[pa.Table]) -> None:
+    """A row group a day, or more."""
+    writer = None
+    for table in days:
+        writer = writer or pq.ParquetWriter(place.file, table.schema, compression="zstd")
+        writer.write_table(table)
+    assert writer is not None
+    writer.close()
+
+
+def _sorted(table: pa.Table) -> pa.Table:
+    """By series and time."""
+    return table.sort_by([(name, "ascending") for name in table.column_names[:-1]])
+
+
+def _days(place: Place) -> Iterator[tuple[Any, Any]]:
+    for number in range(place.days):
+        start = FIRST_DAY + timedelta(days=number)
+        yield start, start + timedelta(days=1)
+
+
+def minutes_by_pymongo(place: Place) -> None:
+    """pymongo's dicts, through lists, into pyarrow."""
+
+    def table(found: Iterator[Document]) -> pa.Table:
+        symbols: list[str] = []
+        times: list[int] = []
+        prices: list[float] = []
+        for bucket in found:
+            start, slots = int(bucket["d"].timestamp()) * 1000, bucket["p"]
+            symbols += [bucket["symbol"]] * len(slots)
+            times += [start + int(second) * 1000 for second in slots]
+            prices += slots.values()
+        time = pa.array(times, pa.timestamp("ms", tz="UTC"))
+        return _sorted(pa.table({"symbol": symbols, "time": time, "p": prices}))
+
+    _write(place, (table(place.source.find({"d": {"$gte": a, "$lt": b}})) for a, b in _days(place)))
+
+
+def minutes_by_pymongoarrow(place: Place) -> None:
+    """pymongoarrow's struct columns, a column a slot: the buckets sorted, then made into rows by numpy."""
+    from pymongoarrow.api import Schema, find_arrow_all
+
+    schema = Schema(
+        {
+            "symbol": pa.string(),
+            "d": pa.timestamp("ms"),
+            "p": pa.struct([(it, pa.float64()) for it in _SLOTS]),
+        }
+    )
+
+    def table(found: pa.Table) -> pa.Table:
+        found = found.sort_by([("symbol", "ascending"), ("d", "ascending")])
+        slots = found["p"].combine_chunks()
+        prices = np.column_stack([slots.field(it).to_numpy(zero_copy_only=False) for it in _SLOTS]).ravel()
+        starts = found["d"].cast(pa.int64()).to_numpy()
+        times = (starts[:, None] + np.arange(60) * 1000).ravel()
+        symbols = found["symbol"].combine_chunks().dictionary_encode()
+        rows = pa.array(np.repeat(np.arange(len(starts)), 60))
+        there = pa.array(~np.isnan(prices))
+        columns = pa.table(
+            {
+                "symbol": symbols.take(rows),
+                "time": pa.array(times).cast(pa.timestamp("ms", tz="UTC")),
+                "p": pa.array(prices),
+            }
+        )
+        return columns.filter(there)
+
+    days = ({"d": {"$gte": a, "$lt": b}} for a, b in _days(place))
+    _write(place, (table(find_arrow_all(place.source, day, schema=schema)) for day in days))
+
+
+def samples_by_pymongo(place: Place) -> None:
+    def table(found: Iterator[Document]) -> pa.Table:
+        devices: list[int] = []
+        sensors: list[int] = []
+        times: list[int] = []
+        values: list[float | None] = []
+        for bucket in found:
+            samples = bucket["samples"]
+            devices += [bucket["deviceid"]] * len(samples)
+            sensors += [bucket["sensorid"]] * len(samples)
+            times += [sample["time"] * 1000 for sample in samples]
+            values += [sample.get("val") for sample in samples]
+        time = pa.array(times, pa.timestamp("ms", tz="UTC"))
+        return _sorted(pa.table({"deviceid": devices, "sensorid": sensors, "time": time, "val": values}))
+
+    spans = ((int(a.timestamp()), int(b.timestamp())) for a, b in _days(place))
+    _write(place, (table(place.source.find({"first": {"$gte": a, "$lt": b}})) for a, b in spans))
+
+
+_HOUR: Document = {"$dateTrunc": {"date": "$d", "unit": "hour"}}
+
+
+def _merge(place: Place, hours: list[Document], target: str) -> None:
+    """Hours from the readings, then days from the hours."""
+    place.source.aggregate([*hours, {"$merge": target}], allowDiskUse=True)
+    days: list[Document] = [
+        {
+            "$group": {
+                "_id": {
+                    "symbol": "$_id.symbol",
+                    "start": {"$dateTrunc": {"date": "$_id.start", "unit": "day"}},
+                },
+                "count": {"$sum": "$count"},
+                "sum": {"$sum": "$sum"},
+                "squares": {"$sum": "$squares"},
+                "min": {"$min": "$min"},
+                "max": {"$max": "$max"},
+                "first": {"$first": "$first"},
+                "last": {"$last": "$last"},
+            }
+        },
+        {"$merge": f"{target}_daily"},
+    ]
+    place.database[target].aggregate([{"$sort": {"_id": 1}}, *days], allowDiskUse=True)
+
+
+def _group(value: str) -> Document:
+    """Of readings; in the order in which they were written, so that first and last need no sort."""
+    return {
+        "$group": {
+            "_id": {"symbol": "$symbol", "start": _HOUR},
+            "count": {"$sum": 1},
+            "sum": {"$sum": value},
+            "squares": {"$sum": {"$multiply": [value, value]}},
+            "min": {"$min": value},
+            "max": {"$max": value},
+            "first": {"$first": value},
+            "last": {"$last": value},
+        }
+    }
+
+
+def minutes_unwound(place: Place) -> None:
+    """$unwind, $group, $merge. Without percentiles: the server has had them since version 7."""
+    slots: list[Document] = [
+        {"$project": {"symbol": 1, "d": 1, "p": {"$objectToArray": "$p"}}},
+        {"$unwind": "$p"},
+    ]
+    _merge(place, [*slots, _group("$p.v")], "unwound")
+
+
+def minutes_mapped(place: Place) -> None:
+    """The best pipeline we found: each bucket's figures by $map over its slots, then $group."""
+    values: Document = {"$map": {"input": {"$objectToArray": "$p"}, "in": "$$this.v"}}
+    squares: Document = {"$map": {"input": "$v", "in": {"$multiply": ["$$this", "$$this"]}}}
+    figures: Document = {
+        "$project": {
+            "symbol": 1,
+            "d": 1,
+            "count": {"$size": "$v"},
+            "sum": {"$sum": "$v"},
+            "squares": {"$sum": squares},
+            "min": {"$min": "$v"},
+            "max": {"$max": "$v"},
+            "first": {"$first": "$v"},
+            "last": {"$last": "$v"},
+        }
+    }
+    group = _group("$p.v")
+    for name in ("count", "sum", "squares"):
+        group["$group"][name] = {"$sum": f"${name}"}
+    for name in ("min", "max", "first", "last"):
+        group["$group"][name] = {f"${name}": f"${name}"}
+    _merge(place, [{"$project": {"symbol": 1, "d": 1, "v": values}}, figures, group], "mapped")
+
+
+def readings_grouped(place: Place) -> None:
+    _merge(place, [_group("$p")], "grouped")

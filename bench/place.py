@@ -1,0 +1,169 @@
+"""Where it is measured: the embedded mongod, a collection a workload, and a policy file."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from bench.workloads import EVERY, FIRST_DAY, Workload
+from config.policies import Policy
+from jobs.demo.place import DemoCall
+from jobs.embedded import embedded_mongod
+from jobs.report import Report
+from jobs.stopping import Stop
+from jobs.verbs.archive import archive
+from jobs.verbs.restore import restore
+from jobs.verbs.rollup import rollup
+
+Document = dict[str, Any]
+_DATABASE = "bench"
+_AT_ONCE = 5_000
+_COPY = "_copy"
+_LOADED = {workload.collection for workload in EVERY}
+
+
+@dataclass(frozen=True)
+class Place:
+    """One workload in a database. Goes to other processes, so that it holds no connection before it is
+    asked for one."""
+
+    uri: str
+    server: int  # process id of mongod
+    folder: Path
+    workload: Workload
+    days: int = 0
+    readings: int = 0
+    buckets: int = 0
+
+    def __getstate__(self) -> Document:
+        return {key: value for key, value in self.__dict__.items() if key != "database"}
+
+    @cached_property
+    def database(self) -> Database[Document]:
+        client: MongoClient[Document] = MongoClient(self.uri, tz_aware=True, w="majority")
+        return client[_DATABASE]
+
+    @property
+    def source(self) -> Collection[Document]:
+        """The workload as it was loaded. Nothing is deleted from it."""
+        return self.database[self.workload.collection]
+
+    @property
+    def copy(self) -> Collection[Document]:
+        """The same again, for what deletes."""
+        return self.database[f"{self.workload.collection}{_COPY}"]
+
+    @property
+    def end(self) -> datetime:
+        return FIRST_DAY + timedelta(days=self.days)
+
+    @property
+    def file(self) -> Path:
+        """What a script writes."""
+        return self.folder / "script.parquet"
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    def _call(self, name: str, policy: str) -> DemoCall:
+        now = self.end + timedelta(days=2)
+        return DemoCall(name, self._config(policy), (), now, True, True, True, True, Stop())
+
+    def _config(self, name: str) -> Path:
+        """A policy for each kind of job: `roll` rolls up, `stream` and `scan` look for late readings, `copy`
+        archives and deletes nothing, `move` does both."""
+        keys = {"collection": self.workload.collection, **self.workload.policy}
+        roll = {"hourly": "hourly", "daily": "daily", "percentiles": [50, 95, 99]}
+        recheck = f"{self.days + 9}d"
+        policy = {
+            "roll": {**keys, "rollup": roll},
+            "stream": {**keys, "rollup": {**roll, "late_data": "stream"}},
+            "scan": {**keys, "rollup": {**roll, "late_data": "scan", "recheck": recheck}},
+            "copy": {**keys, "archive": {"after": "1d", "to": "offline", "delete": False}},
+            "move": {**keys, "collection": self.copy.name, "archive": {"after": "1d", "to": "offline"}},
+        }[name]
+        path = self.folder / f"{self.workload.collection}-{name}.toml"
+        lines = [
+            f"mongodb = {_toml({'uri': self.uri, 'database': _DATABASE})}",
+            f"store = {_toml({'url': self.store.as_uri()})}",
+            f"policies.{name} = {_toml(policy)}",
+        ]
+        path.write_text("\n".join(lines))
+        return path
+
+    def run(self, name: str, policy: str) -> Document:
+        """A command as a user gives it; what it says it did."""
+        verbs: dict[str, Callable[[DemoCall], Report]] = {
+            "rollup": rollup,
+            "archive": archive,
+            "restore": lambda call: restore(call, to="restored"),
+        }
+        (result,) = verbs[name](self._call(name, policy)).results
+        if result.exit_code:
+            raise RuntimeError(f"{name} -p {policy}: {result.error}")
+        return result.body
+
+    def policy(self, name: str) -> Policy:
+        return self._call("bench", name).settings.policies[name]
+
+    def load(self, readings: int) -> Place:
+        """With as many whole days as come nearest to so many readings."""
+        days = self.workload.days(readings)
+        documents = self.workload.documents(days)
+        loaded = replace(self, days=days)
+        self._index(self.source)
+        while part := [RawBSONDocument(it) for it in itertools.islice(documents, _AT_ONCE)]:
+            self.source.insert_many(part, ordered=False)
+        done = loaded.run("rollup", "roll")
+        loaded.clear()
+        return replace(loaded, readings=done["readings"], buckets=self.source.estimated_document_count())
+
+    def _index(self, collection: Collection[Document]) -> None:
+        for keys in self.workload.indexes:
+            collection.create_index([(key, 1) for key in keys])
+
+    def clear(self) -> None:
+        """No summary, no archive, no books, nothing that a script has written: the workloads alone."""
+        for name in self.database.list_collection_names():
+            if name not in _LOADED and not name.endswith(_COPY):
+                self.database.drop_collection(name)
+        shutil.rmtree(self.store, ignore_errors=True)
+        self.file.unlink(missing_ok=True)
+
+    def fill_copy(self) -> None:
+        """All of the workload, with its indexes and a clean sheet."""
+        self.clear()
+        self.copy.drop()
+        self.source.aggregate([{"$out": self.copy.name}])
+        self._index(self.copy)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(it)}" for key, it in value.items()) + " }"
+    return json.dumps(value)
+
+
+@contextmanager
+def places(folder: Path) -> Iterator[Callable[[Workload, int], Place]]:
+    """Gives a place for a workload with so many readings, as long as the block lasts."""
+    with embedded_mongod(folder / "mongod") as mongod:
+
+        def place(workload: Workload, readings: int) -> Place:
+            return Place(mongod.uri, mongod.pid, folder, workload).load(readings)
+
+        yield place

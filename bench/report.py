@@ -1,0 +1,207 @@
+"""What was measured, as bench/RESULTS.md for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from bench.cases import JOBS, Against, Case, Job
+from bench.measuring import Measured, middle
+from bench.place import Place
+from bench.workloads import Workload
+from jobs.embedded import find_mongod
+
+_PACKAGES = ("pymongo", "pyarrow", "numpy", "pymongoarrow")
+_MOST_BYTES = 1.2  # of Parquet, a reading of the minute buckets
+_MOST_MB = 400
+
+
+@dataclass
+class Size:
+    """All figures of one size."""
+
+    readings: int  # asked for
+    places: dict[Workload, Place]
+    found: dict[tuple[Workload, Job], list[Measured]] = field(default_factory=dict)
+    bytes_each: dict[Workload, float] = field(default_factory=dict)  # of Parquet, a reading
+
+    def add(self, workload: Workload, job: Job, measured: Measured, place: Place) -> None:
+        self.found.setdefault((workload, job), []).append(measured)
+        if parts := list(place.store.glob("copy/data/*/*.parquet")):
+            self.bytes_each[workload] = sum(part.stat().st_size for part in parts) / place.readings
+
+    def speed(self, workload: Workload, job: Job) -> float:
+        """Million readings a second."""
+        return self.places[workload].readings / middle(self.found[workload, job]).seconds / 1e6
+
+    def ratio(self, case: Case, against: Against, of: Callable[[Measured], float]) -> float:
+        """The speed, as a multiple: the median of the rounds."""
+        other = against.workload or case.workload
+        pairs = zip(self.found[other, against.job], self.found[case.workload, case.job], strict=True)
+        fewer = self.places[case.workload].readings / self.places[other].readings
+        return median(of(theirs) / of(ours) for theirs, ours in pairs) * fewer
+
+
+class Row(NamedTuple):
+    """One comparison."""
+
+    readings: int
+    workload: str
+    job: str
+    against: str
+    speed: float  # million readings a second
+    other: float
+    ratio: float
+    of_cpu: float  # the same of the CPU that both processes took
+    at_least: float | None
+
+
+def write(sizes: Sequence[Size], cases: Sequence[Case], rounds: int, folder: Path) -> None:
+    rows = [row for size in sizes for row in _rows(size, cases)]
+    about = _about(rounds)
+    jobs = [entry for size in sizes for entry in _jobs(size)]
+    data = {"about": about, "cases": [row._asdict() for row in rows], "jobs": jobs}
+    (folder / "results.json").write_text(json.dumps(data, indent=1) + "\n")
+    (folder / "RESULTS.md").write_text("\n".join(_page(sizes, rows, about)) + "\n")
+
+
+def _rows(size: Size, cases: Sequence[Case]) -> Iterator[Row]:
+    for case in cases:
+        for against in case.against:
+            other = against.workload or case.workload
+            yield Row(
+                size.places[case.workload].readings,
+                case.workload.name,
+                case.job.name,
+                f"the same of {other.name}" if against.workload else against.job.name,
+                size.speed(case.workload, case.job),
+                size.speed(other, against.job),
+                size.ratio(case, against, lambda it: it.seconds),
+                size.ratio(case, against, lambda it: it.cpu + it.server_cpu),
+                against.at_least,
+            )
+
+
+def _jobs(size: Size) -> Iterator[dict[str, Any]]:
+    for (workload, job), found in size.found.items():
+        readings = size.places[workload].readings
+        yield {
+            "workload": workload.name,
+            "job": job.name,
+            "readings": readings,
+            "is_ours": job in JOBS,
+            **middle(found)._asdict(),
+            "all_seconds": [it.seconds for it in found],
+        }
+
+
+def _about(rounds: int) -> dict[str, str]:
+    mongod = subprocess.run(
+        [find_mongod(Path("/nowhere")), "--version"], capture_output=True, text=True, check=True
+    )
+    versions = {name: version(name) for name in _PACKAGES}
+    return {
+        "command": " ".join(["python -m bench", *sys.argv[1:]]),
+        "rounds": str(rounds),
+        "machine": f"{os.cpu_count()} cores, {_processor()}, {platform.system()} {platform.machine()}",
+        "versions": ", ".join(
+            [f"Python {platform.python_version()}", f"mongod {mongod.stdout.split()[2].lstrip('v')}"]
+            + [f"{name} {it}" for name, it in versions.items()]
+        ),
+    }
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _page(sizes: Sequence[Size], rows: Sequence[Row], about: dict[str, str]) -> Iterator[str]:
+    yield "# Results\n"
+    yield f"`{about['command']}`: {about['rounds']} rounds, medians."
+    yield f"{about['machine']}; {about['versions']}.\n"
+    yield "Speeds are those of one machine on one day, which may have had other work; ratios travel. In each"
+    yield "round every job runs once, so that what is compared ran side by side.\n"
+    for size in sizes:
+        of_size = [row for row in rows if row.readings in {it.readings for it in size.places.values()}]
+        yield f"## {size.readings / 1e6:g} million readings\n"
+        yield from _comparisons(of_size)
+        yield from _figures(size)
+    if len(sizes) > 1:
+        yield from _growth(sizes)
+
+
+def _comparisons(rows: Sequence[Row]) -> Iterator[str]:
+    yield from _head("case", "against", "million readings/s", "theirs", "ratio", "of CPU", "at least", "")
+    for row in rows:
+        target = "" if row.at_least is None else f"{row.at_least:.2g}"
+        missed = row.at_least is not None and row.ratio < row.at_least
+        yield _line(
+            f"{row.workload} {row.job}" if row.job.startswith("→") else f"{row.workload}: {row.job}",
+            row.against,
+            f"{row.speed:.3g}",
+            f"{row.other:.3g}",
+            f"{row.ratio:.2f}",
+            f"{row.of_cpu:.2f}",
+            target,
+            "missed" if missed else "",
+        )
+    yield ""
+
+
+def _figures(size: Size) -> Iterator[str]:
+    """What bounds each job: where both processes worked without waiting for each other, the larger CPU."""
+    yield "CPU is that of bucketwise (or the script) and of mongod meanwhile. The larger of the two is the"
+    yield "time that the job can't go below without less work or more cores.\n"
+    yield from _head("job", "readings", "seconds", "CPU", "mongod's CPU", "bound by", "times that", "peak MB")
+    for (workload, job), found in size.found.items():
+        it = middle(found)
+        bound = max(it.cpu, it.server_cpu, 1e-3)
+        yield _line(
+            f"{workload.name}: {job.name}",
+            f"{size.places[workload].readings:,}",
+            f"{it.seconds:.3f}",
+            f"{it.cpu:.3f}",
+            f"{it.server_cpu:.2f}",
+            "itself" if it.cpu > it.server_cpu else "mongod",
+            f"{it.seconds / bound:.2f}",
+            f"{it.peak_mb:.0f}" + (" (too much)" if job in JOBS and it.peak_mb > _MOST_MB else ""),
+        )
+    yield ""
+    for workload, each in size.bytes_each.items():
+        limit = f" (at most {_MOST_BYTES})" if workload.name == "minute buckets" else ""
+        yield f"Parquet, {workload.name}: {each:.2f} bytes a reading{limit}.  "
+    yield ""
+
+
+def _growth(sizes: Sequence[Size]) -> Iterator[str]:
+    yield "## Growth\n"
+    yield "Nanoseconds a reading, and peak MB; linear is where the first stays within 15 %.\n"
+    yield from _head("job", *(f"{size.readings / 1e6:g} M" for size in sizes))
+    for workload, job in sizes[0].found:
+        if job not in JOBS:
+            continue
+        figures = [(size.speed(workload, job), middle(size.found[workload, job]).peak_mb) for size in sizes]
+        yield _line(
+            f"{workload.name}: {job.name}",
+            *(f"{1e3 / speed:.0f} ns, {peak:.0f} MB" for speed, peak in figures),
+        )
+    yield ""
+
+
+def _head(*names: str) -> Iterator[str]:
+    yield _line(*names)
+    yield _line(*("---" for _ in names))
+
+
+def _line(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"

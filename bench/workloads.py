@@ -1,0 +1,198 @@
+"""The documents that are measured: regular ones of three bucket models, and irregular ones.
+
+A workload is made of whole days, so that more readings are more days of the same series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import bson
+import numpy as np
+from bson.int64 import Int64
+from numpy.typing import NDArray
+
+Document = dict[str, Any]
+#: The documents of one day, given its number and a source of chance, in the order in which they are written.
+Day = Callable[[int, np.random.Generator], Iterator[Document]]
+
+FIRST_DAY = datetime(2018, 6, 4, tzinfo=UTC)
+_SECONDS, _MINUTES = 60, 1440
+_SLOTS = [str(second) for second in range(_SECONDS)]
+_SYMBOLS = [f"SY{number:02}" for number in range(20)]
+_SAMPLES = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Some days of documents, and the policy's keys that say how they lie."""
+
+    name: str  # and what its buckets are
+    day: Day
+    policy: Document
+    share: float = 1.0  # of the readings asked for: what is slow for everybody is measured on fewer
+    indexes: tuple[tuple[str, ...], ...] = (("symbol", "d"), ("d",))
+
+    @property
+    def collection(self) -> str:
+        return self.name.replace(" ", "_").replace(",", "")
+
+    def days(self, readings: int) -> int:
+        return max(1, round(readings * self.share / (len(_SYMBOLS) * _MINUTES * _SECONDS)))
+
+    def documents(self, days: int) -> Iterator[bytes]:
+        """The same ones each time."""
+        chance = np.random.default_rng(7)
+        for number in range(days):
+            for document in self.day(number, chance):
+                yield bson.encode({"_id": bson.ObjectId(), **document})
+
+
+def _prices(chance: np.random.Generator) -> NDArray[np.float64]:
+    """Ticks of two decimals, a row a minute: each second goes on from the one before."""
+    steps = chance.integers(-2, 3, size=_MINUTES * _SECONDS)
+    return np.round(50.0 + np.cumsum(steps) / 100, 2).reshape(_MINUTES, _SECONDS)
+
+
+def _minutes(
+    number: int, chance: np.random.Generator, slots: Callable[[list[float]], Document], symbols: list[str]
+) -> Iterator[Document]:
+    """Minute by minute, a bucket of each symbol."""
+    start = FIRST_DAY + timedelta(days=number)
+    prices = [_prices(chance).tolist() for _ in symbols]
+    for minute in range(_MINUTES):
+        for symbol, rows in zip(symbols, prices, strict=True):
+            yield {"p": slots(rows[minute]), "symbol": symbol, "d": start + timedelta(minutes=minute)}
+
+
+def _full(values: list[float]) -> Document:
+    return dict(zip(_SLOTS, values, strict=True))
+
+
+def _regular(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    return _minutes(number, chance, _full, _SYMBOLS)
+
+
+def _gaps(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    """Of each bucket, every slot is missing with a chance of one in ten."""
+
+    def slots(values: list[float]) -> Document:
+        kept = chance.random(_SECONDS) > 0.1
+        return {slot: value for slot, value, there in zip(_SLOTS, values, kept, strict=True) if there}
+
+    return _minutes(number, chance, slots, _SYMBOLS)
+
+
+def _mixed(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    """A whole number is written as an int, as JavaScript drivers do it."""
+
+    def slots(values: list[float]) -> Document:
+        halves = [round(value * 2) / 2 for value in values]
+        return {slot: int(it) if it.is_integer() else it for slot, it in zip(_SLOTS, halves, strict=True)}
+
+    return _minutes(number, chance, slots, _SYMBOLS)
+
+
+def _named(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    """Symbols of 1 to 20 letters."""
+    return _minutes(number, chance, _full, ["X" * (length + 1) for length in range(len(_SYMBOLS))])
+
+
+def _readings(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    start = FIRST_DAY + timedelta(days=number)
+    prices = [_prices(chance).ravel().tolist() for _ in _SYMBOLS]
+    # A tenth of the seconds: one document a reading is ten times the bytes.
+    for second in range(0, _MINUTES * _SECONDS, 10):
+        for symbol, row in zip(_SYMBOLS, prices, strict=True):
+            yield {"symbol": symbol, "d": start + timedelta(seconds=second), "p": row[second]}
+
+
+def _sampled(number: int, chance: np.random.Generator, *, sparse: bool) -> Iterator[Document]:
+    """Closed by size; where sparse, after fewer samples as well, and some samples hold no value."""
+    epoch = int((FIRST_DAY + timedelta(days=number)).timestamp())
+    walks = [_prices(chance).ravel().tolist() for _ in _SYMBOLS]
+    at = 0
+    while at < _MINUTES * _SECONDS:
+        size = min(_SAMPLES, _MINUTES * _SECONDS - at)
+        if sparse:
+            size = min(size, int(chance.integers(100, _SAMPLES + 1)))
+        for sensor, walk in enumerate(walks):
+            samples = [{"val": walk[i], "time": epoch + i} for i in range(at, at + size)]
+            if sparse:
+                for i in np.flatnonzero(chance.random(size) < 0.05).tolist():
+                    del samples[i]["val"]
+            yield {
+                "deviceid": 1234,
+                "sensorid": sensor,
+                "nsamples": size,
+                "day": FIRST_DAY + timedelta(days=number),
+                "first": epoch + at,
+                "last": epoch + at + size - 1,
+                "samples": samples,
+            }
+        at += size
+
+
+def _samples(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    return _sampled(number, chance, sparse=False)
+
+
+def _sparse(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    return _sampled(number, chance, sparse=True)
+
+
+def _longs(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    """Each bucket of doubles or of longs, by turns of chance; all its slots alike."""
+
+    def slots(values: list[float]) -> Document:
+        if chance.random() < 0.5:
+            return _full(values)
+        return {slot: Int64(round(value * 100)) for slot, value in zip(_SLOTS, values, strict=True)}
+
+    return _minutes(number, chance, slots, _SYMBOLS)
+
+
+_SLOT_KEYS: Document = {
+    "model": "slots",
+    "slot": "second",
+    "time_field": "d",
+    "series_fields": ["symbol"],
+    "value_fields": ["p"],
+}
+_READING_KEYS: Document = {
+    "model": "reading",
+    "time_field": "d",
+    "series_fields": ["symbol"],
+    "value_fields": ["p"],
+}
+_SAMPLE_KEYS: Document = {
+    "model": "samples",
+    "series_fields": ["deviceid", "sensorid"],
+    "value_fields": ["val"],
+    "samples_field": "samples",
+    "sample_time_field": "time",
+    "start_field": "first",
+    "end_field": "last",
+    "count_field": "nsamples",
+}
+_SAMPLE_INDEXES = (("deviceid", "sensorid", "last"), ("first",), ("last",))
+
+#: Beside the regular minutes, as much as a comparison needs.
+_FEWER = 0.25
+
+MINUTES = Workload("minute buckets", _regular, _SLOT_KEYS)
+READINGS = Workload("one-reading documents", _readings, _READING_KEYS)
+SAMPLES = Workload("sample buckets", _samples, _SAMPLE_KEYS, _FEWER, _SAMPLE_INDEXES)
+IRREGULAR = (
+    Workload("minute buckets, one slot in ten missing", _gaps, _SLOT_KEYS, _FEWER),
+    Workload("minute buckets, ints and doubles in each", _mixed, _SLOT_KEYS, _FEWER),
+    Workload("minute buckets, some of doubles, some of longs", _longs, _SLOT_KEYS, _FEWER),
+    Workload("minute buckets, symbols of 1 to 20 letters", _named, _SLOT_KEYS, _FEWER),
+)
+SPARSE = Workload(
+    "sample buckets of 100 to 200, some without value", _sparse, _SAMPLE_KEYS, _FEWER, _SAMPLE_INDEXES
+)
+EVERY = (MINUTES, READINGS, SAMPLES, *IRREGULAR, SPARSE)
