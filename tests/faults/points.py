@@ -289,6 +289,9 @@ def _detail(collection: str, command: Document) -> str:
         return {True: "release", False: "renew"}["holder" in str(change)] if change else ""
     if collection == "bucketwise_receipts" and isinstance(change, dict) and change:
         state = change.get("$set", {}).get("state", "")
+        kind = change.get("$set", {}).get("kind")
+        if "$setOnInsert" in change or kind in ("heads", "dropped"):
+            return kind or "policy"
         if "live" in change.get("$set", {}):
             return "live"
         return str(state or ("pull" if "$pullAll" in change else "deleted"))

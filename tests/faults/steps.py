@@ -44,6 +44,7 @@ _AMENDS = ("amended", "amended s3")
 _LEASE, _LEDGER = "jobs.lease:Lease.", "jobs.ledger:Ledger."
 _RUN, _OFFLINE = "archivers.offline_run:OfflineRun.", "archivers.offline:OfflineArchive."
 _ONLINE_RUN, _RECEIPTS = "archivers.online:OnlineRun.", "archivers.receipts:Receipts."
+_CHAIN, _DELETIONS = "archivers.chain:Chain.", "archivers.deletions:Deletions."
 _PROGRESS, _STREAM = "rollups.progress:", "rollups.stream:Stream."
 _QUARANTINE, _TARGETS = "rollups.quarantine:Quarantine.", "rollups.targets:"
 _FILES, _OBJECTS = "archivers.stores.file:", "archivers.stores.s3:S3Store."
@@ -137,11 +138,11 @@ STEPS = (
     Step("buckets file read back, S3", "s3 GetObject buckets", _OFFLINE + "load", _S3),
     Step("documents rebuilt", "rebuild documents", "buckets.pack:unpack", _COPIES),
     Step("manifest looked for, S3", "s3 HeadObject manifests", _OBJECTS + "put_bytes", _S3),
-    Step("manifest put", "file put manifests", _OFFLINE + "_commit", _FILE),
+    Step("manifest put", "file put manifests", _CHAIN + "commit", _FILE),
     Step("manifest in place", "file place manifests", _FILES + "_place", _FILE),
-    Step("manifest put, S3", "s3 PutObject manifests", _OFFLINE + "_commit", _S3),
-    Step("manifest read back", "file read manifests", _OFFLINE + "_holds", _FILE),
-    Step("manifest read back, S3", "s3 GetObject manifests", _OFFLINE + "_holds", _S3),
+    Step("manifest put, S3", "s3 PutObject manifests", _CHAIN + "commit", _S3),
+    Step("manifest read back", "file read manifests", _CHAIN + "_holds", _FILE),
+    Step("manifest read back, S3", "s3 GetObject manifests", _CHAIN + "_holds", _S3),
     Step(
         "receipt written",
         "mongo update bucketwise_receipts live in transaction",
@@ -149,7 +150,21 @@ STEPS = (
         _COPIES,
     ),
     Step("receipt committed", "mongo commit receipt", _RUN + "_register", _COPIES),
+    Step(
+        "chain's heads written",
+        "mongo update bucketwise_receipts heads in transaction",
+        "archivers.heads:advance",
+        _COPIES,
+    ),
     # Delete
+    Step("manifest seen", "file look at manifests", _OFFLINE + "see", (*_FILE, "grace")),
+    Step("policy's text kept", "mongo update bucketwise_receipts policy", _DELETIONS + "_append", _ALL[1:]),
+    Step(
+        "receipt of the delete",
+        "mongo insert bucketwise_receipts in transaction",
+        _DELETIONS + "record",
+        ("offline", "online", "grace"),
+    ),
     Step("originals compared", "mongo find it in transaction", "archivers.delete:compare", _DELETES),
     Step("overflow compared", "mongo find it_more in transaction", "archivers.delete:compare", _OVERFLOW),
     Step("batch deleted", "mongo delete it in transaction", "archivers.delete:guarded_delete", _DELETES),
@@ -171,13 +186,15 @@ STEPS = (
     Step("what leaves put aside", "file put superseded", _OFFLINE + "set_aside", ("amended",)),
     Step("what leaves in place", "file place superseded", _FILES + "_place", ("amended",)),
     Step("what leaves put aside, S3", "s3 PutObject superseded", _OFFLINE + "set_aside", ("amended s3",)),
+    Step("what leaves read back", "file read superseded", _CHAIN + "drop", ("amended",)),
+    Step("what leaves read back, S3", "s3 GetObject superseded", _CHAIN + "drop", ("amended s3",)),
     Step("exchange", "mongo update bucketwise_receipts replaced in transaction", _RUN + "_amend", _AMENDS),
     Step("exchange committed", "mongo commit exchange", _RUN + "_amend", _AMENDS),
     Step("old manifest removed", "file remove manifests", _OFFLINE + "drop", ("amended",)),
     Step("old part removed", "file remove data", _OFFLINE + "drop", ("amended",)),
     Step("old buckets file removed", "file remove buckets", _OFFLINE + "drop", ("amended",)),
     Step("old manifest removed, S3", "s3 DeleteObjects manifests", _OFFLINE + "drop", ("amended s3",)),
-    Step("old receipt removed", "mongo delete bucketwise_receipts", _RECEIPTS + "remove", _AMENDS),
+    Step("old receipt removed", "mongo update bucketwise_receipts dropped", _RECEIPTS + "bury", _AMENDS),
     # Online
     Step("archive made", "mongo create it_archive", _ONLINE_RUN + "_make_collections", ("first run online",)),
     Step(
@@ -203,6 +220,13 @@ STEPS = (
         "copies named",
         "mongo update bucketwise_receipts copied in transaction",
         _ONLINE_RUN + "_copy",
+        _ONLINE,
+    ),
+    Step("copies asked for", "mongo find it_archive in transaction", _ONLINE_RUN + "_record", _ONLINE),
+    Step(
+        "copied overflow asked for",
+        "mongo find it_archive_overflow in transaction",
+        _ONLINE_RUN + "_record",
         _ONLINE,
     ),
     Step("copy committed", "mongo commit copy", _ONLINE_RUN + "_copy", _ONLINE),
