@@ -13,15 +13,15 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from archivers.delete import chunks
-from archivers.heads import check_heads
-from archivers.keys import UNSIGNED, Keys
+from archivers.heads import check_all_there, check_heads
+from archivers.keys import Keys
 from archivers.offline import OfflineArchive
 from archivers.offline_run import OfflineRun
 from archivers.online import OnlineRun
 from archivers.pins import fingerprint
 from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
-from archivers.work import NOT_ROLLED_UP, Archiver, ArchiveReport, RolledUp, Work
+from archivers.work import NOT_ROLLED_UP, Archiver, ArchiveReport, KnowsRun, RolledUp, Work
 from buckets.columns import Quarantined
 from buckets.decode import Decoded, decode
 from buckets.raw import Batch
@@ -45,8 +45,9 @@ def archive(
     now: datetime,
     *,
     store: ObjectStore | None,
-    keys: Keys = UNSIGNED,
+    keys: Keys,
     fence: int,
+    knows_run: KnowsRun,
     guard: Callable[[ClientSession], None],
     through: int | None,
     rolled_up: RolledUp,
@@ -61,13 +62,14 @@ def archive(
     `through`: every window that ends at or before it (milliseconds) is rolled up; None: the policy rolls
     nothing up. `rolled_up(start_ms, end_ms)` says whether the summaries of the windows that the range
     touches hold what is there now. Where they don't, the buckets stay.
+    `knows_run` tells a run of this database from one that it has forgotten since it was put back.
     """
     assert policy.archive is not None
     report = ArchiveReport(policy.archive.to)
     if policy.archive.to == "none":
         return report
     asked = rolled_up if through is not None else _always
-    work = Work(database, policy, now, fence, guard, check, progress, report, dry_run, asked, keys)
+    work = Work(database, policy, now, fence, guard, check, progress, report, dry_run, asked, keys, knows_run)
     _check_deletable(work)
     archiver = _archiver(work, store)
     start = FIRST_MS if since is None else as_ms(since)
@@ -100,8 +102,9 @@ def recover(
     now: datetime,
     *,
     store: ObjectStore | None,
-    keys: Keys = UNSIGNED,
+    keys: Keys,
     fence: int,
+    knows_run: KnowsRun,
     guard: Callable[[ClientSession], None],
     check: Callable[[], None],
 ) -> None:
@@ -109,7 +112,9 @@ def recover(
     from it. Raises HaltedError where it is not."""
     if policy.archive is not None and policy.archive.to != "none":
         report = ArchiveReport(policy.archive.to)
-        work = Work(database, policy, now, fence, guard, check, _silent, report, False, _always, keys)
+        work = Work(
+            database, policy, now, fence, guard, check, _silent, report, False, _always, keys, knows_run
+        )
         _archiver(work, store).recover()
 
 
@@ -132,7 +137,7 @@ def check_archive(database: Database[Document], policy: Policy, store: ObjectSto
         receipts = Receipts(database, policy.name)
         held = OfflineArchive(policy, store, receipts.seal)
         check_heads(receipts, held)
-        held.check_all_there(receipts.commits)
+        check_all_there(receipts, held)
     to = policy.archive.to if policy.archive is not None else "none"
     others = Receipts(database, policy.name).kinds() - {to}
     if others:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pymongo.client_session import ClientSession
 
-from archivers.manifest import DamagedError, Link, Manifest, manifest_key
+from archivers.manifest import DamagedError, Link, Manifest, manifest_key, parse_commit
 from archivers.offline import OfflineArchive
 from archivers.receipts import Receipts
 from config.errors import HaltedError
@@ -77,6 +77,29 @@ def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
         if commit.name in dropped and archive.manifest(commit.name).sha256 == dropped[commit.name]:
             raise _rolled_back(archive, commit.name, "it was dropped, and is there again")
     return found
+
+
+def check_all_there(receipts: Receipts, archive: OfflineArchive) -> list[str]:
+    """Raises DamagedError where a commit that has a receipt has no manifest: a store that isn't the one that
+    was written to, or not all of it. Returns the commits that this database has forgotten to have dropped."""
+    missing = sorted(archive.missing(receipts.commits))
+    for name in missing:
+        if not is_forgotten(receipts, archive, name):
+            archive.miss(name)
+    return missing
+
+
+def is_forgotten(receipts: Receipts, archive: OfflineArchive, name: str) -> bool:
+    """Whether a commit without a manifest was dropped by a run that this database, put back to an older state,
+    does not know of. Nothing that it held was deleted then, or no copy might be left of what was."""
+    seal = receipts.seal(name)
+    if seal is None or parse_commit(name) is None:
+        return False
+    try:
+        manifest = archive.chain.link(Link(commit=name, sha256=seal))
+    except DamagedError:
+        return False
+    return bool(receipts.live(name, manifest.buckets).all())
 
 
 def _head(archive: OfflineArchive, link: Link) -> Manifest:

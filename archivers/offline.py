@@ -120,12 +120,6 @@ class OfflineArchive:
                 "database alone archives here from now on, remove that file. Nothing was changed"
             )
 
-    def check_all_there(self, names: Callable[[], Iterable[str]]) -> None:
-        """Raises DamagedError where a commit that has a receipt has no manifest: a store that isn't the one
-        that was written to, or not all of it."""
-        for name in sorted(self.missing(names)):
-            self.miss(name)
-
     def missing(self, names: Callable[[], Iterable[str]]) -> set[str]:
         """Of these commits: those that have no manifest. Names are asked for again where some are missing: a
         run at work may have dropped them since."""

@@ -16,7 +16,7 @@ from pymongo.client_session import ClientSession
 from archivers.chain import Place
 from archivers.delete import Outcome, chunks, compare, guarded_delete, units
 from archivers.deletions import last_receipt, latest, ranges
-from archivers.heads import Heads, advance, check_heads, read_heads, write_heads
+from archivers.heads import Heads, advance, check_all_there, check_heads, read_heads, write_heads
 from archivers.manifest import Manifest
 from archivers.offline import OfflineArchive, Origin
 from archivers.stores.base import ObjectStore
@@ -46,26 +46,18 @@ class OfflineRun:
         self._moved: set[str] = set()  # commits that hold what this run has just read
 
     def recover(self) -> None:
-        check_heads(self._receipts, self._archive)
+        heads = check_heads(self._receipts, self._archive)
         self._receipts.prepare()
         self._archive.claim(self._receipts.owner(), self._work.database.name)
         listed = [commit.name for commit in self._archive.commits()]
         for receipt in list(self._receipts.in_state("replaced", "offline")):
             self._drop(receipt["_id"]["name"], listed)
-        self._archive.check_all_there(self._receipts.commits)
+        for forgotten in check_all_there(self._receipts, self._archive):
+            self._receipts.bury(forgotten)
         self._archive.clear(
             self._work.fence, lambda names: set(self._receipts.seals(names)), self._receipts.parts
         )
-        self._adopt_unknown(listed)
-        self._bridge()
-
-    def _bridge(self) -> None:
-        """A database that was put back to an older state has fewer receipts than the archive tells of."""
-        heads = read_heads(self._receipts)
-        links = [link for link in heads.links if link.sha256 not in heads.lost] if heads else []
-        told = latest([self._archive.chain.link(link) for link in links])
-        if told is not None and self._work.deletions.lacks(told):
-            self._transaction(partial(self._work.deletions.bridge, told))
+        self._adopt_unknown(listed, heads)
 
     def _drop(self, name: str, listed: list[str]) -> None:
         """Finish the exchange of a commit for the one that took it over."""
@@ -74,17 +66,20 @@ class OfflineRun:
             listed.remove(name)
         self._receipts.bury(name)
 
-    def _adopt_unknown(self, listed: list[str]) -> None:
-        """Register the commits that have no receipt, each after those that came before it."""
+    def _adopt_unknown(self, listed: list[str], last: list[Manifest]) -> None:
+        """Register the commits that have no receipt, each after those that came before it; `last` are those
+        of the heads. Where the archive tells of receipts that are not there, a new one says so."""
         unknown = set(listed) - set(self._receipts.seals(listed))
         manifests = [self._archive.manifest(name) for name in unknown]
         chain, heads = self._archive.chain, read_heads(self._receipts)
         if heads is None and listed:  # all receipts are lost
-            leaves = chain.leaves(manifests)
-            sequence = max(it.sequence for it in leaves)
-            links = [it.link for it in leaves]
+            last = chain.leaves(manifests)
+            sequence = max(it.sequence for it in last)
+            links = [it.link for it in last]
             self._transaction(partial(write_heads, self._receipts, sequence, links))
             heads = Heads(sequence, tuple(links), frozenset())
+        told = latest([*last, *manifests])
+        lost = told if told is not None and self._work.deletions.lacks(told) else None
         floor = min((it.sequence for it in manifests), default=0)
         before = chain.walk(heads.links, lost=heads.lost, floor=floor) if heads and manifests else []
         covered = {it.link for it in before if isinstance(it, Manifest)}
@@ -95,19 +90,27 @@ class OfflineRun:
                 # had been cleared already
                 self._archive.drop(manifest)
             else:
-                self._adopt(manifest, manifest.link in covered)
+                is_forgotten = lost is not None or self._is_forgotten(manifest)
+                self._adopt(manifest, manifest.link in covered, is_forgotten)
+        if lost is not None:
+            self._transaction(partial(self._work.deletions.bridge, lost))
 
-    def _adopt(self, manifest: Manifest, is_covered: bool) -> None:
-        """Learn what of a commit is live, and take out what later runs have archived in other commits."""
+    def _is_forgotten(self, manifest: Manifest) -> bool:
+        """Whether this database was put back to before a commit. The count of its leases was, too, so that
+        fences come again."""
+        run = manifest.fence, manifest.created
+        return manifest.fence >= self._work.fence or not self._work.knows_run(*run)
+
+    def _adopt(self, manifest: Manifest, is_covered: bool, is_forgotten: bool) -> None:
+        """Learn what of a commit is live, and take out what later runs have archived in other commits. What
+        differs from a commit that was forgotten is older than it, or another bucket: no newer version."""
         copied = self._archive.load(manifest)
         live = np.ones(len(copied), dtype=np.bool_)
         if not self._measured:
             at = 0
             for piece in chunks(copied):
                 found = compare(self._work.database, self._work.policy, piece)
-                gone = found.gone
-                if manifest.fence > self._work.fence:  # this database is older than the archive, and so is
-                    gone = [*gone, *found.changed]  # what it holds: no newer version
+                gone = [*found.gone, *found.changed] if is_forgotten else found.gone
                 live[[at + i for i in gone]] = False
                 at += len(piece)
         self._register(manifest, live, is_new=not is_covered)

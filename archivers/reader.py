@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from archivers.delete import MAX_BUCKETS, units
 from archivers.offline import OfflineArchive
 from archivers.online import archived_source
 from archivers.receipts import Receipts
-from archivers.stores.base import ObjectStore
+from archivers.stores.base import NotFound, ObjectStore
 from buckets.decode import decode
 from buckets.raw import Batch
 from buckets.source import Source
@@ -116,8 +117,9 @@ class ArchivedReader:
         receipts = Receipts(self._database, self._policy.name)
         if self._offline is not None:
             for receipt in receipts.in_state("open", "offline"):
-                manifest = self._offline.manifest(receipt["_id"]["name"])
-                yield as_ms(manifest.first), as_ms(manifest.last) + 1
+                with contextlib.suppress(NotFound):  # dropped; nothing counts again
+                    manifest = self._offline.manifest(receipt["_id"]["name"])
+                    yield as_ms(manifest.first), as_ms(manifest.last) + 1
         elif self._to == "online":
             for receipt in receipts.in_state("copied", "online"):
                 yield from self._archived_source().spans(receipt["ids"])

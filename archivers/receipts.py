@@ -131,7 +131,7 @@ class Receipts:
     def parts(self) -> Iterator[str]:
         """The keys of their parts."""
         for found in self.collection.find(self._standing, {"parts": 1}):
-            yield from found["parts"]
+            yield from found.get("parts", ())  # restored before it was registered: none yet
 
     @property
     def _standing(self) -> Document:

@@ -10,7 +10,7 @@ from typing import Any
 from pymongo.database import Database
 
 from archivers.deletions import check_deletions
-from archivers.heads import check_heads, read_heads
+from archivers.heads import check_heads, is_forgotten, read_heads
 from archivers.keys import Keys
 from archivers.manifest import DamagedError, Manifest, manifest_key, owner_key, parse_commit
 from archivers.offline import OfflineArchive
@@ -126,7 +126,8 @@ def _verify_commits(
 ) -> None:
     for name in sorted(archive.missing(receipts.commits)):
         commit = parse_commit(name)
-        if commit is None or commit.may_hold(start, end):
+        within = commit is None or commit.may_hold(start, end)
+        if within and not is_forgotten(receipts, archive, name):
             report.add(_missing(archive, name))
     for commit in archive.commits(start, end):
         check()

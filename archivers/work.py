@@ -71,6 +71,8 @@ class ArchiveReport:
 
 #: Brings the summaries of the windows up to date that a range (milliseconds) touches. Whether they are now.
 RolledUp = Callable[[int, int], bool]
+#: Whether a run under this fence, at this instant, is one that the database knows of.
+KnowsRun = Callable[[int, datetime], bool]
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Work:
     dry_run: bool
     rolled_up: RolledUp
     keys: Keys
+    knows_run: KnowsRun
 
     @property
     def archive(self) -> Archive:

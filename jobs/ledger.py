@@ -86,6 +86,10 @@ class Ledger:
         }
         self._runs.update_one({"_id": entry}, {"$set": said})
 
+    def knows(self, policy: str, fence: int, now: datetime) -> bool:
+        """Whether there was a run under this fence, at this instant."""
+        return self._runs.find_one({"policy": policy, "fence": fence, "now": now}) is not None
+
     def last_runs(self, policy: str, count: int) -> list[Run]:
         """The latest entries of the policy, the newest first."""
         found = self._runs.find({"policy": policy}).sort([("started", DESCENDING), ("_id", DESCENDING)])

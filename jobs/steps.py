@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from archivers.archive import archive, check_archive, recover
@@ -68,9 +69,14 @@ def _prepare(work: Work, keys: Keys | None = None) -> None:
         store=work.store,
         keys=keys or work.keys,
         fence=work.fence,
+        knows_run=_knows_run(work),
         guard=work.guard,
         check=work.check,
     )
+
+
+def _knows_run(work: Work) -> Callable[[int, datetime], bool]:
+    return partial(ledger.Ledger(work.database).knows, work.policy.name)
 
 
 def _roll_up(work: Work) -> Done:
@@ -133,6 +139,7 @@ def _archive(work: Work) -> Done:
         store=work.store,
         keys=work.keys,
         fence=work.fence,
+        knows_run=_knows_run(work),
         guard=work.guard,
         through=_through(work),
         rolled_up=mender.bring_up_to_date,

@@ -47,6 +47,7 @@ class Cycle:
     fence: int = 0
     store: ObjectStore = field(init=False)
     keys: Keys = UNSIGNED
+    runs: set[tuple[int, datetime]] = field(default_factory=set)  # as the ledger knows them
 
     def __post_init__(self) -> None:
         self.store = open_store(self.settings)
@@ -77,6 +78,7 @@ class Cycle:
         if fence is None:
             self.fence += 1
             fence = self.fence
+        self.runs.add((fence, now))
         return archive(
             self.database,
             self.policy,
@@ -84,6 +86,7 @@ class Cycle:
             store=store or self.store,
             keys=self.keys,
             fence=fence,
+            knows_run=lambda fence, now: (fence, now) in self.runs,
             guard=guard,
             check=check,
             progress=progress,

@@ -1,0 +1,165 @@
+"""A database that is put back to an older state beside a newer store: nothing stops for good, nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+from pymongo.database import Database
+
+from archivers.archive import check_archive
+from archivers.audit import audit
+from archivers.keys import Keys
+from archivers.offline import OfflineArchive
+from config.policies import Store
+from tests.archivers.builders import CODEC, LATER, RAW, Case, insert, slots
+from tests.archivers.harness import Cycle, nothing
+
+Document = dict[str, Any]
+RECEIPTS = "bucketwise_receipts"
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", nothing)
+
+
+@pytest.fixture
+def cycle(database: Database[Document], file_store: Store) -> Cycle:
+    """Nothing is there yet."""
+    base = slots("minute")
+    case = Case(base.name, base.policy, base.documents, [])
+    return Cycle(database, case, file_store, keys=Keys("k" * 32))
+
+
+class Backup:
+    """All of a database, the count of the lease included."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self.fence, self.runs = cycle.fence, set(cycle.runs)
+        names = cycle.database.list_collection_names()
+        self.held = {name: list(self._raw(cycle, name).find()) for name in names}
+
+    @staticmethod
+    def _raw(cycle: Cycle, name: str) -> Any:
+        return cycle.database.get_collection(name, codec_options=RAW)
+
+    def put_back(self, cycle: Cycle) -> None:
+        cycle.fence, cycle.runs = self.fence, set(self.runs)
+        for name in {*self.held, *cycle.database.list_collection_names()}:
+            self._raw(cycle, name).delete_many({})
+            if self.held.get(name):
+                self._raw(cycle, name).insert_many(self.held[name])
+
+
+def put(cycle: Cycle, first: int, last: int) -> None:
+    insert(cycle.database, cycle.policy.collection, cycle.case.documents[first:last])
+
+
+def change(cycle: Cycle, identity: int, note: str = "new") -> None:
+    cycle.database[cycle.policy.collection].update_one({"_id": identity}, {"$set": {"note": note}})
+
+
+def keep(cycle: Cycle, kept: bool) -> None:
+    cycle.case = cycle.case.with_archive(delete=not kept)
+
+
+def held(cycle: Cycle) -> list[tuple[int, str]]:
+    """`_id` and note of each bucket that the archive holds, live ones included: each version counts."""
+    archive = OfflineArchive(cycle.policy, cycle.store)
+    found = []
+    for manifest in archive.manifests(-(2**50), 2**50):
+        batch = archive.load(manifest)
+        found += [bson.decode(document, CODEC) for document in batch.main]
+    return sorted((it["_id"], it.get("note", "")) for it in found)
+
+
+def codes(cycle: Cycle) -> set[tuple[str, str]]:
+    found = audit(
+        cycle.database, cycle.policy, cycle.store, LATER, keys=cycle.keys, check=nothing, progress=nothing
+    )
+    return {(it.code, it.severity) for it in found}
+
+
+@pytest.mark.parametrize("failed", (0, 2))
+def test_of_the_day_before(cycle: Cycle, failed: int) -> None:
+    """The count of the lease is put back too, so that the next run has that of the one that is forgotten:
+    what it archived stays, though an older version of a bucket is live again."""
+    put(cycle, 4, 6)
+    cycle.run()
+    put(cycle, 0, 4)
+    backup = Backup(cycle)
+    change(cycle, 1)
+    assert cycle.run().deleted == 4
+    backup.put_back(cycle)
+    cycle.fence += failed  # runs that came to nothing
+    cycle.run()
+    assert (1, "new") in held(cycle)
+    assert cycle.live() == []
+    assert cycle.verify().bad == []
+
+
+@pytest.mark.parametrize(("whole", "later"), [(False, True), (True, False)])
+def test_a_commit_was_dropped_since(cycle: Cycle, whole: bool, later: bool) -> None:
+    """… that the database takes for open: its buckets are live again, and nothing was deleted of them."""
+    put(cycle, 4, 6)
+    cycle.run()
+    put(cycle, 0, 2)
+    keep(cycle, True)
+    cycle.run()
+    backup = Backup(cycle)
+    change(cycle, 0)
+    if whole:
+        change(cycle, 1)
+    keep(cycle, False)
+    assert cycle.run().deleted == 2
+    if later:
+        put(cycle, 2, 4)
+        cycle.run()
+    after = held(cycle)
+    backup.put_back(cycle)
+    check_archive(cycle.database, cycle.policy, cycle.store)  # readings can be asked for
+    assert "part-missing" not in {bad.code for bad in cycle.verify().bad}
+    cycle.run()
+    cycle.run()
+    assert cycle.live() == []
+    assert set(after) <= set(held(cycle))
+    assert {(0, ""), (1, "")} <= set(held(cycle))
+    assert len(held(cycle)) == len(set(held(cycle)))
+    assert cycle.verify().bad == []
+    assert codes(cycle) <= {("receipts-lost", "warning")}
+
+
+def test_receipts_are_lost_and_an_id_comes_again(cycle: Cycle) -> None:
+    """Nobody can tell any more that it is another bucket, and not a newer version. Both are kept."""
+    for first in (0, 2, 4):
+        put(cycle, first, first + 2)
+        cycle.run()
+    put(cycle, 0, 1)
+    change(cycle, 0)
+    cycle.database[RECEIPTS].drop()
+    (cycle.root / cycle.policy.name / "meta/owner.json").unlink()
+    assert cycle.run().deleted == 1
+    assert {(0, ""), (0, "new")} <= set(held(cycle))
+    assert codes(cycle) == {("receipts-lost", "warning")}
+
+
+def test_an_audit_of_what_is_signed_and_late(cycle: Cycle) -> None:
+    put(cycle, 0, 2)
+    cycle.run()
+    put(cycle, 2, 4)
+    assert codes(cycle) == {("overdue", "error")}
+
+
+def test_restored_before_its_receipt(cycle: Cycle) -> None:
+    """A commit whose run died before the receipt is restored into the source; then another run dies."""
+    put(cycle, 0, 2)
+    cycle.run()
+    name = next((cycle.root / cycle.policy.name / "meta/manifests").iterdir()).stem
+    cycle.database[RECEIPTS].delete_many({"_id.name": {"$in": [name, "heads", "delete-0000000001", "last"]}})
+    cycle.restore(cycle.policy.collection)
+    part = next((cycle.root / cycle.policy.name / "data").rglob("*.parquet"))
+    part.with_name(part.name.replace("f000001", "f000000")).write_bytes(b"cut off")
+    cycle.run()
+    assert cycle.verify().bad == []
