@@ -77,7 +77,7 @@ class Chain:
             manifest = read_link(self._store, self._policy, link.commit, link.sha256)
         except NotFound:
             place = self._place(manifest_key(self._policy, link.commit))
-            fault = "the manifest is missing, though the chain of manifests names it"
+            fault = f"the manifest is missing, though the chain of manifests names it (seal {link.sha256})"
             raise DamagedError("chain-broken", place, fault) from None
         if manifest.sha256 != link.sha256:
             raise DamagedError("chain-broken", place, "the chain of manifests names another seal")

@@ -90,8 +90,8 @@ def check_all_there(receipts: Receipts, archive: OfflineArchive) -> list[str]:
 
 
 def is_forgotten(receipts: Receipts, archive: OfflineArchive, name: str) -> bool:
-    """Whether a commit without a manifest was dropped by a run that this database, put back to an older state,
-    does not know of. Nothing that it held was deleted then, or no copy might be left of what was."""
+    """Whether a commit without a manifest was dropped by a run that this database has forgotten since it was
+    put back. Nothing that it held was deleted then: of what was, no copy might be left."""
     seal = receipts.seal(name)
     if seal is None or parse_commit(name) is None:
         return False

@@ -113,7 +113,7 @@ class OfflineRun:
                 gone = [*found.gone, *found.changed] if is_forgotten else found.gone
                 live[[at + i for i in gone]] = False
                 at += len(piece)
-        self._register(manifest, live, is_new=not is_covered)
+        self._register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
         if elsewhere := self._elsewhere(manifest, copied):
             self._amend(manifest, elsewhere)
 
@@ -251,11 +251,13 @@ class OfflineRun:
         """A live bucket may equal its copy, and have been another when its windows were rolled up last."""
         return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1)
 
-    def _register(self, manifest: Manifest, live: NDArray[np.bool_], *, is_new: bool) -> None:
+    def _register(
+        self, manifest: Manifest, live: NDArray[np.bool_], *, is_new: bool, deleted: int = 0
+    ) -> None:
         facts = self._facts(manifest)
 
         def step(session: ClientSession) -> None:
-            self._receipts.set_live(manifest.commit, live, facts, session)
+            self._receipts.set_live(manifest.commit, live, facts, session, deleted)
             if is_new:
                 advance(self._receipts, manifest, session)
 

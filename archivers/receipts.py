@@ -153,7 +153,7 @@ class Receipts:
         session: ClientSession,
         deleted: int = 0,
     ) -> None:
-        """`deleted` is how many went just now."""
+        """`deleted` is how many went just now, or were found gone."""
         state = "open" if live.any() else "closed"
         bits = zlib.compress(np.packbits(live).tobytes())
         update = {

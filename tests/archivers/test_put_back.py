@@ -1,4 +1,4 @@
-"""A database that is put back to an older state beside a newer store: nothing stops for good, nothing is lost."""
+"""A database that is put back to an older state, beside a newer store: nothing is lost, and runs go on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from archivers.archive import check_archive
 from archivers.audit import audit
 from archivers.keys import Keys
 from archivers.offline import OfflineArchive
+from config.errors import HaltedError
 from config.policies import Store
 from tests.archivers.builders import CODEC, LATER, RAW, Case, insert, slots
 from tests.archivers.harness import Cycle, nothing
@@ -96,6 +97,8 @@ def test_of_the_day_before(cycle: Cycle, failed: int) -> None:
     cycle.fence += failed  # runs that came to nothing
     cycle.run()
     assert (1, "new") in held(cycle)
+    receipts = cycle.database[RECEIPTS].find({"kind": "offline"})
+    assert {it["deleted"] for it in receipts} == {1, 2, 4}  # 1: the older version, which is kept besides
     assert cycle.live() == []
     assert cycle.verify().bad == []
 
@@ -162,4 +165,29 @@ def test_restored_before_its_receipt(cycle: Cycle) -> None:
     part = next((cycle.root / cycle.policy.name / "data").rglob("*.parquet"))
     part.with_name(part.name.replace("f000001", "f000000")).write_bytes(b"cut off")
     cycle.run()
+    assert cycle.verify().bad == []
+
+
+def test_what_was_deleted_of_a_dropped_commit(cycle: Cycle) -> None:
+    """Of it a copy may be nowhere else: a person has to look, and can go on."""
+    put(cycle, 0, 4)
+    cycle.run()
+    (name,) = (it.stem for it in (cycle.root / cycle.policy.name / "meta/manifests").iterdir())
+    backup = Backup(cycle)
+    cycle.restore(cycle.policy.collection)
+    cycle.unpin()
+    change(cycle, 1)
+    assert cycle.run().deleted == 4
+    backup.put_back(cycle)
+    with pytest.raises(HaltedError, match=f"{name}.json: the manifest is missing"):
+        cycle.run()
+    assert "part-missing" in {bad.code for bad in cycle.verify().bad}
+    aside = (cycle.root / cycle.policy.name / "meta/superseded" / f"{name}.bson").read_bytes()
+    assert aside == cycle.case.documents[1]
+    cycle.database[RECEIPTS].delete_one({"_id.name": name})
+    insert(cycle.database, cycle.policy.collection, [aside])
+    cycle.run()
+    cycle.run()
+    assert cycle.live() == []
+    assert {(0, ""), (1, ""), (1, "new"), (2, ""), (3, "")} == set(held(cycle))
     assert cycle.verify().bad == []
