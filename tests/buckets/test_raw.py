@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bson
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,3 +99,25 @@ def test_a_digest_tells_buckets_from_overflow_order_and_bits() -> None:
         [Bucket(one), Bucket(one, (one,))],
     ]
     assert len({batch_of(case).digest() for case in cases}) == len(cases)
+
+
+_ONE, _TWO = bson_of.document(("a", bson_of.int32(1))), bson_of.document(("a", bson_of.int64(1)))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        _ONE[:3],
+        _ONE[:-1],
+        _ONE + _TWO[:-1],
+        _ONE + _TWO[:4],
+        _ONE + _ONE + b"\0",
+        _ONE + _TWO + b"\0\0\0\0",
+        _ONE + bytes(5) + _ONE,
+        _ONE + b"\xff\xff\xff\xff\0",
+        bytes(len(_ONE)),
+    ],
+)
+def test_bytes_that_are_no_whole_documents_are_refused(broken: bytes) -> None:
+    with pytest.raises(ValueError, match="documents of a batch"):
+        Docs.split(broken)
