@@ -63,7 +63,7 @@ class Docs:
             return alike
         offsets = [0]
         position, size = 0, len(data)
-        while _LEAST <= size - position:
+        while size - position >= _LEAST:
             if (length := _LENGTH.unpack_from(data, position)[0]) < _LEAST:
                 break
             position += length
@@ -135,10 +135,11 @@ class Docs:
 
     def legible_id(self, index: int) -> Any:
         """The document's `_id` for people: a document as a dict, bytes that are not UTF-8 as escapes, and of
-        what is far too long the beginning."""
+        what is far too long the beginning and a hash: no two are told alike."""
         raw = self.raw_id(index)
         if len(raw) > LONGEST_ID + 1:
-            return f"{raw[:_TOLD]!r} and {len(raw) - _TOLD:,} bytes more"
+            rest = f"{len(raw) - _TOLD:,} bytes more, SHA-256 {hashlib.sha256(raw).hexdigest()[:16]}…"
+            return f"{raw[:_TOLD]!r} and {rest}"
         return decode_value(raw[0], raw[1:], legible=True) if raw else None
 
     def slice(self, start: int, stop: int) -> Docs:

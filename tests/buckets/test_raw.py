@@ -121,3 +121,10 @@ _ONE, _TWO = bson_of.document(("a", bson_of.int32(1))), bson_of.document(("a", b
 def test_bytes_that_are_no_whole_documents_are_refused(broken: bytes) -> None:
     with pytest.raises(ValueError, match="documents of a batch"):
         Docs.split(broken)
+
+
+def test_long_ids_that_begin_alike_are_told_apart() -> None:
+    """Quarantine remembers a bucket by what is told of its `_id`."""
+    held = [bson_of.text("x" * 20_000 + end) for end in "ab"]
+    docs = Docs.of([bson_of.document(("_id", identity)) for identity in held])
+    assert docs.decode_id(0) != docs.decode_id(1) and docs.legible_id(0) != docs.legible_id(1)
