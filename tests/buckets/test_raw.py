@@ -5,7 +5,7 @@ from __future__ import annotations
 import bson
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from buckets.raw import Batch, Docs
@@ -13,7 +13,7 @@ from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.batches import batch_of
 from tests.buckets.oracle import Bucket
-from tests.buckets.strategies import anything, ids
+from tests.buckets.strategies import anything, ids, object_ids
 
 documents = st.builds(lambda key, held: bson_of.document(("_id", key), ("a", held)), ids, anything)
 some = st.lists(st.builds(Bucket, documents, st.lists(documents, max_size=3).map(tuple)), max_size=6)
@@ -75,6 +75,28 @@ def test_an_id_is_decoded_and_goes_back_as_it_was(key: bson_of.Value, first: boo
         fields[0]
     )
     assert docs.raw_id(0) == bytes([key[0]]) + key[1]
+
+
+_OID = bson_of.object_id(b"0123456789ab")
+named = st.tuples(st.one_of(object_ids, st.just(_OID), ids), st.sampled_from(["first", "last", "missing"]))
+
+
+@example([(_OID, "first"), (bson_of.int64(7), "first")])
+@example([(_OID, "first"), (bson_of.text("twelve bytes"), "first")])
+@example([(_OID, "first"), (_OID, "last"), (_OID, "missing")])
+@given(st.lists(named, max_size=5))
+def test_each_has_its_own_id_whatever_the_others_have(found: list[tuple[bson_of.Value, str]]) -> None:
+    other = ("x_id", _OID)
+    fields = [
+        {"first": [("_id", key), other], "last": [other, ("_id", key)], "missing": [other]}[where]
+        for key, where in found
+    ]
+    expected = [b"" if where == "missing" else bytes([key[0]]) + key[1] for key, where in found]
+    whole = Docs.of([bson_of.document(*some) for some in fields])
+    assert [whole.raw_id(i) for i in range(len(found))] == expected
+    of_short = [raw if where == "first" else b"" for raw, (_, where) in zip(expected, found, strict=True)]
+    short = Docs.of([bson_of.document(some[0]) for some in fields])
+    assert [short.raw_id(i) for i in range(len(found))] == of_short
 
 
 def test_no_id() -> None:
