@@ -64,6 +64,16 @@ def test_both_sides_of_every_bins_edge(exponent: int) -> None:
     assert len(set(codes)) <= 37 or exponent < -1060
 
 
+def test_a_bin_starts_with_the_first_double_that_is_not_below_its_edge() -> None:
+    """So that every machine and release puts a value into the same bin: 2**(step / 35), by whole numbers."""
+    for step in range(35):
+        edge = round(2.0 ** (step / 35) * 2**52) + 4
+        while (edge - 1) ** 35 >= 2 ** (52 * 35 + step):
+            edge -= 1
+        below, first = bins.codes(np.array([math.ldexp(edge - 1, -52), math.ldexp(edge, -52)])).tolist()
+        assert (below + 1, first) == (first, bins.codes(np.array([1.0]))[0] + step)
+
+
 @example([TINIEST], 50.0)
 @example([-1.0, 0.0, 1.0], 50.0)
 @given(st.lists(doubles, min_size=1, max_size=60), percents)
