@@ -156,11 +156,11 @@ def _views(
 ) -> Iterator[tuple[slice, NDArray[Any]]]:
     """The holes as they lie in the matrix. Those of a bucket mostly lie equally far apart, but where a key
     takes another digit, so that a few strides say where all are."""
+    steps = np.diff(holes)
     at = 0
-    while at < len(holes):
-        step = int(holes[at + 1] - holes[at]) if at + 1 < len(holes) else 0
-        apart = np.flatnonzero(np.diff(holes[at:]) != step)
-        stop = at + 1 + int(apart[0]) if len(apart) else len(holes)
-        shape, strides = (len(matrix), stop - at), (matrix.strides[0], step)
-        yield slice(at, stop), np.ndarray(shape, dtype, matrix, int(holes[at]), strides)
-        at = stop
+    for end in [*(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(holes) - 1]:
+        if at <= end:  # else the view before took it already
+            step = int(steps[at]) if end > at else 0
+            shape, strides = (len(matrix), end + 1 - at), (matrix.strides[0], step)
+            yield slice(at, end + 1), np.ndarray(shape, dtype, matrix, int(holes[at]), strides)
+            at = end + 1

@@ -22,6 +22,7 @@ from buckets.bsontypes import DOCUMENT, OBJECT_ID, decode_value, first_at
 #: Bytes of an `_id` that may be asked for: a query names a thousand. Of a longer one so many are told.
 LONGEST_ID, _TOLD = 8192, 40
 _LENGTH = struct.Struct("<i")
+_LEAST = 5  # bytes: of an empty document
 #: How a document begins, behind its length, where its `_id` is an ObjectId and comes first: most do.
 _OBJECT_ID_FIRST = bytes([OBJECT_ID]) + b"_id\0"
 LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
@@ -56,21 +57,26 @@ class Docs:
 
     @classmethod
     def split(cls, data: bytes) -> Docs:
-        """The documents of a raw batch; each tells its own length in its first four bytes."""
+        """The documents of a raw batch; each tells its own length in its first four bytes. Raises ValueError
+        where these lengths don't add up to the bytes that there are."""
         if (alike := cls._of_one_length(data)) is not None:
             return alike
         offsets = [0]
         position, size = 0, len(data)
-        while position < size:
-            position += _LENGTH.unpack_from(data, position)[0]
+        while size - position >= _LEAST:
+            if (length := _LENGTH.unpack_from(data, position)[0]) < _LEAST:
+                break
+            position += length
             offsets.append(position)
+        if position != size:
+            raise ValueError(f"the documents of a batch of {size:,} bytes end at byte {offsets[-1]:,}")
         return cls(data, np.array(offsets, dtype=np.int64))
 
     @classmethod
     def _of_one_length(cls, data: bytes) -> Docs | None:
         """Where every document is as long as the first: each of them says so at the place where it starts."""
-        length = _LENGTH.unpack_from(data)[0] if data else 0
-        if length < _LENGTH.size or len(data) % length:
+        length = _LENGTH.unpack_from(data)[0] if len(data) >= _LEAST else 0
+        if length < _LEAST or len(data) % length:
             return None
         told = np.ndarray((len(data) // length,), "<i4", data, strides=(length,))
         return cls(data, np.arange(len(told) + 1) * length) if (told == length).all() else None
@@ -129,10 +135,11 @@ class Docs:
 
     def legible_id(self, index: int) -> Any:
         """The document's `_id` for people: a document as a dict, bytes that are not UTF-8 as escapes, and of
-        what is far too long the beginning."""
+        what is far too long the beginning and a hash: no two are told alike."""
         raw = self.raw_id(index)
         if len(raw) > LONGEST_ID + 1:
-            return f"{raw[:_TOLD]!r} and {len(raw) - _TOLD:,} bytes more"
+            rest = f"{len(raw) - _TOLD:,} bytes more, SHA-256 {hashlib.sha256(raw).hexdigest()[:16]}…"
+            return f"{raw[:_TOLD]!r} and {rest}"
         return decode_value(raw[0], raw[1:], legible=True) if raw else None
 
     def slice(self, start: int, stop: int) -> Docs:

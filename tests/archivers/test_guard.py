@@ -267,9 +267,12 @@ def test_restored_mended_and_run_again(cycle: Cycle) -> None:
     assert cycle.run().deleted == 0
 
 
-def test_restoring_over_another_bucket_with_the_same_id_loses_neither(offline: Cycle) -> None:
+@pytest.mark.parametrize("identity", [7, 7.0])  # one to MongoDB
+def test_restoring_over_another_bucket_with_the_same_id_loses_neither(
+    offline: Cycle, identity: float
+) -> None:
     offline.run()
-    late = encode({"_id": 7, "p": {"5": MARKS}, "meta": {"symbol": "MDB"}, "d": DAY0})
+    late = encode({"_id": identity, "p": {"5": MARKS}, "meta": {"symbol": "MDB"}, "d": DAY0})
     insert(offline.database, "slots", [late])
     with pytest.raises(BucketwiseError, match="1 of 40 buckets were not restored"):
         offline.restore("slots")

@@ -207,7 +207,7 @@ _TABLE: list[tuple[dict[str, Any], list[tuple[Any, ...]]]] = [
          "code can't be asked for", (), Code("f", {"x": datetime(2018, 6, 30, tzinfo=UTC)})),
         ("reading: _id too long", reading(_id=bson_of.text("x" * 20_000)), "_id",
          "it has 20,005 bytes, and at most 8,192 can be", (),
-         repr(b"\x02!N\0\0" + b"x" * 35) + " and 19,966 bytes more"),
+         repr(b"\x02!N\0\0" + b"x" * 35) + " and 19,966 bytes more, SHA-256 397cf2274760bd8e…"),
     ]),
     (TIMESERIES, [
         ("timeseries: year 10000", reading(d=YEAR_10000), "d", "outside the years 1 to 9999"),

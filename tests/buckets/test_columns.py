@@ -23,6 +23,8 @@ buckets = st.lists(
 @example(found=[(0, [2, 3, 4]), (0, [0, 1, 2]), (1, [5, 6, 7])], rank=[1, 0, 2])
 @example(found=[(0, [3, 4, 5]), (0, [0, 1, 2]), (1, [0, 1, 2])], rank=[1, 0, 2])
 @example(found=[(0, [7, 8, 9]), (1, [0, 1, 2]), (0, [0, 1, 2])], rank=[0, 1, 2])
+@example(found=[(0, [0, 1, 5, 3]), (1, [10, 11, 12])], rank=[0, 1, 2])
+@example(found=[(0, [0, 1, 2]), (1, [10, 5, 12])], rank=[0, 1, 2])
 @given(found=buckets, rank=st.permutations(range(3)))
 def test_readings_are_sorted_by_part_then_series_then_time(
     part: int | None, found: list[tuple[int, list[int]]], rank: list[int]

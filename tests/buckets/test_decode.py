@@ -112,6 +112,27 @@ def test_equal_lengths_of_different_bytes_stay_apart() -> None:
     assert [columns.series[i][0] for i in columns.bucket_series] == series
 
 
+def test_documents_of_one_layout_are_put_in_id_order() -> None:
+    found = [
+        reading(i, ("s", bson_of.text("x")), ("d", bson_of.date(i)), ("p", bson_of.double(i)))
+        for i in (1, 4, 2, 3)
+    ]
+    columns = decode(batch_of(found), READING).columns
+    assert columns.time.tolist() == columns.values["p"].tolist() == [1, 2, 3, 4]
+
+
+def test_a_broken_document_in_front_leaves_no_reading() -> None:
+    """As many readings as its layout has documents: the last is of another one."""
+    series = [bson_of.double(math.nan), bson_of.double(1.5), bson_of.double(1.5), bson_of.text("x")]
+    found = [
+        reading(i, ("s", held), ("d", bson_of.date(i)), ("p", bson_of.double(i)))
+        for i, held in enumerate(series)
+    ]
+    decoded = decode(batch_of(found), READING)
+    assert [bucket.id for bucket in decoded.quarantined] == [0]
+    assert decoded.columns.time.tolist() == decoded.columns.values["p"].tolist() == [1, 2, 3]
+
+
 def test_a_batch_of_nothing() -> None:
     decoded = decode(batch_of([]), READING)
     assert len(decoded.columns.time) == 0 and decoded.columns.series == [] and decoded.quarantined == []

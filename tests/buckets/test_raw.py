@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bson
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from buckets.raw import Batch, Docs
@@ -12,7 +13,7 @@ from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.batches import batch_of
 from tests.buckets.oracle import Bucket
-from tests.buckets.strategies import anything, ids
+from tests.buckets.strategies import anything, ids, object_ids
 
 documents = st.builds(lambda key, held: bson_of.document(("_id", key), ("a", held)), ids, anything)
 some = st.lists(st.builds(Bucket, documents, st.lists(documents, max_size=3).map(tuple)), max_size=6)
@@ -76,6 +77,28 @@ def test_an_id_is_decoded_and_goes_back_as_it_was(key: bson_of.Value, first: boo
     assert docs.raw_id(0) == bytes([key[0]]) + key[1]
 
 
+_OID = bson_of.object_id(b"0123456789ab")
+named = st.tuples(st.one_of(object_ids, st.just(_OID), ids), st.sampled_from(["first", "last", "missing"]))
+
+
+@example([(_OID, "first"), (bson_of.int64(7), "first")])
+@example([(_OID, "first"), (bson_of.text("twelve bytes"), "first")])
+@example([(_OID, "first"), (_OID, "last"), (_OID, "missing")])
+@given(st.lists(named, max_size=5))
+def test_each_has_its_own_id_whatever_the_others_have(found: list[tuple[bson_of.Value, str]]) -> None:
+    other = ("x_id", _OID)
+    fields = [
+        {"first": [("_id", key), other], "last": [other, ("_id", key)], "missing": [other]}[where]
+        for key, where in found
+    ]
+    expected = [b"" if where == "missing" else bytes([key[0]]) + key[1] for key, where in found]
+    whole = Docs.of([bson_of.document(*some) for some in fields])
+    assert [whole.raw_id(i) for i in range(len(found))] == expected
+    of_short = [raw if where == "first" else b"" for raw, (_, where) in zip(expected, found, strict=True)]
+    short = Docs.of([bson_of.document(some[0]) for some in fields])
+    assert [short.raw_id(i) for i in range(len(found))] == of_short
+
+
 def test_no_id() -> None:
     docs = Docs.of([bson_of.document(("a", bson_of.int32(1)))])
     assert docs.decode_id(0) is None and docs.raw_id(0) == b""
@@ -98,3 +121,32 @@ def test_a_digest_tells_buckets_from_overflow_order_and_bits() -> None:
         [Bucket(one), Bucket(one, (one,))],
     ]
     assert len({batch_of(case).digest() for case in cases}) == len(cases)
+
+
+_ONE, _TWO = bson_of.document(("a", bson_of.int32(1))), bson_of.document(("a", bson_of.int64(1)))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        _ONE[:3],
+        _ONE[:-1],
+        _ONE + _TWO[:-1],
+        _ONE + _TWO[:4],
+        _ONE + _ONE + b"\0",
+        _ONE + _TWO + b"\0\0\0\0",
+        _ONE + bytes(5) + _ONE,
+        _ONE + b"\xff\xff\xff\xff\0",
+        bytes(len(_ONE)),
+    ],
+)
+def test_bytes_that_are_no_whole_documents_are_refused(broken: bytes) -> None:
+    with pytest.raises(ValueError, match="documents of a batch"):
+        Docs.split(broken)
+
+
+def test_long_ids_that_begin_alike_are_told_apart() -> None:
+    """Quarantine remembers a bucket by what is told of its `_id`."""
+    held = [bson_of.text("x" * 20_000 + end) for end in "ab"]
+    docs = Docs.of([bson_of.document(("_id", identity)) for identity in held])
+    assert docs.decode_id(0) != docs.decode_id(1) and docs.legible_id(0) != docs.legible_id(1)

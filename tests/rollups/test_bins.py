@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -62,6 +63,25 @@ def test_both_sides_of_every_bins_edge(exponent: int) -> None:
     assert codes == sorted(codes)
     assert all(near(bins.value_of(code), value) for value, code in zip(values, codes, strict=True))
     assert len(set(codes)) <= 37 or exponent < -1060
+
+
+def test_a_bin_starts_with_the_first_double_that_is_not_below_its_edge() -> None:
+    """So that every machine and release puts a value into the same bin: 2**(step / 35), by whole numbers."""
+    for step in range(35):
+        edge = round(2.0 ** (step / 35) * 2**52) + 4
+        while (edge - 1) ** 35 >= 2 ** (52 * 35 + step):
+            edge -= 1
+        below, first = bins.codes(np.array([math.ldexp(edge - 1, -52), math.ldexp(edge, -52)])).tolist()
+        assert (below + 1, first) == (first, bins.codes(np.array([1.0]))[0] + step)
+
+
+@pytest.mark.parametrize("groups", [[[1.0]], [[1.0, 1.01, 1.03, 1.0], [1.02]], [[-2.0, 1e9], [0.0, -2.0]]])
+def test_each_value_is_counted_in_its_own_bin(groups: list[list[float]]) -> None:
+    """Whether values lie near one another or far apart."""
+    starts = np.cumsum([0, *map(len, groups)])[:-1]
+    found = bins.build(np.concatenate(groups), starts)
+    assert found == [Counter(bins.codes(np.array(group)).tolist()) for group in groups]
+    assert all(list(counted) == sorted(counted) for counted in found)
 
 
 @example([TINIEST], 50.0)

@@ -51,6 +51,8 @@ alike = st.lists(st.lists(near, min_size=1, max_size=20), min_size=1, max_size=5
 @example([[56.57, -56.57, 0.01, -0.0], [0.0]])
 @example([[1.0, 2.0**-79], [2.0**-80, 1.0], [1e16]])
 @example([[2.0**299, 2.0**-300]])
+@example([[1.5 * 2.0**559, -(2.0**558)]])
+@example([[1.5 * 2.0**-560, -(2.0**-561)]])
 @given(st.one_of(alike, runs))
 def test_sums_and_squares_taken_together_are_exact(groups: list[list[float]]) -> None:
     values, starts = lay_out(groups)
@@ -66,6 +68,17 @@ def test_long_runs_taken_together_are_exact(value: float, length: int) -> None:
     totals, squares = exact.sums_and_squares(np.full(length, value), starts)
     assert totals == [int(count * Fraction(value) * 2**1074) for count in lengths]
     assert squares == [int(count * Fraction(value) ** 2 * 2**2148) for count in lengths]
+
+
+@pytest.mark.parametrize("bits", [19, 20, 21, 22, 40, 52])
+@pytest.mark.parametrize("length", [8192, 20_000])
+def test_long_runs_of_large_mantissas_are_exact(bits: int, length: int) -> None:
+    """Just below 2, each with its last bit set: products of pieces are as long as they can be."""
+    source = random.Random(bits)
+    whole = [(2 << bits) - source.randrange(1, 64, 2) for _ in range(length)]
+    (total,), (squares,) = exact.sums_and_squares(np.ldexp(np.array(whole, float), -bits), np.array([0]))
+    assert Fraction(total, 2**1074) == Fraction(sum(whole), 2**bits)
+    assert Fraction(squares, 2**2148) == Fraction(sum(one * one for one in whole), 4**bits)
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=50))

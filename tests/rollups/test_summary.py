@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from itertools import groupby
 from typing import Any
+from unittest.mock import patch
 
 import bson
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollups import documents
+from rollups import documents, summary
 from rollups.summary import State, aggregate, merge
 from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, plain_deviation, plain_summary, readings
 
@@ -30,12 +31,13 @@ def to_bytes(state: State) -> bytes:
     return documents.daily(POLICY, ("MDB", 1), 0, 3 * HOUR, "UTC", state)
 
 
-@given(readings)
-def test_summaries_equal_plain_python(found: list[Reading]) -> None:
+@given(readings, st.sampled_from([1, 3, 1 << 15]))
+def test_summaries_equal_plain_python(found: list[Reading], at_once: int) -> None:
     inside = [one for one in found if one.time < 3 * HOUR]
     keyed = sorted(inside, key=lambda one: (one.series, one.time // HOUR))
     expected = {key: list(group) for key, group in groupby(keyed, lambda one: (one.series, one.time // HOUR))}
-    aggregated = states(found)
+    with patch.object(summary, "_AT_ONCE", at_once):
+        aggregated = states(found)
     assert list(aggregated) == list(expected)
     for key, group in expected.items():
         document = bson.decode(documents.hourly(POLICY, ("MDB", 1), 0, aggregated[key]))
