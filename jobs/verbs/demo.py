@@ -23,4 +23,4 @@ def demo(call: Call, keep: Keep = False) -> Report:
     """
     from jobs.demo.play import PRESENT, play  # only the demo pays for loading it
 
-    return play(call if call.is_now_given else replace(call, now=PRESENT), keep=keep)
+    return play(call if call.is_now_given else replace(call, now=PRESENT, is_now_given=True), keep=keep)

@@ -105,7 +105,6 @@ SHORT = {
     (dropped, "slots", "offline", "before put part"),
     (archive_dropped, "samples", "online", "before delete"),
     (store_removed, "slots", "offline", "after receipt"),
-    (expiring, "slots", "offline", "after put manifest"),
 }
 
 
@@ -192,6 +191,8 @@ def recover(it: Scene, fault: Callable[[Scene], None]) -> None:
         # A person must look: nothing was deleted on the account of the commits that are gone.
         receipts = it.database["bucketwise_receipts"]
         assert receipts.count_documents({"deleted": {"$gt": 0}}) == 0
+        lost = [receipt["seal"] for receipt in receipts.find({"kind": "offline"})]
+        receipts.update_one({"_id.name": "heads"}, {"$addToSet": {"lost": {"$each": lost}}})
         receipts.delete_many({"kind": "offline"})
     if fault is summaries_dropped:
         it.run()

@@ -134,7 +134,7 @@ def test_everything_adds_up_and_keep_leaves_it_up(tmp_path: Path, database: Data
     """Also with an environment that names a database of somebody's own: it is not touched."""
     uri = "mongodb://{}:{}/".format(*database.client.address or ("", ""))
     theirs = {"BUCKETWISE_MONGODB_URI": uri, "BUCKETWISE_MONGODB_DATABASE": database.name}
-    arguments = ("demo", "--keep", "--json", "--now", PRESENT.isoformat())
+    arguments = ("demo", "--keep", "--json")
     with started(*arguments, cwd=tmp_path, TMPDIR=str(tmp_path), **theirs) as process:
         out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err

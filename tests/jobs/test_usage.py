@@ -15,7 +15,7 @@ from tests.jobs.command import ROOT, CommandLine
 
 VERBS = [
     "demo", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "schedule", "verify",
-    "restore", "unpin", "audit", "status",
+    "restore", "unpin", "receipts", "sign", "audit", "status",
 ]  # fmt: skip
 
 

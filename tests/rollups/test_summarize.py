@@ -269,7 +269,7 @@ def test_what_is_missing_is_told_where_an_interval_is_expected(bench: Bench) -> 
     [
         ("MDB", "MDB"), ("7", "7"), (7, "7"), (7.5, "7.5"), (True, "true"), (FIRST, FIRST.isoformat()),
         (ObjectId("64f0c0ffee64f0c0ffee64f0"), "64f0c0ffee64f0c0ffee64f0"),
-        ({"b": 1, "a": [2]}, '{"a": [2], "b": 1}'), ([1, 2], "[1, 2]"), (b"ab", "b'ab'"), (1e20, "1e+20"),
+        ({"b": 1, "a": [2]}, '{"a": [2], "b": 1}'), (b"ab", "b'ab'"), (1e20, "1e+20"),
         (Int64(2**53 + 1), "9007199254740993"), (7.0, "7"), (UUID(int=9), str(UUID(int=9))), ("true", "true"),
     ],
 )  # fmt: skip
