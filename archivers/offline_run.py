@@ -238,7 +238,7 @@ class OfflineRun:
 
     def _keep(self, manifest: Manifest, gone: list[int]) -> None:
         """Copies whose buckets somebody else has deleted count from now on. Where they lie nothing may tell:
-        a bucket may have moved before. Until that is rolled up, the next run finds them here again."""
+        a bucket may have moved before. Until that is rolled up, the next run finds them again."""
         if not self._is_rolled_up(manifest, anew=True):
             return
 

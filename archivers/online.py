@@ -250,8 +250,8 @@ class OnlineRun:
         return len(outcome.changed)
 
     def _keep(self, gone: Batch) -> None:
-        """Copies whose originals somebody else has deleted count from now on. Where they lie nothing may tell:
-        an original may have moved before. Until that is rolled up, the next run finds them here again."""
+        """Copies whose originals somebody else has deleted count from now on. Where they lie nothing may
+        tell: an original may have moved before. Until that is rolled up, the next run finds them again."""
         spans = decode(gone, self._work.policy).spans()
         if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
             return

@@ -166,7 +166,7 @@ class _Mender:
 
     def bring_up_to_date(self, start_ms: int, end_ms: int, *, anew: bool = False) -> bool:
         """Whether every summary of what lies in the range is now what it should be. Those of other policies
-        are theirs to mend: until they have, the buckets stay. `anew`: also where no stream tells of a change."""
+        are theirs to mend: until they have, the buckets stay. `anew`: even if nothing tells of a change."""
         work = self._work
         if any(it.has_changed(start_ms, end_ms, work.check, may_have=False) for it in self._readers):
             return False
