@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.delete import chunks
+from archivers.delete import chunks, compare, measured
 from archivers.heads import check_all_there, check_heads
 from archivers.keys import Keys
 from archivers.offline import OfflineArchive
@@ -118,8 +118,9 @@ def recover(
         _archiver(work, store).recover()
 
 
-def _always(_start_ms: int, _end_ms: int) -> bool:
+def _always(_start_ms: int, _end_ms: int, *, anew: bool = False) -> bool:
     """Where nothing is rolled up, every summary is as it should be."""
+    del anew
     return True
 
 
@@ -258,6 +259,10 @@ class _Sweep:
         if not work.rolled_up(first, last + 1):
             work.report.leave(len(batch), NOT_ROLLED_UP)
             return
+        if self._through is not None and not work.dry_run:
+            batch = self._as_rolled_up(batch, first, last)
+            if not len(batch):
+                return
         if work.dry_run:
             self._foresee(len(batch))
         else:
@@ -273,6 +278,21 @@ class _Sweep:
             return batch
         place = {batch.main.raw_id(i): i for i in range(len(batch))}
         return batch if len(place) == len(batch) else batch.take(np.array(sorted(place.values())))
+
+    def _as_rolled_up(self, batch: Batch, first: int, last: int) -> Batch:
+        """What is live as it was read, now that its windows are up to date. What went before may be in no
+        summary, and what is told of it has been read: with a copy it would be archived and not rolled up."""
+        work = self._work
+        if work.policy.model == "timeseries":
+            return batch.take(measured(work.policy, batch, work.source, first, last + 1))
+        as_read: list[int] = []
+        at = 0
+        for piece in chunks(batch):
+            found = compare(work.database, work.policy, piece)
+            as_read += [at + i for i in found.deleted]
+            work.report.change(len(found.changed))
+            at += len(piece)
+        return batch if len(as_read) == len(batch) else batch.take(np.array(as_read, dtype=np.int64))
 
     def _foresee(self, count: int) -> None:
         """What would become of buckets once they are copied."""

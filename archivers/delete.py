@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
@@ -49,6 +50,17 @@ def units(policy: Policy, batch: Batch) -> list[bytes]:
     if policy.model == "timeseries":
         return [measurement(document) for document in batch.main]
     return [batch.unit(i) for i in range(len(batch))]
+
+
+def measured(policy: Policy, batch: Batch, source: Source, start_ms: int, end_ms: int) -> NDArray[np.int64]:
+    """The indices of the measurements of a native time-series collection, all in [start, end), that are live.
+    They have no index on `_id`, and it need not be unique."""
+    mine = units(policy, batch)
+    wanted = set(mine)
+    there = {
+        unit for live in source.batches(start_ms, end_ms) for unit in units(policy, live) if unit in wanted
+    }
+    return np.array([i for i, unit in enumerate(mine) if unit in there], dtype=np.int64)
 
 
 def chunks(batch: Batch) -> Iterator[Batch]:

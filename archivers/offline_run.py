@@ -215,6 +215,7 @@ class OfflineRun:
     def _delete(self, manifest: Manifest, due: Indices) -> list[int]:
         """Delete these buckets of a commit, as read back from the store; returns those that had changed."""
         changed: list[int] = []
+        gone: list[int] = []
         at = 0
         for piece in chunks(self._archive.load(manifest).take(due)):
             here = due[at : at + len(piece)]
@@ -229,14 +230,30 @@ class OfflineRun:
                 partial(self._record, manifest, here, piece),
             )
             changed += here[outcome.changed].tolist()
+            gone += here[outcome.gone].tolist()
             self._work.report.deleted += len(outcome.deleted)
+        if gone:
+            self._keep(manifest, gone)
         return changed
+
+    def _keep(self, manifest: Manifest, gone: list[int]) -> None:
+        """Copies whose buckets somebody else has deleted count from now on. Where they lie nothing may tell:
+        a bucket may have moved before. Until that is rolled up, the next run finds them again."""
+        if not self._is_rolled_up(manifest, anew=True):
+            return
+
+        def step(session: ClientSession) -> None:
+            live = self._receipts.live(manifest.commit, manifest.buckets, session)
+            live[gone] = False
+            self._receipts.set_live(manifest.commit, live, self._facts(manifest), session)
+
+        self._transaction(step)
 
     def _record(
         self, manifest: Manifest, here: Indices, piece: Batch, session: ClientSession, outcome: Outcome
     ) -> None:
         live = self._receipts.live(manifest.commit, manifest.buckets, session)
-        live[here[[*outcome.deleted, *outcome.gone]]] = False
+        live[here[outcome.deleted]] = False
         facts = self._facts(manifest)
         self._receipts.set_live(manifest.commit, live, facts, session, len(outcome.deleted))
         files = [{"key": file.key, "sha256": file.sha256} for file in manifest.files]
@@ -247,9 +264,9 @@ class OfflineRun:
             {"commit": manifest.commit, "manifest_sha256": manifest.sha256, "files": files},
         )
 
-    def _is_rolled_up(self, manifest: Manifest) -> bool:
+    def _is_rolled_up(self, manifest: Manifest, *, anew: bool = False) -> bool:
         """A live bucket may equal its copy, and have been another when its windows were rolled up last."""
-        return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1)
+        return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1, anew=anew)
 
     def _register(
         self, manifest: Manifest, live: NDArray[np.bool_], *, is_new: bool, deleted: int = 0

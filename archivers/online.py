@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -244,7 +245,18 @@ class OnlineRun:
             lambda session, outcome: self._record(session, name, verified, outcome),
         )
         self._work.report.deleted += len(outcome.deleted)
+        if outcome.gone:
+            self._keep(verified.take(np.array(outcome.gone, dtype=np.int64)))
         return len(outcome.changed)
+
+    def _keep(self, gone: Batch) -> None:
+        """Copies whose originals somebody else has deleted count from now on. Where they lie nothing may
+        tell: an original may have moved before. Until that is rolled up, the next run finds them again."""
+        spans = decode(gone, self._work.policy).spans()
+        if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
+            return
+        ids = [gone.main.decode_id(i) for i in range(len(gone))]
+        transaction(self._work.database, self._work.guard, partial(self._receipts.pull, ids))
 
     def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
         """In the delete's transaction: the copies are there still; those that have become old go, and the
@@ -259,4 +271,5 @@ class OnlineRun:
             {"ids": packed_ids([verified.main.decode_id(i) for i in outcome.deleted])},
             {"collection": self._target, "overflow": self._overflow},
         )
-        self._receipts.pull([verified.main.decode_id(i) for i in range(len(verified))], session)
+        settled = sorted({*outcome.deleted, *outcome.changed})
+        self._receipts.pull([verified.main.decode_id(i) for i in settled], session)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.delete import MAX_BUCKETS, units
+from archivers.delete import MAX_BUCKETS, measured, units
 from archivers.offline import OfflineArchive
 from archivers.online import archived_source
 from archivers.receipts import Receipts
@@ -154,13 +154,11 @@ class ArchivedReader:
         """Without buckets that are live as they are here, and without old copies of live ones. A document
         that took the `_id` of a deleted bucket is another one."""
         source = Source(self._database, self._policy, session=self._session)
-        mine = units(self._policy, batch)
-        if self._policy.model == "timeseries":  # no index on `_id`, and it need not be unique
-            wanted, found = set(mine), source.batches(start_ms, end_ms)
-            there = {unit for live in found for unit in units(self._policy, live) if unit in wanted}
-            gone = [i for i, unit in enumerate(mine) if unit not in there]
+        if self._policy.model == "timeseries":
+            there = measured(self._policy, batch, source, start_ms, end_ms)
+            gone = np.setdiff1d(np.arange(len(batch)), there).tolist()
         else:
-            live = _by_id(source, batch)
+            mine, live = units(self._policy, batch), _by_id(source, batch)
             names = [batch.main.raw_id(i) for i in range(len(batch))]
             gone = [
                 i

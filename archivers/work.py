@@ -69,10 +69,16 @@ class ArchiveReport:
         self.leave(count, "changed between copy and delete: copied again by a later run")
 
 
-#: Brings the summaries of the windows up to date that a range (milliseconds) touches. Whether they are now.
-RolledUp = Callable[[int, int], bool]
 #: Whether a run under this fence, at this instant, is one that the database knows of.
 KnowsRun = Callable[[int, datetime], bool]
+
+
+class RolledUp(Protocol):
+    """Brings the summaries of the windows up to date that a range (milliseconds) touches.
+
+    Returns whether they are now. `anew`: also where nothing tells of a change."""
+
+    def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool: ...
 
 
 @dataclass(frozen=True)

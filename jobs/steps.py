@@ -164,16 +164,16 @@ class _Mender:
         ]
         self.mended = 0
 
-    def bring_up_to_date(self, start_ms: int, end_ms: int) -> bool:
+    def bring_up_to_date(self, start_ms: int, end_ms: int, *, anew: bool = False) -> bool:
         """Whether every summary of what lies in the range is now what it should be. Those of other policies
-        are theirs to mend: until they have, the buckets stay."""
+        are theirs to mend: until they have, the buckets stay. `anew`: even if nothing tells of a change."""
         work = self._work
         if any(it.has_changed(start_ms, end_ms, work.check, may_have=False) for it in self._readers):
             return False
         if work.dry_run:
             return True
-        if self._watch.has_changed(start_ms, end_ms, work.check):
-            if self._watch.can_tell:  # all that has changed: a bucket may have been in other windows before
+        if anew or self._watch.has_changed(start_ms, end_ms, work.check):
+            if self._watch.can_tell and not anew:  # all that has changed: it may have been elsewhere before
                 since = until = None
             else:
                 since, until = as_date(start_ms), as_date(end_ms)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pymongo import MongoClient, monitoring
+from pymongo import MongoClient, WriteConcern, monitoring
 from pymongo.synchronous import client_session
 
 from archivers.stores.s3 import S3Store
@@ -158,6 +158,24 @@ def raising(error: str, function: str, at: int = 1) -> None:
     for other in list(sys.modules.values()):
         if getattr(other, name, None) is inner:
             setattr(other, name, outer)
+
+
+def deleting(function: str, uri: str, database: str, identity: int) -> None:
+    """Before the first call of `function`, somebody deletes this bucket."""
+    owner, _, name = function.rpartition(".")
+    holder = pkgutil.resolve_name(owner)
+    inner = getattr(holder, name)
+    calls = iter(range(1))
+
+    @functools.wraps(inner)
+    def outer(*given: Any, **named: Any) -> Any:
+        if next(calls, None) == 0:
+            with MongoClient[dict[str, Any]](uri) as client:
+                source = client[database].get_collection("it", write_concern=WriteConcern("majority"))
+                assert source.delete_one({"_id": identity}).deleted_count == 1
+        return inner(*given, **named)
+
+    setattr(holder, name, outer)
 
 
 def stream(number: int, to: str) -> None:
