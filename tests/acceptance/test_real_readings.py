@@ -263,7 +263,7 @@ def test_online_archive(
         assert "block_compressor=zstd" in options
 
 
-@pytest.mark.parametrize("server", ["moto", "rclone"])
+@pytest.mark.parametrize("server", ["moto", pytest.param("rclone", marks=pytest.mark.soak)])
 def test_offline_archive_in_s3(
     server: str,
     bucketwise: CommandLine,

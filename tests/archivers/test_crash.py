@@ -284,10 +284,10 @@ QUICK = [
 
 
 def _tries() -> Iterator[Any]:
-    """Online has few steps, and each is tried; offline every fourth, and all of them in the long runs."""
+    """Online has few steps, and each is tried; offline every seventh, and all of them in the long runs."""
     yield pytest.param("slots", "first run", 1, marks=pytest.mark.soak, id="slots: first run, all")
     for case, scenario in QUICK:
-        stride = 1 if "online" in case else 4
+        stride = 1 if "online" in case else 7
         yield pytest.param(case, scenario, stride, id=f"{case}: {scenario}")
         if stride > 1:
             yield pytest.param(case, scenario, 1, marks=pytest.mark.soak, id=f"{case}: {scenario}, all")

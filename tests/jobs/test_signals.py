@@ -60,8 +60,7 @@ def finish(place: Place) -> None:
     assert place("audit", "-p", "ticks").code == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("step", ["rollup", "archive"])
+@pytest.mark.parametrize(("step", "number"), [("rollup", signal.SIGINT), ("archive", signal.SIGTERM)])
 def test_a_run_asked_to_stop_ends_with_130(long_place: Place, number: signal.Signals, step: str) -> None:
     assert cut_off(long_place, f"ticks: {step}", number) == 130
     (entry,) = long_place.database[ledger.COLLECTION].find()
