@@ -293,7 +293,7 @@ def _tries() -> Iterator[Any]:
             yield pytest.param(case, scenario, 1, marks=pytest.mark.soak, id=f"{case}: {scenario}, all")
 
 
-@pytest.mark.parametrize(("case", "scenario", "stride"), _tries())
+@pytest.mark.parametrize(("case", "scenario", "stride"), list(_tries()))
 def test_a_crash_at_every_step(
     database: Database[Document],
     file_store: Store,
