@@ -95,8 +95,8 @@ class Service:
         if result is None:
             log.info("nothing is due", policy=policy.name)
             return
+        self.on_result(result)  # before it is told: who reads of its end finds it in the metrics
         self._tell(result)
-        self.on_result(result)
         if result.exit_code in (1, LeaseHeldError.exit_code):
             self._ask_again(policy, clock.current() + AGAIN)
 
