@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
 from archivers.work import NOT_ROLLED_UP, Archiver, ArchiveReport, KnowsRun, RolledUp, Work
 from buckets.columns import Quarantined
-from buckets.decode import Decoded, decode
+from buckets.decode import Decoded, Lot, decode
 from buckets.raw import Batch
 from buckets.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_ms, as_text
 from config.errors import BucketwiseError
@@ -71,14 +72,14 @@ def archive(
     asked = rolled_up if through is not None else _always
     work = Work(database, policy, now, fence, guard, check, progress, report, dry_run, asked, keys, knows_run)
     _check_deletable(work)
-    archiver = _archiver(work, store)
     start = FIRST_MS if since is None else as_ms(since)
     end = min(work.cutoff, LAST_MS + 1 if until is None else as_ms(until))
-    if not dry_run:
-        archiver.recover()
-        work.pins.forget()
-        archiver.settle(start, end)
-    _Sweep(work, archiver, through).run(start, end)
+    with closing(_archiver(work, store)) as archiver:
+        if not dry_run:
+            archiver.recover()
+            work.pins.forget()
+            archiver.settle(start, end)
+        _Sweep(work, archiver, through).run(start, end)
     return report
 
 
@@ -115,7 +116,8 @@ def recover(
         work = Work(
             database, policy, now, fence, guard, check, _silent, report, False, _always, keys, knows_run
         )
-        _archiver(work, store).recover()
+        with closing(_archiver(work, store)) as archiver:
+            archiver.recover()
 
 
 def _always(_start_ms: int, _end_ms: int, *, anew: bool = False) -> bool:
@@ -163,8 +165,7 @@ class _Sweep:
         self._work = work
         self._archiver = archiver
         self._through = through
-        self._pending: list[Batch] = []
-        self._readings = 0
+        self._pending: list[Lot] = []
         self._first, self._last = LAST_MS, FIRST_MS
         self._oldest = LAST_MS  # last reading of a bucket
 
@@ -176,12 +177,13 @@ class _Sweep:
             stop = min((at // DAY_MS + 1) * DAY_MS, end)
             for batch in source.ending(at, stop):
                 self._sort(batch)
-                if self._readings >= MAX_READINGS or sum(b.size for b in self._pending) >= MAX_BYTES:
+                if self._is_full():
                     self._flush()
             if self._last - self._oldest >= MAX_SPAN_MS:
                 self._flush()
             at = stop
         self._flush()
+        self._archiver.finish()
         if self._work.dry_run and (young := source.count_ending(max(start, end), LAST_MS + 1)):
             edge = as_text(as_date(end))
             report.reasons[f"not expired: the last reading is not before {edge}"] += young
@@ -190,8 +192,8 @@ class _Sweep:
 
     def _sort(self, batch: Batch) -> None:
         """Into what goes, and what stays for which reason."""
-        decoded = decode(batch, self._work.policy)
-        report = self._work.report
+        lot, report = Lot(batch, self._work.policy), self._work.report
+        decoded = lot.decoded
         report.quarantine(decoded.quarantined)
         expired = decoded.last < self._work.cutoff
         expired &= ~self._pinned(batch, decoded, expired)
@@ -200,13 +202,16 @@ class _Sweep:
         going = np.sort(decoded.units[ready & self._fitting(decoded, batch)])
         if not len(going):
             return
-        mine = np.isin(decoded.units, going)
-        times, last = decoded.columns.time[mine[decoded.columns.bucket]], decoded.last[mine]
+        lot = lot.take(going)
+        times, last = lot.decoded.columns.time, lot.decoded.last
         self._oldest = int(min(self._oldest, last.min()))
         self._first = int(min(self._first, times.min(initial=LAST_MS), last.min()))
         self._last = int(max(self._last, last.max()))
-        self._readings += len(times)
-        self._pending.append(batch.take(going))
+        self._pending.append(lot)
+
+    def _is_full(self) -> bool:
+        size = sum(lot.batch.size for lot in self._pending)
+        return size >= MAX_BYTES or sum(lot.readings for lot in self._pending) >= MAX_READINGS
 
     def _pinned(self, batch: Batch, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Of the expired buckets: those that were restored, and stay since they are pinned."""
@@ -248,43 +253,42 @@ class _Sweep:
     def _flush(self) -> None:
         if not self._pending:
             return
-        work, batch = self._work, self._latest(Batch.concat(self._pending))
+        work, lot = self._work, self._latest(Lot.concat(self._pending))
         first, last = self._first, self._last
-        self._pending, self._readings = [], 0
+        self._pending = []
         self._first, self._last, self._oldest = LAST_MS, FIRST_MS, LAST_MS
         work.check()
-        batch = batch.take(self._archiver.fresh(batch, first, last))
-        if not len(batch):
+        lot = lot.take(self._archiver.fresh(lot.batch, first, last))
+        if not len(lot):
             return
         if not work.rolled_up(first, last + 1):
-            work.report.leave(len(batch), NOT_ROLLED_UP)
+            work.report.leave(len(lot), NOT_ROLLED_UP)
             return
         if self._through is not None and not work.dry_run:
-            batch = self._as_rolled_up(batch, first, last)
-            if not len(batch):
+            lot = lot.take(self._as_rolled_up(lot.batch, first, last))
+            if not len(lot):
                 return
         if work.dry_run:
-            self._foresee(len(batch))
+            self._foresee(len(lot))
         else:
-            self._archiver.move(batch)
-        readings = len(decode(batch, work.policy).columns.time)
-        work.report.buckets += len(batch)
-        work.report.readings += readings
-        work.progress("archived readings", readings)
+            self._archiver.move(lot)
+        work.report.buckets += len(lot)
+        work.report.readings += lot.readings
+        work.progress("archived readings", lot.readings)
 
-    def _latest(self, batch: Batch) -> Batch:
+    def _latest(self, lot: Lot) -> Lot:
         """Each bucket once: a cursor gives one twice where its end moves forward meanwhile."""
         if self._work.policy.model == "timeseries":  # whose `_id`s need not be unique
-            return batch
-        place = {batch.main.raw_id(i): i for i in range(len(batch))}
-        return batch if len(place) == len(batch) else batch.take(np.array(sorted(place.values())))
+            return lot
+        place = {lot.batch.main.raw_id(i): i for i in range(len(lot))}
+        return lot.take(np.array(sorted(place.values())))
 
-    def _as_rolled_up(self, batch: Batch, first: int, last: int) -> Batch:
+    def _as_rolled_up(self, batch: Batch, first: int, last: int) -> NDArray[np.int64]:
         """What is live as it was read, now that its windows are up to date. What went before may be in no
         summary, and what is told of it has been read: with a copy it would be archived and not rolled up."""
         work = self._work
         if work.policy.model == "timeseries":
-            return batch.take(measured(work.policy, batch, work.source, first, last + 1))
+            return measured(work.policy, batch, work.source, first, last + 1)
         as_read: list[int] = []
         at = 0
         for piece in chunks(batch):
@@ -292,7 +296,7 @@ class _Sweep:
             as_read += [at + i for i in found.deleted]
             work.report.change(len(found.changed))
             at += len(piece)
-        return batch if len(as_read) == len(batch) else batch.take(np.array(as_read, dtype=np.int64))
+        return np.array(as_read, dtype=np.int64)
 
     def _foresee(self, count: int) -> None:
         """What would become of buckets once they are copied."""

@@ -100,10 +100,10 @@ def compare(
 ) -> Outcome:
     """What of the batch is live as it was verified, live but changed, or gone. Deletes nothing."""
     source = Source(database, policy, session=session)
-    ids = [verified.main.decode_id(i) for i in range(len(verified))]
-    live: dict[bytes, bytes] = {}
-    for batch in source.by_ids(ids):
-        live.update((batch.main.raw_id(i), batch.unit(i)) for i in range(len(batch)))
+    found = Batch.concat(list(source.like(verified.main)))
+    if found.equals(verified.take(by_id(verified))):
+        return Outcome(list(range(len(verified))), [], [])
+    live = {found.main.raw_id(i): found.unit(i) for i in range(len(found))}
     outcome = Outcome([], [], [])
     for i in range(len(verified)):
         now = live.get(verified.main.raw_id(i))
@@ -114,21 +114,24 @@ def compare(
     return outcome
 
 
+def by_id(batch: Batch) -> NDArray[np.int64]:
+    """The order in which the index on `_id` gives buckets, where these are ObjectIds as they mostly are."""
+    return np.array(sorted(range(len(batch)), key=batch.main.raw_id), dtype=np.int64)
+
+
 def _delete(
     database: Database[Document], policy: Policy, batch: Batch, indices: list[int], session: ClientSession
 ) -> None:
     if not indices:
         return
-    ids = [batch.main.decode_id(i) for i in indices]
+    going = batch.take(np.array(indices, dtype=np.int64))
     source = database.get_collection(policy.collection, codec_options=LOSSLESS)
-    gone = source.delete_many({"_id": {"$in": ids}}, session=session)
-    _check_all_gone(policy, gone.deleted_count, len(ids), "buckets")
-    chosen = set(indices)
-    extras = [batch.extra.decode_id(i) for i, owner in enumerate(batch.owner.tolist()) if owner in chosen]
-    if extras and policy.overflow is not None:
+    gone = source.delete_many(going.main.by_id(), session=session)
+    _check_all_gone(policy, gone.deleted_count, len(going), "buckets")
+    if len(going.extra) and policy.overflow is not None:
         overflow = database.get_collection(policy.overflow.collection, codec_options=LOSSLESS)
-        gone = overflow.delete_many({"_id": {"$in": extras}}, session=session)
-        _check_all_gone(policy, gone.deleted_count, len(extras), "overflow documents")
+        gone = overflow.delete_many(going.extra.by_id(), session=session)
+        _check_all_gone(policy, gone.deleted_count, len(going.extra), "overflow documents")
 
 
 def _check_all_gone(policy: Policy, gone: int, verified: int, what: str) -> None:

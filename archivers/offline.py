@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -43,6 +43,7 @@ from archivers.manifest import (
 )
 from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
 from buckets.columns import Series
+from buckets.decode import Lot
 from buckets.pack import Packed, pack, unpack
 from buckets.raw import Batch
 from buckets.times import DAY_MS, as_date, as_ms
@@ -57,6 +58,13 @@ class Origin(NamedTuple):
     fence: int
     now: datetime
     timeseries: dict[str, str] | None = None  # of a native time-series collection: what it is made with
+
+
+class Copied(NamedTuple):
+    """A copy in the store that gives the very documents, and is no commit yet."""
+
+    draft: Manifest  # without its place in the chain
+    batch: Batch  # as the copy gives it
 
 
 class OfflineArchive:
@@ -146,85 +154,31 @@ class OfflineArchive:
                     break
         return self._types
 
-    def export(
-        self,
-        batch: Batch,
-        origin: Origin,
-        place: Place,
-        check: Callable[[], None],
-        replaces: Manifest | None = None,
-    ) -> Manifest:
-        """Write, verify and commit some sound buckets. Raises HaltedError where the copy isn't equal.
+    def types_for(self, series: Sequence[Series]) -> dict[str, str]:
+        """The types of the series columns of a commit that holds these: known ones, or these from now on."""
+        if not self.known_types():
+            self._types = parquet.series_types(series, self.policy.series_fields)
+        return self.known_types()
 
-        Of what `replaces` an older commit the layout stays that of the policy by which it was archived.
+    def copy(self, lot: Lot, types: dict[str, str], origin: Origin, replaces: str | None = None) -> Copied:
+        """Write some sound buckets, and verify what was written. Raises HaltedError where it isn't equal.
 
-        `check` raises where the run must stop: asked before the commit, since a run that has lost its
-        lease has to leave no manifest behind.
-        """
-        policy = self.policy if replaces is None else replaces.archived_policy
-        types = self.known_types() if replaces is None else replaces.series_types
-        packed = pack(batch, policy)
-        expected = batch.take(packed.order)
-        name = commit_name(packed.first, packed.last, origin.fence, expected.digest())
-        with tempfile.TemporaryDirectory(prefix="bucketwise-") as spool:
-            manifest = self._write(
-                packed, expected, name, origin, place, policy, types, replaces, Path(spool)
-            )
-            for file in manifest.files:
-                self.store.put_file(file.key, Path(spool) / _local(file.key))
-        self._loaded = None  # what is compared is what the store gives now
-        copied = self.load(manifest)
-        if (copied.main.data, copied.extra.data) != (expected.main.data, expected.extra.data):
-            raise HaltedError(
-                f"policy {self.policy.name}: commit {name}, read back from {self.store.url}, does not give "
-                "the documents that were exported. Nothing was deleted. Look at the store, then run again"
-            )
-        check()
-        self.chain.commit(manifest)
-        if replaces is None:
-            self._types = manifest.series_types
-        return manifest
-
-    def _write(
-        self,
-        packed: Packed,
-        expected: Batch,
-        name: str,
-        origin: Origin,
-        place: Place,
-        policy: Policy,
-        types: dict[str, str],
-        replaces: Manifest | None,
-        spool: Path,
-    ) -> Manifest:
-        types = types or parquet.series_types(packed.rows.series, policy.series_fields)
-        parts = []
-        days = packed.rows.time // DAY_MS
-        edges = np.flatnonzero(np.diff(days, prepend=-(2**62), append=2**62)).tolist()
-        for start, end in itertools.pairwise(edges):
-            dt = day(int(packed.rows.time[start]))
-            key = part_key(policy.name, dt, name)
-            parquet.write_part(spool / _local(key), packed.rows, slice(start, end), types)
-            times = packed.rows.time[start:end]
-            parts.append(
-                Part(
-                    **_stored(key, spool / _local(key)).model_dump(),
-                    dt=date.fromisoformat(dt),
-                    rows=end - start,
-                    first=as_date(int(times.min())),
-                    last=as_date(int(times.max())),
-                )
-            )
-        key = buckets_key(policy.name, name)
-        parquet.write_buckets(spool / _local(key), packed.groups)
-        return self.chain.sealed(
-            Manifest(
-                policy=policy.name,
+        Touches nothing but the store, so that a thread may do it."""
+        packed = pack(lot)
+        expected = lot.batch.take(packed.order)
+        name = commit_name(packed.first, packed.last, origin.fence, expected.digest)
+        with tempfile.TemporaryDirectory(prefix="bucketwise-") as folder:
+            spool = Path(folder)
+            parts = list(_write_parts(packed, lot.policy.name, name, types, spool))
+            key = buckets_key(lot.policy.name, name)
+            parquet.write_buckets(spool / _local(key), packed.groups)
+            draft = Manifest(
+                policy=lot.policy.name,
                 commit=name,
                 fence=origin.fence,
                 database=origin.database,
-                collection=policy.collection,
-                layout=policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True),
+                collection=lot.policy.collection,
+                layout=lot.policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True),
                 series_types=types,
                 timeseries=origin.timeseries,
                 buckets=len(expected),
@@ -232,14 +186,35 @@ class OfflineArchive:
                 readings=len(packed.rows.time),
                 first=as_date(packed.first),
                 last=as_date(packed.last),
-                documents_sha256=expected.digest(),
+                documents_sha256=expected.digest,
                 parts=tuple(parts),
                 buckets_file=_stored(key, spool / _local(key)),
                 created=origin.now,
-                replaces=replaces.commit if replaces else None,
-                **place._asdict(),
+                replaces=replaces,
+                sequence=0,
+                previous=(),
+                receipt=None,
             )
-        )
+            for file in draft.files:
+                self.store.put_file(file.key, spool / _local(file.key))
+        copied = self._rebuilt(draft)
+        if not copied.equals(expected):
+            raise HaltedError(
+                f"policy {self.policy.name}: commit {name}, read back from {self.store.url}, does not give "
+                "the documents that were exported. Nothing was deleted. Look at the store, then run again"
+            )
+        return Copied(draft, copied)
+
+    def commit(self, copied: Copied, place: Place, check: Callable[[], None]) -> Manifest:
+        """Write the manifest: from now on the copy is part of the archive.
+
+        `check` raises where the run must stop: a run that has lost its lease has to leave no manifest behind.
+        """
+        manifest = self.chain.sealed(copied.draft.model_copy(update=place._asdict()))
+        check()
+        self.chain.commit(manifest)
+        self._loaded = (manifest.documents_sha256 + manifest.commit, copied.batch)
+        return manifest
 
     def load(self, manifest: Manifest) -> Batch:
         """The documents of a commit, rebuilt from its files as they lie in the store.
@@ -248,6 +223,15 @@ class OfflineArchive:
         """
         if self._loaded is not None and self._loaded[0] == manifest.documents_sha256 + manifest.commit:
             return self._loaded[1]
+        batch = self._rebuilt(manifest)
+        if batch.digest != manifest.documents_sha256:
+            place = f"{self.store.url}/{manifest.buckets_file.key}"
+            raise DamagedError("part-differs", place, "its commit does not give the documents archived")
+        self._loaded = (manifest.documents_sha256 + manifest.commit, batch)
+        return batch
+
+    def _rebuilt(self, manifest: Manifest) -> Batch:
+        """From the files as they lie in the store, whatever documents they give."""
         with tempfile.TemporaryDirectory(prefix="bucketwise-") as spool:
             for file in manifest.files:
                 self._fetch(file, Path(spool) / _local(file.key))
@@ -265,12 +249,7 @@ class OfflineArchive:
             np.concatenate([np.zeros(0), *(columns[field] for _, columns in read)])
             for field in range(len(fields))
         ]
-        batch = unpack(time, values, groups)
-        if batch.digest() != manifest.documents_sha256:
-            place = f"{self.store.url}/{manifest.buckets_file.key}"
-            raise DamagedError("part-differs", place, "its commit does not give the documents archived")
-        self._loaded = (manifest.documents_sha256 + manifest.commit, batch)
-        return batch
+        return unpack(time, values, groups)
 
     def _fetch(self, file: StoredFile, path: Path) -> None:
         try:
@@ -345,6 +324,27 @@ class OfflineArchive:
         """Raises DamagedError for a commit whose manifest has gone."""
         place = f"{self.store.url}/{manifest_key(self.policy.name, commit)}"
         raise DamagedError("part-missing", place, "the manifest is missing, though a receipt names it")
+
+
+def _write_parts(
+    packed: Packed, policy: str, commit: str, types: dict[str, str], spool: Path
+) -> Iterator[Part]:
+    """A part for each UTC day."""
+    days = packed.rows.time // DAY_MS
+    edges = np.flatnonzero(np.diff(days, prepend=-(2**62), append=2**62)).tolist()
+    for start, end in itertools.pairwise(edges):
+        times = packed.rows.time[start:end]
+        dt = day(int(times[0]))
+        key = part_key(policy, dt, commit)
+        path = spool / _local(key)
+        parquet.write_part(path, packed.rows, slice(start, end), types)
+        yield Part(
+            **_stored(key, path).model_dump(),
+            dt=date.fromisoformat(dt),
+            rows=end - start,
+            first=as_date(int(times.min())),
+            last=as_date(int(times.max())),
+        )
 
 
 def _local(key: str) -> str:

@@ -6,7 +6,9 @@ there, or of one that had lost its lease: nothing was deleted on its account, an
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -14,21 +16,22 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
 from archivers.chain import Place
-from archivers.delete import Outcome, chunks, compare, guarded_delete, units
+from archivers.delete import Outcome, by_id, chunks, compare, guarded_delete, units
 from archivers.deletions import last_receipt, latest, ranges
 from archivers.heads import Heads, advance, check_all_there, check_heads, read_heads, write_heads
 from archivers.manifest import Manifest
-from archivers.offline import OfflineArchive, Origin
+from archivers.offline import Copied, OfflineArchive, Origin
 from archivers.stores.base import ObjectStore
 from archivers.work import NOT_ROLLED_UP, Work
 from buckets import timeseries
 from buckets.columns import Series
-from buckets.decode import decode
+from buckets.decode import Lot, decode
 from buckets.raw import Batch
 from buckets.times import as_ms
 from rollups.guarded import transaction
 
 Indices = NDArray[np.int64]
+_AHEAD = 1  # so many copies are made while the one before is committed, and its buckets deleted
 _HELD = "copied by an earlier run, and deleted by the next"
 
 
@@ -44,6 +47,8 @@ class OfflineRun:
             made_with = timeseries.made_with(work.database, work.policy.collection)
         self._origin = Origin(work.database.name, work.fence, work.now, made_with)
         self._moved: set[str] = set()  # commits that hold what this run has just read
+        self._copier = ThreadPoolExecutor(1, "bucketwise-copier")
+        self._copying: deque[Future[Copied]] = deque()
 
     def recover(self) -> None:
         heads = check_heads(self._receipts, self._archive)
@@ -156,12 +161,15 @@ class OfflineRun:
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
         """Buckets that are copied already stay out; where one has changed since, its old copy goes."""
+        found = self._archive.manifests(first_ms, last_ms + 1)
+        others = [manifest for manifest in found if manifest.commit not in self._moved]
+        return self._not_held(batch, others) if others else np.arange(len(batch))
+
+    def _not_held(self, batch: Batch, others: list[Manifest]) -> Indices:
         held: set[bytes] = set()
         live_units = units(self._work.policy, batch)
         as_live, identities = set(live_units), {batch.main.raw_id(i) for i in range(len(batch))}
-        for manifest in self._archive.manifests(first_ms, last_ms + 1):
-            if manifest.commit in self._moved:
-                continue
+        for manifest in others:
             copied = self._archive.load(manifest)
             live = self._receipts.live(manifest.commit, len(copied))
             same, outdated = [], []
@@ -197,27 +205,44 @@ class OfflineRun:
         if outdated:
             self._amend(manifest, outdated)
 
-    def move(self, batch: Batch) -> None:
-        manifest = self._archive.export(batch, self._origin, self._place(), self._work.check)
-        self._moved.add(manifest.commit)
-        self._register(manifest, np.ones(manifest.buckets, dtype=np.bool_), is_new=True)
-        report = self._work.report
-        report.parts += len(manifest.parts)
-        report.bytes += manifest.size
-        if self._work.kept:
-            report.leave(len(batch), self._work.kept)
-        elif self._work.in_grace(manifest.created):
-            report.leave(len(batch), self._grace)
-        elif changed := self._delete(manifest, np.arange(manifest.buckets)):
-            report.change(len(changed))
-            self._amend(manifest, changed)
+    def move(self, lot: Lot) -> None:
+        """The copy is written and verified while the next buckets are read, and those before are deleted."""
+        types = self._archive.types_for(lot.decoded.columns.series)
+        self._copying.append(self._copier.submit(self._archive.copy, lot, types, self._origin))
+        self._settle_copies(_AHEAD)
+
+    def finish(self) -> None:
+        self._settle_copies(0)
+
+    def close(self) -> None:
+        self._copier.shutdown(cancel_futures=True)
+
+    def _settle_copies(self, ahead: int) -> None:
+        """Commit what is copied, but for the last `ahead` copies, and delete what may go."""
+        while len(self._copying) > ahead:
+            copied = self._copying.popleft().result()
+            manifest = self._archive.commit(copied, self._place(), self._work.check)
+            self._moved.add(manifest.commit)
+            self._register(manifest, np.ones(manifest.buckets, dtype=np.bool_), is_new=True)
+            report = self._work.report
+            report.parts += len(manifest.parts)
+            report.bytes += manifest.size
+            if self._work.kept:
+                report.leave(manifest.buckets, self._work.kept)
+            elif self._work.in_grace(manifest.created):
+                report.leave(manifest.buckets, self._grace)
+            elif changed := self._delete(manifest, np.arange(manifest.buckets)):
+                report.change(len(changed))
+                self._amend(manifest, changed)
 
     def _delete(self, manifest: Manifest, due: Indices) -> list[int]:
         """Delete these buckets of a commit, as read back from the store; returns those that had changed."""
         changed: list[int] = []
         gone: list[int] = []
         at = 0
-        for piece in chunks(self._archive.load(manifest).take(due)):
+        copies = self._archive.load(manifest)
+        due = due[by_id(copies.take(due))]  # what lies together in the source goes together
+        for piece in chunks(copies.take(due)):
             here = due[at : at + len(piece)]
             at += len(piece)
             self._work.check()
@@ -257,10 +282,11 @@ class OfflineRun:
         facts = self._facts(manifest)
         self._receipts.set_live(manifest.commit, live, facts, session, len(outcome.deleted))
         files = [{"key": file.key, "sha256": file.sha256} for file in manifest.files]
+        positions = sorted(zip(here[outcome.deleted].tolist(), outcome.deleted, strict=True))
         self._work.deletions.record(
             session,
-            [piece.unit(i) for i in outcome.deleted],
-            {"positions": ranges(here[outcome.deleted].tolist())},
+            [piece.unit(i) for _, i in positions],
+            {"positions": ranges([position for position, _ in positions])},
             {"commit": manifest.commit, "manifest_sha256": manifest.sha256, "files": files},
         )
 
@@ -309,8 +335,9 @@ class OfflineRun:
         successor, place = None, np.zeros(0, dtype=np.int64)
         if len(staying):
             remaining = held.take(staying)
-            chain = self._place()
-            successor = self._archive.export(remaining, self._origin, chain, self._work.check, manifest)
+            lot = Lot(remaining, manifest.archived_policy)  # of what it was archived as
+            copied_anew = self._archive.copy(lot, manifest.series_types, self._origin, manifest.commit)
+            successor = self._archive.commit(copied_anew, self._place(), self._work.check)
             index = {remaining.unit(i): staying[i] for i in range(len(remaining))}
             copied = self._archive.load(successor)
             place = np.array([index[copied.unit(i)] for i in range(len(copied))], dtype=np.int64)

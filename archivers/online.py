@@ -23,7 +23,7 @@ from archivers.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_
 from archivers.deletions import packed_ids
 from archivers.work import Work
 from buckets.columns import Quarantined, Series
-from buckets.decode import decode
+from buckets.decode import Lot, decode
 from buckets.raw import LOSSLESS, Batch, Docs
 from buckets.source import Source
 from config.errors import HaltedError
@@ -173,10 +173,16 @@ class OnlineRun:
         target = self._work.database.get_collection(self._target, codec_options=LOSSLESS)
         target.delete_many({"_id": {"$in": list(ids)}}, session=session)
 
-    def move(self, batch: Batch) -> None:
-        for piece in chunks(batch):
+    def finish(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def move(self, lot: Lot) -> None:
+        for piece in chunks(lot.batch):
             self._work.check()
-            name = f"{self._work.now:%Y%m%dT%H%M%S}-f{self._work.fence:06d}-{piece.digest()[:16]}"
+            name = f"{self._work.now:%Y%m%dT%H%M%S}-f{self._work.fence:06d}-{piece.digest[:16]}"
             self._copy(name, piece)
             self._work.report.bytes += piece.size
             if self._work.kept:
@@ -199,7 +205,7 @@ class OnlineRun:
             "into": self._target,
             "ids": ids,
             "copied": self._work.now,
-            "documents_sha256": piece.digest(),
+            "documents_sha256": piece.digest,
         }
 
         def step(session: ClientSession) -> None:

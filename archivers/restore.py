@@ -176,7 +176,7 @@ class _Books:
         restored = batch.take(chosen)
         ids = [restored.main.decode_id(i) for i in range(len(restored))]
         facts = {"kind": "online", "state": "copied", "ids": ids, "copied": as_date(FIRST_MS)}
-        self.receipts.update(f"restored-{restored.digest()[:32]}", {"$set": facts}, session)
+        self.receipts.update(f"restored-{restored.digest[:32]}", {"$set": facts}, session)
         self.pins.put(restored, self.until, session)
 
 

@@ -20,6 +20,7 @@ from archivers.pins import Pins
 from archivers.receipts import Receipts
 from buckets import timeseries
 from buckets.columns import Quarantined, Series
+from buckets.decode import Lot
 from buckets.raw import Batch
 from buckets.source import Source
 from buckets.times import as_ms
@@ -155,5 +156,11 @@ class Archiver(Protocol):
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
         """Of some expired buckets, that cover first to last: the indices of those that have to be copied."""
 
-    def move(self, batch: Batch) -> None:
-        """Copy, verify, and delete what may go."""
+    def move(self, lot: Lot) -> None:
+        """Copy, verify, and delete what may go, now or by the end of `finish`."""
+
+    def finish(self) -> None:
+        """Bring to its end what `move` has begun."""
+
+    def close(self) -> None:
+        """Stop what is at work; what `finish` has not finished is left to the next run."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,35 @@ class Decoded:
         empty = np.ones(len(self.units), dtype=np.bool_)
         empty[buckets] = False
         return hit | (empty & (self.last >= start_ms) & (self.last < end_ms))
+
+
+@dataclass(frozen=True)
+class Lot:
+    """Some buckets that go the same way, decoded once."""
+
+    batch: Batch
+    policy: Policy
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    @cached_property
+    def decoded(self) -> Decoded:
+        return decode(self.batch, self.policy)
+
+    @property
+    def readings(self) -> int:
+        return len(self.decoded.columns.time)
+
+    def take(self, indices: NDArray[np.integer]) -> Lot:
+        """These buckets, in this order."""
+        batch = self.batch.take(indices)
+        return self if batch is self.batch else Lot(batch, self.policy)
+
+    @classmethod
+    def concat(cls, lots: Sequence[Lot]) -> Lot:
+        """Of one policy; at least one."""
+        return lots[0] if len(lots) == 1 else cls(Batch.concat([it.batch for it in lots]), lots[0].policy)
 
 
 def decode(batch: Batch, policy: Policy) -> Decoded:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from buckets.asked import series_order
 from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
 from buckets.columns import Kind, Series
-from buckets.decode import decode
+from buckets.decode import Lot
 from buckets.layout import Bytes2D, read_holes, spread, write_holes
 from buckets.raw import Batch, Docs
 from buckets.soundness import Piece
@@ -95,9 +95,9 @@ class Packed:
     last: int  # holds none, its own last time
 
 
-def pack(batch: Batch, policy: Policy) -> Packed:
-    """The batch must hold a bucket, and sound ones alone (`decode` quarantines none); else ValueError."""
-    decoded = decode(batch, policy)
+def pack(lot: Lot) -> Packed:
+    """The lot must hold a bucket, and sound ones alone (`decode` quarantines none); else ValueError."""
+    batch, policy, decoded = lot.batch, lot.policy, lot.decoded
     if decoded.quarantined:
         raise ValueError(f"a bucket that breaks its model can't be packed: {decoded.quarantined[0]}")
     columns = decoded.columns

@@ -24,6 +24,7 @@ LONGEST_ID, _TOLD = 8192, 40
 _LENGTH = struct.Struct("<i")
 _LEAST = 5  # bytes: of an empty document
 #: How a document begins, behind its length, where its `_id` is an ObjectId and comes first: most do.
+_OBJECT_ID_SIZE = 13  # with its type
 _OBJECT_ID_FIRST = bytes([OBJECT_ID]) + b"_id\0"
 LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
@@ -128,6 +129,20 @@ class Docs:
                 return [found[at : at + 13] for at in range(0, len(found), 13)]
         return [first_at(document, ("_id",)) for document in self]
 
+    def by_id(self) -> RawBSONDocument:
+        """A query for the documents that have these `_id`s; each is named by the very bytes it has."""
+        names = dict.fromkeys(filter(None, self._raw_ids))
+        array = b"".join([b"%c%d\0%b" % (raw[0], place, raw[1:]) for place, raw in enumerate(names)])
+        return _query(b"\x04$in\0" + _document(array))
+
+    def id_span(self) -> RawBSONDocument | None:
+        """A query for what lies from their first `_id` to their last: these documents, and what lies between
+        them. None where some `_id` is no ObjectId, and nothing says that they lie together."""
+        low, high = min(self._raw_ids, default=b""), max(self._raw_ids, default=b"")
+        if not low or any(len(raw) != _OBJECT_ID_SIZE or raw[0] != OBJECT_ID for raw in self._raw_ids):
+            return None
+        return _query(b"\x07$gte\0" + low[1:] + b"\x07$lte\0" + high[1:])
+
     def decode_id(self, index: int) -> Any:
         """The document's `_id`, to name it in a query; None where it has none."""
         raw = self.raw_id(index)
@@ -158,6 +173,14 @@ class Docs:
         return Docs(b"".join([view[edges[i] : edges[i + 1]] for i in chosen.tolist()]), offsets)
 
 
+def _document(fields: bytes) -> bytes:
+    return _LENGTH.pack(len(fields) + 5) + fields + b"\0"
+
+
+def _query(condition: bytes) -> RawBSONDocument:
+    return RawBSONDocument(_document(b"\x03_id\0" + _document(condition)), LOSSLESS)
+
+
 @dataclass(frozen=True)
 class Batch:
     """Some buckets of one policy: each a document and, where it has any, its overflow documents."""
@@ -180,6 +203,8 @@ class Batch:
 
     def take(self, indices: NDArray[np.integer]) -> Batch:
         """These buckets, in this order, each with its overflow."""
+        if len(indices) == len(self) and (indices == np.arange(len(self))).all():
+            return self
         main = self.main.take(indices.tolist())
         if not len(self.extra):
             return Batch.of(main)
@@ -215,6 +240,12 @@ class Batch:
         low, high = np.searchsorted(self.owner, [index, index + 1])
         return b"".join([self.main[index], *(self.extra[i] for i in range(int(low), int(high)))])
 
+    def equals(self, other: Batch) -> bool:
+        """The same documents in the same order, byte for byte, and the same overflow."""
+        mine = (self.main.data, self.extra.data, self.owner.tobytes())
+        return mine == (other.main.data, other.extra.data, other.owner.tobytes())
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over the documents as they lie here: buckets first, then overflow, then whose it is."""
         state = hashlib.sha256(self.main.data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any, cast
@@ -80,6 +80,21 @@ class Source:
     def by_ids(self, ids: Sequence[Any]) -> Iterator[Batch]:
         """The buckets with these `_id`s, as far as they are there."""
         return self._read({"_id": {"$in": list(ids)}})
+
+    def like(self, documents: Docs) -> Iterator[Batch]:
+        """The buckets with the `_id`s of these, as far as they are there.
+
+        ObjectIds that were made one after another lie together: to read from the first to the last is faster
+        than to look each up. Where there is more in between, each is looked up after all."""
+        span = documents.id_span()
+        if span is not None:
+            near = _raw(self.collection, span, self._session, limit=len(documents) + 1)
+            found = Docs.concat([Docs.none(), *near])
+            if len(found) <= len(documents):
+                wanted = {documents.raw_id(i) for i in range(len(documents))}
+                mine = [i for i in range(len(found)) if found.raw_id(i) in wanted]
+                return iter([self.with_overflow(found.take(mine))])
+        return self._read(documents.by_id())
 
     def present(self, ids: Sequence[Any]) -> set[bytes]:
         """Which of these `_id`s are there, as `Docs.raw_id` gives them."""
@@ -204,7 +219,7 @@ class Source:
             return None
         return min(found) if direction == ASCENDING else max(found)
 
-    def _read(self, query: Document) -> Iterator[Batch]:
+    def _read(self, query: Mapping[str, Any]) -> Iterator[Batch]:
         for found in _raw(self.collection, query, self._session):
             yield self.with_overflow(found)
 
@@ -230,7 +245,7 @@ def _is_empty(start_ms: int, end_ms: int) -> bool:
 
 def _raw(
     collection: Collection[Document],
-    query: Document,
+    query: Mapping[str, Any],
     session: ClientSession | None,
     fields: Document | None = None,
     sort: list[tuple[str, int]] | None = None,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.decode import decode
+from buckets.decode import Lot, decode
 from buckets.pack import pack, unpack
 from config.policies import Policy
 from tests.buckets import handmade as bson_of
@@ -120,6 +120,6 @@ def test_anything_is_packed_bit_for_bit_or_quarantined(data: st.DataObject) -> N
     assert all(it.reason and (it.field + it.reason).encode() for it in decoded.quarantined)
     if len(decoded.units):
         going = batch.take(np.sort(decoded.units))
-        packed = pack(going, policy)
+        packed = pack(Lot(going, policy))
         back = unpack(packed.rows.time, list(packed.rows.values.values()), packed.groups)
         assert sorted(back.main) == sorted(going.main)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from buckets.decode import Lot
 from buckets.pack import Packed, Source, pack, unpack
 from config.policies import Policy
 from tests.buckets import handmade as bson_of
@@ -23,7 +24,7 @@ quick = settings(max_examples=150, deadline=None, suppress_health_check=list(Hea
 
 
 def check_round_trip(policy: Policy, found: list[Bucket]) -> Packed:
-    packed = pack(batch_of(found), policy)
+    packed = pack(Lot(batch_of(found), policy))
     columns = [packed.rows.values[name] for name in policy.value_fields]
     again = unpack(packed.rows.time, columns, packed.groups)
     assert sorted(packed.order.tolist()) == list(range(len(found)))
@@ -44,7 +45,7 @@ def test_gives_the_same_bytes_back(case: Case) -> None:
 @given(cases())
 def test_rows_are_sorted_and_hold_every_number(case: Case) -> None:
     policy, found = case
-    rows = pack(batch_of(found), policy).rows
+    rows = pack(Lot(batch_of(found), policy)).rows
     named = [typed(series) for series in rows.series]
     expected = [
         (held.time // oracle.DAY, named.index(typed(oracle.series(policy, bucket))), held)
@@ -64,7 +65,7 @@ def test_rows_are_sorted_and_hold_every_number(case: Case) -> None:
 @quick
 @given(cases())
 def test_tells_what_the_buckets_cover(case: Case) -> None:
-    packed = pack(batch_of(case.buckets), case.policy)
+    packed = pack(Lot(batch_of(case.buckets), case.policy))
     times = [r.time for bucket in case.buckets for r in oracle.readings(case.policy, bucket)]
     times += [oracle.last(case.policy, bucket) for bucket in case.buckets]
     assert (packed.first, packed.last) == (min(times), max(times))
@@ -72,7 +73,7 @@ def test_tells_what_the_buckets_cover(case: Case) -> None:
 
 def test_a_bucket_that_breaks_its_model_is_refused() -> None:
     with pytest.raises(ValueError, match="can't be packed"):
-        pack(batch_of([reading(1, ("s", bson_of.text("x")))]), READING)
+        pack(Lot(batch_of([reading(1, ("s", bson_of.text("x")))]), READING))
 
 
 ODD = {
