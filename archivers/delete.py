@@ -101,7 +101,7 @@ def compare(
     """What of the batch is live as it was verified, live but changed, or gone. Deletes nothing."""
     source = Source(database, policy, session=session)
     found = Batch.concat(list(source.like(verified.main)))
-    if found.equals(verified.take(by_id(verified))):
+    if found.equals(verified.take(verified.main.id_order())):
         return Outcome(list(range(len(verified))), [], [])
     live = {found.main.raw_id(i): found.unit(i) for i in range(len(found))}
     outcome = Outcome([], [], [])
@@ -112,11 +112,6 @@ def compare(
         else:
             (outcome.deleted if now == verified.unit(i) else outcome.changed).append(i)
     return outcome
-
-
-def by_id(batch: Batch) -> NDArray[np.int64]:
-    """The order in which the index on `_id` gives buckets, where these are ObjectIds as they mostly are."""
-    return np.array(sorted(range(len(batch)), key=batch.main.raw_id), dtype=np.int64)
 
 
 def _delete(

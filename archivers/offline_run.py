@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
 from archivers.chain import Place
-from archivers.delete import Outcome, by_id, chunks, compare, guarded_delete, units
+from archivers.delete import Outcome, chunks, compare, guarded_delete, units
 from archivers.deletions import last_receipt, latest, ranges
 from archivers.heads import Heads, advance, check_all_there, check_heads, read_heads, write_heads
 from archivers.manifest import Manifest
@@ -241,7 +241,7 @@ class OfflineRun:
         gone: list[int] = []
         at = 0
         copies = self._archive.load(manifest)
-        due = due[by_id(copies.take(due))]  # what lies together in the source goes together
+        due = due[copies.take(due).main.id_order()]  # what lies together in the source goes together
         for piece in chunks(copies.take(due)):
             here = due[at : at + len(piece)]
             at += len(piece)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
+from pymongo.errors import BulkWriteError
 
 from archivers.delete import MAX_BUCKETS, chunks, compare, same_id
 from archivers.manifest import Manifest
@@ -25,7 +26,7 @@ from buckets.asked import check_asked, series_text
 from buckets.columns import Series
 from buckets.decode import Decoded, decode
 from buckets.raw import LOSSLESS, Batch, Docs
-from buckets.source import Source
+from buckets.source import Source, like
 from buckets.times import FIRST_MS, LAST_MS, as_date, as_ms
 from buckets.timeseries import measurement
 from config.errors import BucketwiseError, HaltedError, UsageError
@@ -33,6 +34,7 @@ from config.policies import Policy
 from rollups.guarded import Guard, transaction
 
 Document = dict[str, Any]
+_DUPLICATE_KEY = 11000
 Indices = NDArray[np.int64]
 #: Tells the books which of a batch's buckets are restored, in the transaction that restores them.
 Note = Callable[[Indices, ClientSession], None]
@@ -84,7 +86,8 @@ def restore(
         books = _Books(receipts, pins, pinned_until)
     for batch, decoded, note in _archived(database, policy, store, start, end, to, books):
         wanted = _wanted(decoded, policy, start, end, series)
-        chosen = np.sort(decoded.units[wanted])
+        chosen = decoded.units[wanted]
+        chosen = chosen[batch.take(chosen).main.id_order()]  # where they lie, they lie together then
         at = 0
         for piece in chunks(batch.take(chosen)):
             check()
@@ -203,7 +206,8 @@ def _put(
     here: Indices,
     note: Note,
 ) -> list[Any]:
-    """Insert what isn't there, with the note, in one transaction; read back and compare.
+    """Insert what isn't there, with the note, in one transaction; read back and compare. Mostly nothing is
+    there: it is looked up where an insert says so.
 
     Returns the `_id`s of buckets in whose way another document is: those are left out.
     """
@@ -213,20 +217,28 @@ def _put(
         # A live bucket may have changed in its overflow alone: none of the old one must join that.
         blocked |= set(compare(database, policy, piece).changed)
         places.append((policy.overflow.collection, piece.extra, piece.owner.tolist()))
-    missing: list[tuple[str, Docs, list[int], list[int]]] = []
-    for collection, documents, owner in places:
-        there = _standing(database, collection, documents)
-        blocked |= {owner[i] for i, it in enumerate(there) if it not in (None, documents[i])}
-        missing.append((collection, documents, owner, [i for i, it in enumerate(there) if it is None]))
 
-    def step(session: ClientSession) -> None:
-        for collection, documents, owner, absent in missing:
-            new = documents.take(i for i in absent if owner[i] not in blocked)
-            insert_raw(database, collection, new, session)
-        note(here[[i for i in range(len(piece)) if i not in blocked]], session)
+    def put(absent: list[list[int]]) -> None:
+        def step(session: ClientSession) -> None:
+            for (collection, documents, owner), missing in zip(places, absent, strict=True):
+                new = documents.take(i for i in missing if owner[i] not in blocked)
+                insert_raw(database, collection, new, session)
+            note(here[[i for i in range(len(piece)) if i not in blocked]], session)
 
-    transaction(database, guard, step)
+        transaction(database, guard, step)
+
+    try:
+        put([list(range(len(documents))) for _, documents, _ in places])
+    except BulkWriteError as error:
+        if not _is_there(error):
+            raise
+        there = [_standing(database, collection, documents) for collection, documents, _ in places]
+        for (_, documents, owner), standing in zip(places, there, strict=True):
+            blocked |= {owner[i] for i, it in enumerate(standing) if it not in (None, documents[i])}
+        put([[i for i, it in enumerate(standing) if it is None] for standing in there])
     for collection, documents, owner in places:
+        if not blocked and _stands(database, collection, documents):
+            continue
         for i, it in enumerate(_standing(database, collection, documents)):
             if it != documents[i] and owner[i] not in blocked:
                 raise HaltedError(
@@ -235,16 +247,26 @@ def _put(
     return [piece.main.decode_id(i) for i in sorted(blocked)]
 
 
+def _stands(database: Database[Document], collection: str, documents: Docs) -> bool:
+    """Whether all are there. They are read in the order of the index, so that one comparison tells."""
+    target = database.get_collection(collection, codec_options=LOSSLESS)
+    found = Docs.concat([Docs.none(), *like(target, documents)])
+    return found.data == documents.take(documents.id_order()).data
+
+
 def _standing(database: Database[Document], collection: str, documents: Docs) -> list[bytes | None]:
     """Of each document: what has its `_id` there. 1 and 1.0 are one `_id` to MongoDB."""
     target = database.get_collection(collection, codec_options=LOSSLESS)
-    ids = [documents.decode_id(i) for i in range(len(documents))]
     there: dict[bytes, bytes] = {}
-    for at in range(0, len(ids), MAX_BUCKETS):
-        for data in target.find_raw_batches({"_id": {"$in": ids[at : at + MAX_BUCKETS]}}):
-            found = Docs.split(cast(bytes, data))
+    for at in range(0, len(documents), MAX_BUCKETS):
+        for found in like(target, documents.slice(at, min(at + MAX_BUCKETS, len(documents)))):
             there.update((same_id(found.raw_id(i)), found[i]) for i in range(len(found)))
     return [there.get(same_id(documents.raw_id(i))) for i in range(len(documents))]
+
+
+def _is_there(error: BulkWriteError) -> bool:
+    """Whether a write failed since another document has the `_id`."""
+    return any(it.get("code") == _DUPLICATE_KEY for it in (error.details or {}).get("writeErrors", ()))
 
 
 def _put_measurements(database: Database[Document], policy: Policy, collection: str, documents: Docs) -> None:

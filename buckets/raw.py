@@ -138,10 +138,19 @@ class Docs:
     def id_span(self) -> RawBSONDocument | None:
         """A query for what lies from their first `_id` to their last: these documents, and what lies between
         them. None where some `_id` is no ObjectId, and nothing says that they lie together."""
-        low, high = min(self._raw_ids, default=b""), max(self._raw_ids, default=b"")
-        if not low or any(len(raw) != _OBJECT_ID_SIZE or raw[0] != OBJECT_ID for raw in self._raw_ids):
+        if not len(self) or not self._has_object_ids:
             return None
-        return _query(b"\x07$gte\0" + low[1:] + b"\x07$lte\0" + high[1:])
+        return _query(b"\x07$gte\0" + min(self._raw_ids)[1:] + b"\x07$lte\0" + max(self._raw_ids)[1:])
+
+    def id_order(self) -> NDArray[np.int64]:
+        """The order in which the index on `_id` has them, where these are ObjectIds; else as they are."""
+        if not self._has_object_ids:
+            return np.arange(len(self))
+        return np.array(sorted(range(len(self)), key=self._raw_ids.__getitem__), dtype=np.int64)
+
+    @cached_property
+    def _has_object_ids(self) -> bool:
+        return all(len(raw) == _OBJECT_ID_SIZE and raw[0] == OBJECT_ID for raw in self._raw_ids)
 
     def decode_id(self, index: int) -> Any:
         """The document's `_id`, to name it in a query; None where it has none."""

@@ -82,19 +82,8 @@ class Source:
         return self._read({"_id": {"$in": list(ids)}})
 
     def like(self, documents: Docs) -> Iterator[Batch]:
-        """The buckets with the `_id`s of these, as far as they are there.
-
-        ObjectIds that were made one after another lie together: to read from the first to the last is faster
-        than to look each up. Where there is more in between, each is looked up after all."""
-        span = documents.id_span()
-        if span is not None:
-            near = _raw(self.collection, span, self._session, limit=len(documents) + 1)
-            found = Docs.concat([Docs.none(), *near])
-            if len(found) <= len(documents):
-                wanted = {documents.raw_id(i) for i in range(len(documents))}
-                mine = [i for i in range(len(found)) if found.raw_id(i) in wanted]
-                return iter([self.with_overflow(found.take(mine))])
-        return self._read(documents.by_id())
+        """The buckets with the `_id`s of these, as far as they are there."""
+        return map(self.with_overflow, like(self.collection, documents, self._session))
 
     def present(self, ids: Sequence[Any]) -> set[bytes]:
         """Which of these `_id`s are there, as `Docs.raw_id` gives them."""
@@ -236,6 +225,22 @@ class Source:
             reference = {self.policy.overflow.ref_field: {"$in": identities[at : at + _LOOKUP]}}
             found += _raw(self.overflow, reference, self._session)
         return attach(main, Docs.concat(found), self.policy)
+
+
+def like(
+    collection: Collection[Document], documents: Docs, session: ClientSession | None = None
+) -> Iterator[Docs]:
+    """What has the `_id`s of these documents in a collection.
+
+    ObjectIds that were made one after another lie together: to read from the first to the last is faster than
+    to look each up. Where there is more in between, each is looked up after all."""
+    span = documents.id_span()
+    if span is not None:
+        found = Docs.concat([Docs.none(), *_raw(collection, span, session, limit=len(documents) + 1)])
+        if len(found) <= len(documents):
+            wanted = {documents.raw_id(i) for i in range(len(documents))}
+            return iter([found.take([i for i in range(len(found)) if found.raw_id(i) in wanted])])
+    return _raw(collection, documents.by_id(), session)
 
 
 def _is_empty(start_ms: int, end_ms: int) -> bool:
