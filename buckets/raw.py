@@ -21,8 +21,9 @@ from buckets.bsontypes import DOCUMENT, OBJECT_ID, decode_value, first_at
 
 #: Bytes of an `_id` that may be asked for: a query names a thousand. Of a longer one so many are told.
 LONGEST_ID, _TOLD = 8192, 40
+#: Bytes of an empty document.
+LEAST = 5
 _LENGTH = struct.Struct("<i")
-_LEAST = 5  # bytes: of an empty document
 #: How a document begins, behind its length, where its `_id` is an ObjectId and comes first: most do.
 _OBJECT_ID_SIZE = 13  # with its type
 _OBJECT_ID_FIRST = bytes([OBJECT_ID]) + b"_id\0"
@@ -64,8 +65,8 @@ class Docs:
             return alike
         offsets = [0]
         position, size = 0, len(data)
-        while size - position >= _LEAST:
-            if (length := _LENGTH.unpack_from(data, position)[0]) < _LEAST:
+        while size - position >= LEAST:
+            if (length := _LENGTH.unpack_from(data, position)[0]) < LEAST:
                 break
             position += length
             offsets.append(position)
@@ -76,8 +77,8 @@ class Docs:
     @classmethod
     def _of_one_length(cls, data: bytes) -> Docs | None:
         """Where every document is as long as the first: each of them says so at the place where it starts."""
-        length = _LENGTH.unpack_from(data)[0] if len(data) >= _LEAST else 0
-        if length < _LEAST or len(data) % length:
+        length = _LENGTH.unpack_from(data)[0] if len(data) >= LEAST else 0
+        if length < LEAST or len(data) % length:
             return None
         told = np.ndarray((len(data) // length,), "<i4", data, strides=(length,))
         return cls(data, np.arange(len(told) + 1) * length) if (told == length).all() else None

@@ -20,6 +20,7 @@ from buckets.bsontypes import first_at
 from buckets.covered import covered, first_and_last
 from buckets.overflow import attach, flagged_buckets
 from buckets.raw import Batch, Docs, as_queried
+from buckets.raw_cursor import find_raw
 from buckets.shape import split
 from buckets.times import FIRST_MS, LAST_MS, as_date, as_ms, as_seconds, from_seconds
 from config.policies import Policy
@@ -89,17 +90,15 @@ class Source:
         """Which of these `_id`s are there, as `Docs.raw_id` gives them."""
         query = {"_id": {"$in": list(ids)}}
         # From the `_id` index alone, a NaN would come without its payload.
-        found = self.collection.find_raw_batches(query, {"_id": 1, self._last: 1}, session=self._session)
         present: set[bytes] = set()
-        for data in found:
-            documents = Docs.split(cast(bytes, data))
+        for documents in find_raw(self.collection, query, self._session, {"_id": 1, self._last: 1}):
             present |= {documents.raw_id(i) for i in range(len(documents))}
         return present
 
     def spans(self, ids: Sequence[Any]) -> Iterator[tuple[int, int]]:
         """[start, end) in milliseconds, as their fields tell it, of the buckets with these `_id`s."""
         fields = {"_id": 0, self._first: 1, self._last: 1}
-        for found in _raw(self.collection, {"_id": {"$in": list(ids)}}, self._session, fields):
+        for found in find_raw(self.collection, {"_id": {"$in": list(ids)}}, self._session, fields):
             for document in found:
                 first, last = (as_queried(first_at(document, split(it))) for it in (self._first, self._last))
                 if span := covered(self.policy, first, last):
@@ -110,7 +109,7 @@ class Source:
         if self.overflow is None or self.policy.overflow is None:
             return []
         ref_field = self.policy.overflow.ref_field
-        found = _raw(self.overflow, {"_id": {"$in": list(ids)}}, self._session, {"_id": 0, ref_field: 1})
+        found = find_raw(self.overflow, {"_id": {"$in": list(ids)}}, self._session, {"_id": 0, ref_field: 1})
         return [as_queried(first_at(document, split(ref_field))) for some in found for document in some]
 
     def orphans(self) -> Iterator[Docs]:
@@ -128,7 +127,7 @@ class Source:
         found = (Docs.split(cast(bytes, data)) for data in self.overflow.aggregate_raw_batches(pipeline))
         ids = (documents.decode_id(i) for documents in found for i in range(len(documents)))
         while some := list(islice(ids, _LOOKUP)):
-            yield from _raw(self.overflow, {"_id": {"$in": some}}, self._session)
+            yield from find_raw(self.overflow, {"_id": {"$in": some}}, self._session)
 
     def strays(self) -> Iterator[Batch]:
         """Buckets with no usable time: no query by time finds them."""
@@ -202,14 +201,15 @@ class Source:
         found = []
         for span in ranges:
             query = {"$and": [span, {"$nor": _arrays(field)}, also or {}]}
-            raw = _raw(self.collection, query, self._session, {"_id": 0, field: 1}, [(field, direction)], 1)
+            sort, only = [(field, direction)], {"_id": 0, field: 1}
+            raw = find_raw(self.collection, query, self._session, only, sort, limit=1)
             found += [max(_time_in(document, field), at) for some in raw for document in some]
         if not found:
             return None
         return min(found) if direction == ASCENDING else max(found)
 
     def _read(self, query: Mapping[str, Any]) -> Iterator[Batch]:
-        for found in _raw(self.collection, query, self._session):
+        for found in find_raw(self.collection, query, self._session):
             yield self.with_overflow(found)
 
     def with_overflow(self, main: Docs) -> Batch:
@@ -223,7 +223,7 @@ class Source:
         found: list[Docs] = [Docs.none()]
         for at in range(0, len(identities), _LOOKUP):
             reference = {self.policy.overflow.ref_field: {"$in": identities[at : at + _LOOKUP]}}
-            found += _raw(self.overflow, reference, self._session)
+            found += find_raw(self.overflow, reference, self._session)
         return attach(main, Docs.concat(found), self.policy)
 
 
@@ -236,28 +236,16 @@ def like(
     to look each up. Where there is more in between, each is looked up after all."""
     span = documents.id_span()
     if span is not None:
-        found = Docs.concat([Docs.none(), *_raw(collection, span, session, limit=len(documents) + 1)])
+        found = Docs.concat([Docs.none(), *find_raw(collection, span, session, limit=len(documents) + 1)])
         if len(found) <= len(documents):
             wanted = {documents.raw_id(i) for i in range(len(documents))}
             return iter([found.take([i for i in range(len(found)) if found.raw_id(i) in wanted])])
-    return _raw(collection, documents.by_id(), session)
+    return find_raw(collection, documents.by_id(), session)
 
 
 def _is_empty(start_ms: int, end_ms: int) -> bool:
     """Dates are clipped to the years 1 to 9999: a range with nothing in it would find what is at its rim."""
     return end_ms <= max(start_ms, FIRST_MS)
-
-
-def _raw(
-    collection: Collection[Document],
-    query: Mapping[str, Any],
-    session: ClientSession | None,
-    fields: Document | None = None,
-    sort: list[tuple[str, int]] | None = None,
-    limit: int = 0,
-) -> Iterator[Docs]:
-    for data in collection.find_raw_batches(query, fields, session=session, sort=sort, limit=limit):
-        yield Docs.split(cast(bytes, data))  # typed as a document by pymongo; it is a batch's bytes
 
 
 def _arrays(field: str) -> list[Document]:

@@ -20,6 +20,7 @@ from pymongo import MongoClient, WriteConcern, monitoring
 from pymongo.synchronous import client_session
 
 from archivers.stores.s3 import S3Store
+from buckets import raw_cursor
 from tests.jobs.command import Meddle
 
 READS = ("find", "getMore", "aggregate", "listCollections", "listIndexes")
@@ -108,6 +109,11 @@ class _Commands(monitoring.CommandListener):
 def patience(seconds: float) -> None:
     """How long pymongo tries one transaction again; 120 s by itself."""
     client_session._WITH_TRANSACTION_RETRY_TIME_LIMIT = seconds  # type: ignore[attr-defined]
+
+
+def short_replies(documents: int) -> None:
+    """Queries are answered with so few documents at once that they take more than one reply."""
+    raw_cursor._AT_ONCE = documents
 
 
 def waits_noted(file: str) -> None:

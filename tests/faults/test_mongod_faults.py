@@ -39,11 +39,11 @@ class Place:
     folder: Path
     command: CommandLine
 
-    def scene(self, job: str, buckets: int = 24) -> tuple[Scene, str]:
+    def scene(self, job: str) -> tuple[Scene, str]:
         folder = self.folder / uuid.uuid4().hex[:12]
         store = Store(url=(folder / "store").as_uri())
         database = self.client[f"test_{folder.name}"]
-        return aftermath.prepared(job, folder, database, self.servers.uri, store, self.command, buckets)
+        return aftermath.prepared(job, folder, database, self.servers.uri, store, self.command)
 
 
 @contextmanager
@@ -154,10 +154,11 @@ FEW = _few(STRIKES)
 )
 def test_answers(single: Place, tally: Tally, it: Strike) -> None:
     """The run succeeds, or says why not; what always fails is not tried for ever."""
-    scene, verb = single.scene(it.job, buckets=120 if it.command == "getMore" else 24)
+    scene, verb = single.scene(it.job)
+    replies = {"short_replies": {"documents": 10}} if it.command == "getMore" else {}
     fault = {"at": it.at, "on": [it.command], "fail": ANSWERS[it.answer], "times": it.times}
     with no_failures_after(single.client):
-        ran = scene.run(verb, meddle=hook(patience={"seconds": 1.0}, at_command=fault))
+        ran = scene.run(verb, meddle=hook(patience={"seconds": 1.0}, at_command=fault, **replies))
     aftermath.check(tally, GROUP + "answers", str(it), scene, ran)
 
 

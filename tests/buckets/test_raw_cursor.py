@@ -1,0 +1,261 @@
+"""Raw documents from a real mongod, held against what the driver's own raw cursor and plain BSON give."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import bson
+import pytest
+from bson.raw_bson import RawBSONDocument
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pymongo import MongoClient
+from pymongo.database import Database
+from pymongo.errors import CursorNotFound, OperationFailure
+
+from buckets import raw_cursor
+from buckets.ahead import ahead
+from buckets.raw import Docs
+from buckets.raw_cursor import find_raw
+
+pytestmark = pytest.mark.filterwarnings("error")
+Document = dict[str, Any]
+Mongo = Database[Document]
+few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+#: Around where the names of an array's elements get another digit.
+COUNTS = st.sampled_from([0, 1, 2, 9, 10, 11, 99, 100, 101, 1000, 1001, 2500])
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> list[Document]:
+    """All of one length, all of one but for some, or of any."""
+    count = draw(COUNTS)
+    odd = draw(st.dictionaries(st.integers(0, count), st.binary(max_size=40), max_size=4))
+    lengths = draw(st.sampled_from([[0], [7], [5, 6, 4], [1, 1, 1, 2], [300, 3]]))
+    return [{"_id": i, "v": odd.get(i, b"x" * lengths[i % len(lengths)])} for i in range(count)]
+
+
+def store(database: Mongo, found: list[Document]) -> list[bytes]:
+    database["it"].delete_many({})
+    if found:
+        database["it"].insert_many(found)
+    return [bson.encode(it) for it in found]
+
+
+def split(data: bytes) -> list[bytes]:
+    return [bytes(it.raw) for it in bson.decode_all(data, bson.CodecOptions(document_class=RawBSONDocument))]
+
+
+def by_driver(database: Mongo, *args: Any, **options: Any) -> list[bytes]:
+    return split(b"".join(cast(Any, database["it"].find_raw_batches(*args, **options))))
+
+
+def fetching() -> list[str]:
+    return [it.name for it in threading.enumerate() if it.name == "bucketwise-ahead"]
+
+
+def open_cursors(client: MongoClient[Document]) -> int:
+    found: int = client.admin.command("serverStatus")["metrics"]["cursor"]["open"]["total"]
+    return found
+
+
+@given(
+    found=documents(), piece=st.sampled_from([1, 50, 1000, 8_000_000]), reply=st.sampled_from([1, 7, 10**6])
+)
+@few
+def test_what_the_driver_finds(database: Mongo, found: list[Document], piece: int, reply: int) -> None:
+    stored = store(database, found)
+    if reply == 1:
+        found, stored = found[:12], store(database, found[:12])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(raw_cursor, "_MOST_BYTES", piece)
+        patch.setattr(raw_cursor, "_AT_ONCE", reply)
+        pieces = list(find_raw(database["it"], {}))
+    assert [document for some in pieces for document in some] == stored == by_driver(database)
+    assert all(len(some.data) <= piece or len(some) == 1 for some in pieces)
+    for some in pieces:
+        assert len(some) and some.offsets.tolist() == Docs.split(some.data).offsets.tolist()
+
+
+def test_a_value_that_looks_like_the_next_document(database: Mongo) -> None:
+    """Where all documents were as long as the first, the third would begin inside its own value."""
+    like = b"\x032\0"
+    inside = (like + bson.encode({"_id": 2, "v": like})).index(like, 1)
+    lengths = [60, 60 - inside, 60 + inside]
+    found = [{"_id": i, "v": like.ljust(length, b"x")} for i, length in enumerate(lengths)]
+    stored = store(database, found)
+    assert [it for some in find_raw(database["it"], {}) for it in some] == stored
+
+
+def test_fields_order_and_limit(database: Mongo) -> None:
+    store(database, [{"_id": i, "v": "x" * (i % 3)} for i in range(300)])
+    query, fields = {"_id": {"$gte": 7}}, {"v": 1, "_id": 0}
+    for limit in (0, 1, 5, 101, 292, 293, 294, 10**7):
+        for reply in (5, 10**6):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(raw_cursor, "_AT_ONCE", reply)
+                found = find_raw(database["it"], query, None, fields, [("_id", -1)], limit)
+                told = [document for some in found for document in some]
+            assert told == by_driver(database, query, fields, sort=[("_id", -1)], limit=limit)
+            assert len(told) == min(limit or 293, 293)
+
+
+@pytest.mark.parametrize("lengths", [1, 7])
+def test_very_many_documents_in_a_reply(
+    database: Mongo, lengths: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lengths == 1:
+        monkeypatch.delattr(raw_cursor, "_unlike")  # they are not gone through one by one
+    some: list[Document] = [
+        {"$project": {"i": {"$range": [0, 130_000]}}},
+        {"$unwind": "$i"},
+        {"$project": {"_id": "$i", "v": {"$substrBytes": ["abcdefg", 0, {"$mod": ["$i", lengths]}]}}},
+        {"$out": "it"},
+    ]
+    database["one"].insert_one({})
+    database["one"].aggregate(some)
+    (data,) = find_raw(database["it"], {})
+    assert len(data) == 130_000
+    assert data.data == b"".join(cast(Any, database["it"].find_raw_batches()))
+
+
+def test_a_driver_that_does_not_ask_us(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another version's cursor may go other ways."""
+    stored = store(database, [{"_id": i, "v": "x" * (i % 3)} for i in range(300)])
+    monkeypatch.setattr(raw_cursor, "_AT_ONCE", 100)
+    monkeypatch.delattr(raw_cursor._Cursor, "_unpack_response")
+    assert [it for some in find_raw(database["it"], {}) for it in some] == stored
+
+
+def test_a_driver_whose_reply_is_another(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other:
+        """Its document is kept elsewhere."""
+
+        def __init__(self, response: Any) -> None:
+            self.raw_response = response.raw_response
+
+    def unpack(self: Any, response: Any, *args: Any, **options: Any) -> Any:
+        return ours(self, Other(response), *args, **options)
+
+    ours = raw_cursor._Cursor._unpack_response
+    stored = store(database, [{"_id": i, "v": "x" * (i % 3)} for i in range(300)])
+    monkeypatch.setattr(raw_cursor, "_AT_ONCE", 100)
+    monkeypatch.setattr(raw_cursor._Cursor, "_unpack_response", unpack)
+    assert [it for some in find_raw(database["it"], {}) for it in some] == stored
+
+
+@pytest.mark.parametrize("session", [False, True])
+def test_errors_are_the_drivers(database: Mongo, session: bool) -> None:
+    store(database, [{"_id": 1}])
+    with database.client.start_session() as own, pytest.raises(OperationFailure) as ours:
+        list(find_raw(database["it"], {"$nonsense": 1}, own if session else None))
+    with pytest.raises(OperationFailure) as theirs:
+        by_driver(database, {"$nonsense": 1})
+    assert (ours.value.code, ours.value._message) == (theirs.value.code, theirs.value._message)
+
+
+def test_an_error_comes_after_what_was_found_before(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cursor is gone, as when a server starts again: what came before it is whole, and nothing is said to
+    be the end."""
+    stored = store(database, [{"_id": i} for i in range(30)])
+    monkeypatch.setattr(raw_cursor, "_AT_ONCE", 10)
+    with database.client.start_session() as session:
+        found = find_raw(database["it"], {}, session)
+        assert list(next(found)) == stored[:10]
+        cursor = found.gi_frame.f_locals["cursor"]  # type: ignore[attr-defined]
+        database.command("killCursors", "it", cursors=[cursor.cursor_id])
+        with pytest.raises(CursorNotFound):
+            next(found)
+
+
+def test_only_one_reply_is_fetched_ahead_and_none_in_a_session(
+    database: Mongo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(database, [{"_id": i} for i in range(30)])
+    monkeypatch.setattr(raw_cursor, "_AT_ONCE", 10)
+    threads: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def started(thread: threading.Thread) -> None:
+        if thread.name == "bucketwise-ahead":
+            threads.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    for number, _ in enumerate(find_raw(database["it"], {}), 1):
+        assert len(threads) == number  # the last one finds the end
+    assert number == 3 and not fetching()
+    threads.clear()
+    assert len(list(find_raw(database["it"], {"_id": {"$lt": 9}}))) == 1
+    with database.client.start_session() as session:
+        assert len(list(find_raw(database["it"], {}, session))) == 3
+    assert len(threads) == 0
+
+
+def test_who_leaves_off_early_leaves_nothing_open(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(database, [{"_id": i} for i in range(100)])
+    monkeypatch.setattr(raw_cursor, "_AT_ONCE", 10)
+    before = open_cursors(database.client)
+    found = find_raw(database["it"], {})
+    next(found)
+    assert open_cursors(database.client) == before + 1
+    found.close()  # type: ignore[attr-defined]
+    assert not fetching() and open_cursors(database.client) == before
+
+
+# Without a server
+
+
+class _Broken(Exception):
+    pass
+
+
+def test_ahead_keeps_the_order_and_the_place_of_an_error() -> None:
+    def numbers() -> Iterator[int]:
+        yield from range(3)
+        raise _Broken
+
+    for may_go_on in (True, False):
+        found = ahead(numbers(), lambda may=may_go_on: may)  # type: ignore[misc]
+        assert [next(found) for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(_Broken):
+            next(found)
+        assert not fetching()
+
+
+def test_one_is_fetched_while_one_is_worked_on() -> None:
+    """Each is fetched before the one before it is done with; the one after that is not."""
+    fetched = [threading.Event() for _ in range(4)]
+
+    def numbers() -> Iterator[int]:
+        for number, event in enumerate(fetched):
+            event.set()
+            yield number
+
+    found = ahead(numbers(), lambda: True)
+    for number in range(3):
+        assert next(found) == number
+        assert fetched[number + 1].wait(10)
+        assert not any(event.is_set() for event in fetched[number + 2 :])
+    found.close()  # type: ignore[attr-defined]
+
+
+def test_leaving_off_waits_for_what_is_under_way() -> None:
+    entered, release, done = threading.Event(), threading.Event(), threading.Event()
+
+    def numbers() -> Iterator[int]:
+        yield 0
+        entered.set()
+        release.wait(10)
+        done.set()
+        yield 1
+
+    found = ahead(numbers(), lambda: True)
+    next(found)
+    assert entered.wait(10)
+    threading.Timer(0.05, release.set).start()
+    found.close()  # type: ignore[attr-defined]
+    assert done.is_set() and not fetching()
