@@ -241,6 +241,8 @@ class _Sweep:
         columns, policy = decoded.columns, self._work.policy
         misfits = {i: self._archiver.misfit(series) for i, series in enumerate(columns.series)}
         fits = np.ones(len(decoded.units), dtype=np.bool_)
+        if not any(misfits.values()):
+            return fits
         for position, series in enumerate(columns.bucket_series.tolist()):
             found = misfits[series]
             if found is not None:
@@ -280,8 +282,10 @@ class _Sweep:
         """Each bucket once: a cursor gives one twice where its end moves forward meanwhile."""
         if self._work.policy.model == "timeseries":  # whose `_id`s need not be unique
             return lot
-        place = {lot.batch.main.raw_id(i): i for i in range(len(lot))}
-        return lot.take(np.array(sorted(place.values())))
+        ids = [lot.batch.main.raw_id(i) for i in range(len(lot))]
+        if len(set(ids)) == len(ids):
+            return lot
+        return lot.take(np.array(sorted({name: i for i, name in enumerate(ids)}.values())))
 
     def _as_rolled_up(self, batch: Batch, first: int, last: int) -> NDArray[np.int64]:
         """What is live as it was read, now that its windows are up to date. What went before may be in no

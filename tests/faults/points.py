@@ -52,7 +52,7 @@ _PURPOSES = {
 #: Work between the edges: module, attribute, label.
 _FUNCTIONS = (
     ("jobs.call", "load", "read config"),
-    ("archivers.archive", "decode", "sort into what goes"),
+    ("buckets.decode", "decode", "sort into what goes"),
     ("archivers.offline", "pack", "encode"),
     ("archivers.parquet", "write_part", "write part aside"),
     ("archivers.parquet", "write_buckets", "write buckets aside"),
