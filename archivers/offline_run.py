@@ -31,7 +31,7 @@ from buckets.times import as_ms
 from rollups.guarded import transaction
 
 Indices = NDArray[np.int64]
-_AHEAD = 1  # so many copies are made while the one before is committed, and its buckets deleted
+AHEAD = 1  # so many copies are made while the one before is committed, and its buckets deleted
 _HELD = "copied by an earlier run, and deleted by the next"
 
 
@@ -209,7 +209,7 @@ class OfflineRun:
         """The copy is written and verified while the next buckets are read, and those before are deleted."""
         types = self._archive.types_for(lot.decoded.columns.series)
         self._copying.append(self._copier.submit(self._archive.copy, lot, types, self._origin))
-        self._settle_copies(_AHEAD)
+        self._settle_copies(AHEAD)
 
     def finish(self) -> None:
         self._settle_copies(0)

@@ -135,12 +135,14 @@ def install(
     change: tuple[str, str, str, str] | None = None,
     renews: bool = False,
     abandons: bool = False,
+    ahead: int = 0,
 ) -> None:
     """`at`: the label of the step; `number`: die at the so-manieth operation instead, whatever it is.
 
     `folder` holds the store, and what the process writes aside. `change`: at the first step of a label, a
     writer elsewhere puts a document (hexadecimal BSON) into a collection: (label, uri, database, BSON).
-    `renews`: the lease is renewed at once. `abandons`: unfinished writes are cleaned up at any age.
+    `renews`: the lease is renewed at once. `abandons`: unfinished writes are cleaned up at any age. `ahead`: so
+    many copies are made before the one in hand is committed; with none, steps come one after another.
     """
     points = Points(log, at, nth, moment, times, number)
     if change is not None:
@@ -149,6 +151,7 @@ def install(
     tempfile.tempdir = str(Path(folder, "spool"))
     Path(folder, "spool").mkdir(exist_ok=True)
     _make_small()
+    setattr(import_module("archivers.offline_run"), "AHEAD", ahead)  # noqa: B010
     _hook_functions(points)
     _hook_mongo(points)
     _hook_s3(points)
