@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,10 @@ from archivers.pins import Pins
 from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
 from buckets import timeseries
+from buckets.ahead import ahead
 from buckets.asked import check_asked, series_text
 from buckets.columns import Series
-from buckets.decode import Decoded, decode
+from buckets.decode import Lot, decode
 from buckets.raw import LOSSLESS, Batch, Docs
 from buckets.source import Source, like
 from buckets.times import FIRST_MS, LAST_MS, as_date, as_ms
@@ -84,25 +85,23 @@ def restore(
     if to == policy.collection:
         receipts, pins = Receipts(database, policy.name), Pins(database, policy, now)
         books = _Books(receipts, pins, pinned_until)
-    for batch, decoded, note in _archived(database, policy, store, start, end, to, books):
-        wanted = _wanted(decoded, policy, start, end, series)
-        chosen = decoded.units[wanted]
-        chosen = chosen[batch.take(chosen).main.id_order()]  # where they lie, they lie together then
+    archived = _archived(database, policy, store, start, end, to, books)
+    for wanted in ahead(map(partial(_wanted, policy, start, end, series), archived), lambda: True):
         at = 0
-        for piece in chunks(batch.take(chosen)):
+        for piece in chunks(wanted.batch):
             check()
-            here = chosen[at : at + len(piece)]
+            here = wanted.indices[at : at + len(piece)]
             at += len(piece)
             if policy.model == "timeseries":
                 _put_measurements(database, policy, to, piece.main)
             else:
-                in_the_way = _put(database, policy, to, piece, guard, here, note)
+                in_the_way = _put(database, policy, to, piece, guard, here, wanted.note)
                 report.pinned += len(piece) - len(in_the_way) if books else 0
                 blocked += in_the_way
             report.overflow += len(piece.extra)
             progress("restored buckets", len(piece))
-        report.buckets += len(chosen)
-        report.readings += int(wanted[decoded.columns.bucket].sum())
+        report.buckets += len(wanted.batch)
+        report.readings += wanted.readings
     if blocked:
         raise BucketwiseError(
             f"--to {to}: {len(blocked)} of {report.buckets} buckets were not restored: another document has "
@@ -138,13 +137,13 @@ def _archived(
     end: int,
     to: str,
     books: _Books | None,
-) -> Iterator[tuple[Batch, Decoded, Note]]:
+) -> Iterator[_Found]:
     """All that may hold something of the range."""
     assert policy.archive is not None
     if policy.archive.to == "online":
         for batch in archived_source(database, policy).batches(start, end):
             note = partial(books.online, batch) if books else _note_nothing
-            yield batch, decode(batch, policy), note
+            yield _Found(Lot(batch, policy), note)
         return
     assert store is not None
     archive = OfflineArchive(policy, store, Receipts(database, policy.name).seal)
@@ -153,7 +152,8 @@ def _archived(
             database.create_collection(to, timeseries=manifest.timeseries)
         batch = archive.load(manifest)
         note = partial(books.offline, manifest, batch) if books else _note_nothing
-        yield batch, decode(batch, manifest.archived_policy), note
+        span = as_ms(manifest.first), as_ms(manifest.last)
+        yield _Found(Lot(batch, manifest.archived_policy), note, span, manifest.readings)
 
 
 def _note_nothing(_chosen: Indices, _session: ClientSession) -> None:
@@ -183,13 +183,35 @@ class _Books:
         self.pins.put(restored, self.until, session)
 
 
-def _wanted(
-    decoded: Decoded, policy: Policy, start: int, end: int, series: Mapping[str, str]
-) -> NDArray[np.bool_]:
-    """Of the decoded buckets: those with a reading in the range (empty ones: their last time)."""
-    columns = decoded.columns
-    named = np.array([_matches(one, policy, series) for one in columns.series], dtype=np.bool_)
-    return np.asarray(decoded.touching(start, end) & named[columns.bucket_series])
+class _Found(NamedTuple):
+    """Some of what is archived; `span` and `readings` where they are known without a look at the buckets."""
+
+    lot: Lot
+    note: Note
+    span: tuple[int, int] | None = None  # of first and last reading
+    readings: int = 0
+
+
+class _Wanted(NamedTuple):
+    """What is asked for of it."""
+
+    batch: Batch
+    indices: Indices  # of its buckets, in what was found
+    note: Note
+    readings: int
+
+
+def _wanted(policy: Policy, start: int, end: int, series: Mapping[str, str], found: _Found) -> _Wanted:
+    """Buckets with a reading in the range (empty ones: their last time), in the order of their `_id`s: where
+    they are put, they lie together then."""
+    batch, chosen, readings = found.lot.batch, np.arange(len(found.lot)), found.readings
+    if found.span is None or found.span[0] < start or found.span[1] >= end or series:
+        columns = found.lot.decoded.columns
+        named = np.array([_matches(one, policy, series) for one in columns.series], dtype=np.bool_)
+        mine = found.lot.decoded.touching(start, end) & named[columns.bucket_series]
+        chosen, readings = found.lot.decoded.units[mine], int(mine[columns.bucket].sum())
+    chosen = chosen[batch.take(chosen).main.id_order()]
+    return _Wanted(batch.take(chosen), chosen, found.note, readings)
 
 
 def _matches(one: Series, policy: Policy, wanted: Mapping[str, str]) -> bool:

@@ -141,8 +141,8 @@ def install(
 
     `folder` holds the store, and what the process writes aside. `change`: at the first step of a label, a
     writer elsewhere puts a document (hexadecimal BSON) into a collection: (label, uri, database, BSON).
-    `renews`: the lease is renewed at once. `abandons`: unfinished writes are cleaned up at any age. `ahead`: so
-    many copies are made before the one in hand is committed; with none, steps come one after another.
+    `renews`: the lease is renewed at once. `abandons`: unfinished writes are cleaned up at any age.
+    `ahead`: so many copies are made before the one in hand is committed; with none, one order is kept.
     """
     points = Points(log, at, nth, moment, times, number)
     if change is not None:
