@@ -32,7 +32,7 @@ from config.policies import Policy
 from rollups.guarded import transaction
 
 #: A commit is closed at about so many readings, or bytes of BSON: memory is a small multiple of it.
-MAX_READINGS = 500_000
+MAX_READINGS = 300_000
 MAX_BYTES = 32 << 20
 #: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
 MAX_SPAN_MS = 31 * DAY_MS
@@ -270,13 +270,14 @@ class _Sweep:
             lot = lot.take(self._as_rolled_up(lot.batch, first, last))
             if not len(lot):
                 return
+        readings = lot.readings
         if work.dry_run:
             self._foresee(len(lot))
         else:
             self._archiver.move(lot)
         work.report.buckets += len(lot)
-        work.report.readings += lot.readings
-        work.progress("archived readings", lot.readings)
+        work.report.readings += readings
+        work.progress("archived readings", readings)
 
     def _latest(self, lot: Lot) -> Lot:
         """Each bucket once: a cursor gives one twice where its end moves forward meanwhile."""

@@ -165,6 +165,7 @@ class OfflineArchive:
 
         Touches nothing but the store, so that a thread may do it."""
         packed = pack(lot)
+        lot.forget()
         expected = lot.batch.take(packed.order)
         name = commit_name(packed.first, packed.last, origin.fence, expected.digest)
         with tempfile.TemporaryDirectory(prefix="bucketwise-") as folder:

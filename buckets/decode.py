@@ -78,6 +78,10 @@ class Lot:
     def readings(self) -> int:
         return len(self.decoded.columns.time)
 
+    def forget(self) -> None:
+        """Give back the memory; who asks again has it decoded again."""
+        self.__dict__.pop("decoded", None)
+
     def take(self, indices: NDArray[np.integer]) -> Lot:
         """These buckets, in this order."""
         batch = self.batch.take(indices)
