@@ -33,7 +33,9 @@ from rollups.guarded import transaction
 
 #: A commit is closed at about so many readings, or bytes of BSON: memory is a small multiple of it.
 MAX_READINGS = 300_000
-MAX_BYTES = 32 << 20
+MAX_BYTES = 12 << 20
+#: Bytes of BSON that a reading takes where it takes few.
+_LEAST_PER_READING = 12
 #: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
 MAX_SPAN_MS = 31 * DAY_MS
 
@@ -166,6 +168,8 @@ class _Sweep:
         self._archiver = archiver
         self._through = through
         self._pending: list[Lot] = []
+        self._read: list[Batch] = []
+        self._per_reading = _LEAST_PER_READING
         self._first, self._last = LAST_MS, FIRST_MS
         self._oldest = LAST_MS  # last reading of a bucket
 
@@ -176,9 +180,10 @@ class _Sweep:
             at = max(at, found)  # epoch seconds may round down, to before `at`
             stop = min((at // DAY_MS + 1) * DAY_MS, end)
             for batch in source.ending(at, stop):
-                self._sort(batch)
-                if self._is_full():
-                    self._flush()
+                self._read.append(batch)
+                if sum(it.size for it in self._read) >= min(MAX_BYTES, MAX_READINGS * self._per_reading):
+                    self._sort_read()
+            self._sort_read()
             if self._last - self._oldest >= MAX_SPAN_MS:
                 self._flush()
             at = stop
@@ -190,10 +195,19 @@ class _Sweep:
         for batch in source.strays():
             report.quarantine(decode(batch, self._work.policy).quarantined)
 
+    def _sort_read(self) -> None:
+        """What makes a commit is decoded at once, as far as its size tells how many readings it holds."""
+        if self._read:
+            batch, self._read = Batch.concat(self._read), []
+            self._sort(batch)
+            if self._is_full():
+                self._flush()
+
     def _sort(self, batch: Batch) -> None:
         """Into what goes, and what stays for which reason."""
         lot, report = Lot(batch, self._work.policy), self._work.report
         decoded = lot.decoded
+        self._per_reading = max(_LEAST_PER_READING, batch.size // max(1, lot.readings))
         report.quarantine(decoded.quarantined)
         expired = decoded.last < self._work.cutoff
         expired &= ~self._pinned(batch, decoded, expired)
@@ -283,10 +297,11 @@ class _Sweep:
         """Each bucket once: a cursor gives one twice where its end moves forward meanwhile."""
         if self._work.policy.model == "timeseries":  # whose `_id`s need not be unique
             return lot
-        ids = [lot.batch.main.raw_id(i) for i in range(len(lot))]
-        if len(set(ids)) == len(ids):
+        names = lot.decoded.columns.bucket_order
+        if not (names[1:] == names[:-1]).any():
             return lot
-        return lot.take(np.array(sorted({name: i for i, name in enumerate(ids)}.values())))
+        place = {lot.batch.main.raw_id(i): i for i in range(len(lot))}
+        return lot.take(np.array(sorted(place.values())))
 
     def _as_rolled_up(self, batch: Batch, first: int, last: int) -> NDArray[np.int64]:
         """What is live as it was read, now that its windows are up to date. What went before may be in no
