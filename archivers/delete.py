@@ -15,7 +15,7 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from buckets.ids import sort_key
-from buckets.raw import LOSSLESS, Batch
+from buckets.raw import LOSSLESS, Batch, named
 from buckets.source import Source
 from buckets.timeseries import measurement
 from config.errors import HaltedError
@@ -100,7 +100,7 @@ def compare(
 ) -> Outcome:
     """What of the batch is live as it was verified, live but changed, or gone. Deletes nothing."""
     source = Source(database, policy, session=session)
-    found = Batch.concat(list(source.like(verified.main)))
+    found = Batch.concat(list(source.by_raw_ids(verified.main.raw_ids)))
     if found.equals(verified.take(verified.main.id_order())):
         return Outcome(list(range(len(verified))), [], [])
     live = {found.main.raw_id(i): found.unit(i) for i in range(len(found))}
@@ -121,11 +121,11 @@ def _delete(
         return
     going = batch.take(np.array(indices, dtype=np.int64))
     source = database.get_collection(policy.collection, codec_options=LOSSLESS)
-    gone = source.delete_many(going.main.by_id(), session=session)
+    gone = source.delete_many(named(going.main.raw_ids), session=session)
     _check_all_gone(policy, gone.deleted_count, len(going), "buckets")
     if len(going.extra) and policy.overflow is not None:
         overflow = database.get_collection(policy.overflow.collection, codec_options=LOSSLESS)
-        gone = overflow.delete_many(going.extra.by_id(), session=session)
+        gone = overflow.delete_many(named(going.extra.raw_ids), session=session)
         _check_all_gone(policy, gone.deleted_count, len(going.extra), "overflow documents")
 
 

@@ -27,7 +27,7 @@ from buckets.asked import check_asked, series_text
 from buckets.columns import Series
 from buckets.decode import Lot, decode
 from buckets.raw import LOSSLESS, Batch, Docs
-from buckets.source import Source, like
+from buckets.source import Source, find_by_ids
 from buckets.times import FIRST_MS, LAST_MS, as_date, as_ms
 from buckets.timeseries import measurement
 from config.errors import BucketwiseError, HaltedError, UsageError
@@ -272,7 +272,7 @@ def _put(
 def _stands(database: Database[Document], collection: str, documents: Docs) -> bool:
     """Whether all are there. They are read in the order of the index, so that one comparison tells."""
     target = database.get_collection(collection, codec_options=LOSSLESS)
-    found = Docs.concat([Docs.none(), *like(target, documents)])
+    found = Docs.concat([Docs.none(), *find_by_ids(target, documents.raw_ids)])
     return found.data == documents.take(documents.id_order()).data
 
 
@@ -281,7 +281,7 @@ def _standing(database: Database[Document], collection: str, documents: Docs) ->
     target = database.get_collection(collection, codec_options=LOSSLESS)
     there: dict[bytes, bytes] = {}
     for at in range(0, len(documents), MAX_BUCKETS):
-        for found in like(target, documents.slice(at, min(at + MAX_BUCKETS, len(documents)))):
+        for found in find_by_ids(target, documents.raw_ids[at : at + MAX_BUCKETS]):
             there.update((same_id(found.raw_id(i)), found[i]) for i in range(len(found)))
     return [there.get(same_id(documents.raw_id(i))) for i in range(len(documents))]
 

@@ -118,10 +118,11 @@ class Docs:
 
         It comes first in every document of an ordinary collection; not in a time-series collection.
         """
-        return self._raw_ids[index]
+        return self.raw_ids[index]
 
     @cached_property
-    def _raw_ids(self) -> list[bytes]:
+    def raw_ids(self) -> list[bytes]:
+        """Of each document, as `raw_id` gives it."""
         starts, size = self.offsets[:-1, None] + 4, len(_OBJECT_ID_FIRST) + 12
         if len(self) and np.diff(self.offsets).min() > 4 + size:
             heads = np.frombuffer(self.data, np.uint8)[starts + np.arange(size)]
@@ -130,28 +131,11 @@ class Docs:
                 return [found[at : at + 13] for at in range(0, len(found), 13)]
         return [first_at(document, ("_id",)) for document in self]
 
-    def by_id(self) -> RawBSONDocument:
-        """A query for the documents that have these `_id`s; each is named by the very bytes it has."""
-        names = dict.fromkeys(filter(None, self._raw_ids))
-        array = b"".join([b"%c%d\0%b" % (raw[0], place, raw[1:]) for place, raw in enumerate(names)])
-        return _query(b"\x04$in\0" + _document(array))
-
-    def id_span(self) -> RawBSONDocument | None:
-        """A query for what lies from their first `_id` to their last: these documents, and what lies between
-        them. None where some `_id` is no ObjectId, and nothing says that they lie together."""
-        if not len(self) or not self._has_object_ids:
-            return None
-        return _query(b"\x07$gte\0" + min(self._raw_ids)[1:] + b"\x07$lte\0" + max(self._raw_ids)[1:])
-
     def id_order(self) -> NDArray[np.int64]:
         """The order in which the index on `_id` has them, where these are ObjectIds; else as they are."""
-        if not self._has_object_ids:
+        if not _are_object_ids(self.raw_ids):
             return np.arange(len(self))
-        return np.array(sorted(range(len(self)), key=self._raw_ids.__getitem__), dtype=np.int64)
-
-    @cached_property
-    def _has_object_ids(self) -> bool:
-        return all(len(raw) == _OBJECT_ID_SIZE and raw[0] == OBJECT_ID for raw in self._raw_ids)
+        return np.array(sorted(range(len(self)), key=self.raw_ids.__getitem__), dtype=np.int64)
 
     def decode_id(self, index: int) -> Any:
         """The document's `_id`, to name it in a query; None where it has none."""
@@ -185,6 +169,25 @@ class Docs:
 
 def _document(fields: bytes) -> bytes:
     return _LENGTH.pack(len(fields) + 5) + fields + b"\0"
+
+
+def named(raw_ids: Sequence[bytes]) -> RawBSONDocument:
+    """A query for the documents that have these `_id`s, as `Docs.raw_id` gives them: by the very bytes."""
+    names = dict.fromkeys(filter(None, raw_ids))
+    array = b"".join([b"%c%d\0%b" % (raw[0], place, raw[1:]) for place, raw in enumerate(names)])
+    return _query(b"\x04$in\0" + _document(array))
+
+
+def between(raw_ids: Sequence[bytes]) -> RawBSONDocument | None:
+    """A query for what lies from the first of these `_id`s to the last. None where some `_id` is no ObjectId,
+    and nothing says that they lie together."""
+    if not raw_ids or not _are_object_ids(raw_ids):
+        return None
+    return _query(b"\x07$gte\0" + min(raw_ids)[1:] + b"\x07$lte\0" + max(raw_ids)[1:])
+
+
+def _are_object_ids(raw_ids: Sequence[bytes]) -> bool:
+    return all(len(raw) == _OBJECT_ID_SIZE and raw[0] == OBJECT_ID for raw in raw_ids)
 
 
 def _query(condition: bytes) -> RawBSONDocument:

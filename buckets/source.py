@@ -19,7 +19,7 @@ from buckets import reading, samples, slots, timeseries
 from buckets.bsontypes import first_at
 from buckets.covered import covered, first_and_last
 from buckets.overflow import attach, flagged_buckets
-from buckets.raw import Batch, Docs, as_queried
+from buckets.raw import Batch, Docs, as_queried, between, named
 from buckets.raw_cursor import find_raw
 from buckets.shape import split
 from buckets.times import FIRST_MS, LAST_MS, as_date, as_ms, as_seconds, from_seconds
@@ -82,9 +82,9 @@ class Source:
         """The buckets with these `_id`s, as far as they are there."""
         return self._read({"_id": {"$in": list(ids)}})
 
-    def like(self, documents: Docs) -> Iterator[Batch]:
-        """The buckets with the `_id`s of these, as far as they are there."""
-        return map(self.with_overflow, like(self.collection, documents, self._session))
+    def by_raw_ids(self, raw_ids: Sequence[bytes]) -> Iterator[Batch]:
+        """The buckets with these `_id`s (as `Docs.raw_id` gives them), as far as they are there."""
+        return map(self.with_overflow, find_by_ids(self.collection, raw_ids, self._session))
 
     def present(self, ids: Sequence[Any]) -> set[bytes]:
         """Which of these `_id`s are there, as `Docs.raw_id` gives them."""
@@ -227,20 +227,20 @@ class Source:
         return attach(main, Docs.concat(found), self.policy)
 
 
-def like(
-    collection: Collection[Document], documents: Docs, session: ClientSession | None = None
+def find_by_ids(
+    collection: Collection[Document], raw_ids: Sequence[bytes], session: ClientSession | None = None
 ) -> Iterator[Docs]:
-    """What has the `_id`s of these documents in a collection.
+    """What has these `_id`s in a collection.
 
     ObjectIds that were made one after another lie together: to read from the first to the last is faster than
     to look each up. Where there is more in between, each is looked up after all."""
-    span = documents.id_span()
+    span = between(raw_ids)
     if span is not None:
-        found = Docs.concat([Docs.none(), *find_raw(collection, span, session, limit=len(documents) + 1)])
-        if len(found) <= len(documents):
-            wanted = {documents.raw_id(i) for i in range(len(documents))}
-            return iter([found.take([i for i in range(len(found)) if found.raw_id(i) in wanted])])
-    return find_raw(collection, documents.by_id(), session)
+        found = Docs.concat([Docs.none(), *find_raw(collection, span, session, limit=len(raw_ids) + 1)])
+        if len(found) <= len(raw_ids):
+            wanted = set(raw_ids)
+            return iter([found.take([i for i, raw_id in enumerate(found.raw_ids) if raw_id in wanted])])
+    return find_raw(collection, named(raw_ids), session)
 
 
 def _is_empty(start_ms: int, end_ms: int) -> bool:

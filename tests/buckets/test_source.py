@@ -20,10 +20,12 @@ from pymongo.database import Database
 
 from buckets.decode import decode
 from buckets.raw import Batch, Docs
-from buckets.source import Source
+from buckets.source import Source, find_by_ids
 from config.policies import Overflow, Policy
+from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.bad_documents import BAD_DOCUMENTS, READING, SAMPLES, SECONDS
+from tests.buckets.odd_documents import IDS
 from tests.buckets.oracle import Bucket
 from tests.buckets.strategies import FIRST, LAST, Case, cases
 from tests.buckets.test_raw import buckets_of
@@ -311,6 +313,34 @@ def test_other_collections_of_the_same_layout(database: Mongo) -> None:
     database["b"].insert_one({"bucket": 1, "more": {"5": 1}})
     (bucket,) = units(Source(database, policy, "a", "b").batches(FIRST, LAST))
     assert len(bucket.extras) == 1
+
+
+def raw_id_of(value: bson_of.Value) -> bytes:
+    return Docs.of([bson_of.document(("_id", value))]).raw_id(0)
+
+
+def test_documents_are_found_by_an_id_of_any_type(database: Mongo) -> None:
+    documents = {name: bson_of.document(("_id", value)) for name, value in IDS.items()}
+    database["it"].insert_many([cast(Any, RawBSONDocument(it)) for it in documents.values()])
+    for name, value in IDS.items():
+        (found,) = find_by_ids(database["it"], [raw_id_of(value)])
+        assert list(found) == [documents[name]]
+    every = find_by_ids(database["it"], [raw_id_of(value) for value in IDS.values()])
+    assert sorted(it for some in every for it in some) == sorted(documents.values())
+    assert not list(find_by_ids(database["it"], []))
+
+
+@few
+@given(there=st.sets(st.integers(0, 40)), wanted=st.lists(st.integers(0, 40), unique=True))
+def test_object_ids_that_lie_together_or_apart(database: Mongo, there: set[int], wanted: list[int]) -> None:
+    """Of some that are there, and others between them."""
+    documents = {i: bson_of.document(("_id", bson_of.object_id(bytes([i] * 12)))) for i in range(41)}
+    database["it"].delete_many({})
+    if there:
+        database["it"].insert_many([cast(Any, RawBSONDocument(documents[i])) for i in there])
+    raw_ids = [Docs.of([documents[i]]).raw_id(0) for i in wanted]
+    found = [it for some in find_by_ids(database["it"], raw_ids) for it in some]
+    assert sorted(found) == sorted(documents[i] for i in there & set(wanted))
 
 
 @pytest.fixture
