@@ -170,6 +170,10 @@ class Manifest(_Model):
     signature: str | None = None  # of `sha256`
 
     @property
+    def name(self) -> Commit:
+        return Commit(self.commit, self.first.date().isoformat(), self.last.date().isoformat(), self.fence)
+
+    @property
     def link(self) -> Link:
         return Link(commit=self.commit, sha256=self.sha256)
 

@@ -85,21 +85,19 @@ class OfflineArchive:
         self._types: dict[str, str] | None = None
         self._loaded: tuple[str, Batch] | None = None  # the last one: callers go by days, commits span some
 
-    def commits(self, start_ms: int | None = None, end_ms: int | None = None) -> list[Commit]:
-        """Those that may hold something of [start, end), by their first day."""
-        found = commits(self.store, self.policy.name)
-        if start_ms is None or end_ms is None:
-            return list(found)
-        return [commit for commit in found if commit.may_hold(start_ms, end_ms)]
+    def commits(self) -> list[Commit]:
+        """All of them, by their first day."""
+        return list(commits(self.store, self.policy.name))
 
     def manifest(self, commit: str) -> Manifest:
         """Raises NotFound, and DamagedError where it is not the one that was committed."""
         return self.chain.manifest(commit)
 
-    def manifests(self, start_ms: int, end_ms: int) -> list[Manifest]:
+    def manifests(self, start_ms: int, end_ms: int, among: Iterable[Commit] | None = None) -> list[Manifest]:
         """What holds something of [start, end), without what another commit has taken over (a crash may
-        leave both)."""
-        named = [self.manifest(commit.name) for commit in self.commits(start_ms, end_ms)]
+        leave both). `among` these commits, or all that there are."""
+        there = self.commits() if among is None else among
+        named = [self.manifest(commit.name) for commit in there if commit.may_hold(start_ms, end_ms)]
         found = [it for it in named if as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms]
         replaced = {manifest.replaces for manifest in named}
         return [manifest for manifest in found if manifest.commit not in replaced]

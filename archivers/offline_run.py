@@ -19,7 +19,7 @@ from archivers.chain import Place
 from archivers.delete import Outcome, chunks, compare, guarded_delete, units
 from archivers.deletions import last_receipt, latest, ranges
 from archivers.heads import Heads, advance, check_all_there, check_heads, read_heads, write_heads
-from archivers.manifest import Manifest
+from archivers.manifest import Commit, Manifest
 from archivers.offline import Copied, OfflineArchive, Origin
 from archivers.stores.base import ObjectStore
 from archivers.work import NOT_ROLLED_UP, Work
@@ -46,7 +46,7 @@ class OfflineRun:
         if work.policy.model == "timeseries":
             made_with = timeseries.made_with(work.database, work.policy.collection)
         self._origin = Origin(work.database.name, work.fence, work.now, made_with)
-        self._moved: set[str] = set()  # commits that hold what this run has just read
+        self._before: dict[str, Commit] | None = None  # what was archived before this run reads anything
         self._copier = ThreadPoolExecutor(1, "bucketwise-copier")
         self._copying: deque[Future[Copied]] = deque()
 
@@ -161,8 +161,9 @@ class OfflineRun:
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
         """Buckets that are copied already stay out; where one has changed since, its old copy goes."""
-        found = self._archive.manifests(first_ms, last_ms + 1)
-        others = [manifest for manifest in found if manifest.commit not in self._moved]
+        if self._before is None:  # looked up once: what is committed from now on holds what was just read
+            self._before = {commit.name: commit for commit in self._archive.commits()}
+        others = self._archive.manifests(first_ms, last_ms + 1, self._before.values())
         return self._not_held(batch, others) if others else np.arange(len(batch))
 
     def _not_held(self, batch: Batch, others: list[Manifest]) -> Indices:
@@ -222,7 +223,6 @@ class OfflineRun:
         while len(self._copying) > ahead:
             copied = self._copying.popleft().result()
             manifest = self._archive.commit(copied, self._place(), self._work.check)
-            self._moved.add(manifest.commit)
             self._register(manifest, np.ones(manifest.buckets, dtype=np.bool_), is_new=True)
             report = self._work.report
             report.parts += len(manifest.parts)
@@ -352,6 +352,10 @@ class OfflineRun:
             self._receipts.update(manifest.commit, {"$set": {"state": "replaced"}}, session)
 
         self._transaction(exchange)
+        if self._before is not None and manifest.commit in self._before:
+            del self._before[manifest.commit]
+            if successor is not None:
+                self._before[successor.commit] = successor.name
         self._archive.drop(manifest)
         self._receipts.bury(manifest.commit)
 

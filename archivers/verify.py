@@ -129,7 +129,9 @@ def _verify_commits(
         within = commit is None or commit.may_hold(start, end)
         if within and not is_forgotten(receipts, archive, name):
             report.add(_missing(archive, name))
-    for commit in archive.commits(start, end):
+    for commit in archive.commits():
+        if not commit.may_hold(start, end):
+            continue
         check()
         try:
             manifest = archive.manifest(commit.name)
