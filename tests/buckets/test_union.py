@@ -20,12 +20,13 @@ from buckets.decode import Decoded, Lot, decode
 from buckets.groups import group
 from buckets.models import loose
 from buckets.pack import pack
-from buckets.raw import Batch
+from buckets.raw import Batch, Docs
 from config.policies import Policy
+from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.bad_documents import BAD_DOCUMENTS, BadDocument, sound_of
 from tests.buckets.batches import batch_of
-from tests.buckets.irregular import POLICIES, Writer
+from tests.buckets.irregular import POLICIES, SAMPLES, SLOTS, Writer
 from tests.buckets.oracle import Bucket
 from tests.buckets.strategies import Case, cases
 from tests.buckets.test_decode import check_values
@@ -157,6 +158,78 @@ def flipped(document: bytes, at: int, bit: int) -> bytes:
     changed = bytearray(document)
     changed[at] ^= 1 << bit
     return bytes(changed)
+
+
+def slotted(number: int, *slots: bson_of.Field) -> bytes:
+    return bson_of.document(
+        ("_id", bson_of.int32(number)),
+        ("symbol", bson_of.text("MDB")),
+        ("d", bson_of.date(60_000 * number)),
+        ("p", bson_of.sub(*slots)),
+    )
+
+
+def sampled(number: int, *samples: bson_of.Value) -> bytes:
+    return bson_of.document(
+        ("_id", bson_of.int32(number)),
+        ("symbol", bson_of.text("MDB")),
+        ("first", bson_of.int32(0)),
+        ("last", bson_of.int32(99)),
+        ("n", bson_of.int32(len(samples))),
+        ("in", bson_of.sub(("samples", bson_of.array(*samples)))),
+    )
+
+
+def in_slots(odd: bytes) -> tuple[Policy, list[bytes]]:
+    """One among buckets that have slots 8 to 19, some missing, of two types."""
+    kinds = [bson_of.double(1.5), bson_of.int32(7)]
+    return SLOTS, [
+        *(
+            slotted(n, *((str(8 + slot), kinds[(n + slot) % 2]) for slot in range(12) if (n + slot) % 5))
+            for n in range(20)
+        ),
+        odd,
+    ]
+
+
+def in_samples(odd: bytes) -> tuple[Policy, list[bytes]]:
+    """One among buckets whose samples have times of two types, some of them no value."""
+    times = [bson_of.int32(7), bson_of.int64(7)]
+    held = [("val", bson_of.double(1.5))]
+    return SAMPLES, [
+        *(
+            sampled(n, *(bson_of.sub(("time", times[(n * i) % 2]), *held[: (n + i) % 3]) for i in range(5)))
+            for n in range(20)
+        ),
+        odd,
+    ]
+
+
+_ONE, _TWO, _FIVE = ("8", bson_of.double(1.0)), ("8", bson_of.int32(2)), ("13", bson_of.double(1.0))
+_SOUND = bson_of.sub(("time", bson_of.int32(7)), ("val", bson_of.double(1.5)))
+_LENGTH = slotted(20, _ONE, _FIVE).index(b"\3p\0") + 3
+ALIKE = {
+    "nothing": in_slots(slotted(20, _ONE, _FIVE)),
+    "a slot twice": in_slots(slotted(20, _ONE, _TWO, _FIVE)),
+    "a slot twice, the other way": in_slots(slotted(20, _TWO, _ONE, _FIVE)),
+    "slots out of order": in_slots(slotted(20, _FIVE, _ONE)),
+    "no sub-document ends so soon": in_slots(flipped(slotted(20, _ONE, _FIVE), _LENGTH, 0)),
+    "no sub-document ends so late": in_slots(flipped(slotted(20, _ONE, _FIVE), _LENGTH, 1)),
+    "no slots": in_slots(slotted(20)),
+    "no time": in_samples(sampled(20, _SOUND, bson_of.sub(("val", bson_of.double(1.5))), _SOUND)),
+    "two times": in_samples(sampled(20, bson_of.sub(("time", bson_of.int32(7)), ("time", bson_of.int64(7))))),
+    "null as time": in_samples(sampled(20, _SOUND, bson_of.sub(("time", bson_of.null)))),
+    "no sample": in_samples(sampled(20, _SOUND, bson_of.null)),
+    "no samples": in_samples(sampled(20)),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_looks_alike_is_told_as_one_by_one(name: str) -> None:
+    policy, documents = ALIKE[name]
+    batch = batch_of([Bucket(document) for document in documents])
+    assert any(it.present is not None for it in group(Docs.of(documents[:-1]), loose(policy)))
+    check_as_one_by_one(batch, policy)
 
 
 def check_flips(policy: Policy, found: list[Bucket], places: list[tuple[int, int]]) -> None:
