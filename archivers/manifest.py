@@ -141,10 +141,14 @@ class LastReceipt(_Model):
     sha256: str
 
 
+#: Of the archive's format. 1 is read too: its buckets files have no unions.
+SCHEMA_VERSION = 2
+
+
 class Manifest(_Model):
     """Everything that is needed to read a commit without the policy that made it."""
 
-    schema_version: int = 1
+    schema_version: int = SCHEMA_VERSION
     policy: str
     commit: str
     fence: int
@@ -267,6 +271,10 @@ def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
         data = store.get_bytes(key)
     except Corrupt as error:
         raise DamagedError("part-differs", f"{store.url}/{key}", error.reason) from None
+    if (version := _newer(data)) is not None:
+        fault = f"it is of version {version} of the format, and this release reads 1 to {SCHEMA_VERSION}"
+        mend = "Use the release that wrote it, or a later one"
+        raise DamagedError("part-differs", f"{store.url}/{key}", fault, mend)
     try:
         manifest = Manifest.model_validate_json(data)
     except ValidationError as error:
@@ -285,6 +293,16 @@ def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
     else:
         return manifest
     raise DamagedError("part-differs", f"{store.url}/{key}", fault)
+
+
+def _newer(data: bytes) -> int | None:
+    """The version of a manifest that is whole, and that a later release wrote."""
+    try:
+        said = json.loads(data)
+        version, seal = int(said["schema_version"]), said["sha256"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return version if version > SCHEMA_VERSION and seal == _seal_of(data) else None
 
 
 def _foreign(manifest: Manifest) -> str | None:

@@ -21,7 +21,7 @@ _ZSTD_LEVEL = 3  # a tenth smaller than 1 where values are ticks, in a tenth mor
 #: Columns with fewer distinct values than this share of their rows are written as a dictionary.
 _DICTIONARY_SHARE = 0.25
 _SAMPLE = 20_000
-_LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading", "field")
+_LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading", "field", "flag")
 
 
 def column_name(dotted: str) -> str:
@@ -132,6 +132,7 @@ _GROUP_SCHEMA = pa.schema(
         ("readings", pa.int32()),
         ("skeleton", pa.large_binary()),
         ("residue", pa.large_binary()),
+        ("present", pa.large_binary()),
         *((name, pa.large_list(pa.int32())) for name in _LIST_COLUMNS),
     ]
 )
@@ -145,6 +146,7 @@ def write_buckets(path: Path, groups: Sequence[PackedGroup]) -> None:
         columns["readings"].append(group.rows.shape[1])
         columns["skeleton"].append(group.skeleton)
         columns["residue"].append(group.residue)
+        columns["present"].append(group.present)
         for name in _LIST_COLUMNS:
             columns[name].append(getattr(group, name).ravel().astype(np.int32))
     leaves = {f"{name}.list.element": "DELTA_BINARY_PACKED" for name in _LIST_COLUMNS}
@@ -160,7 +162,12 @@ def write_buckets(path: Path, groups: Sequence[PackedGroup]) -> None:
 
 
 def read_buckets(path: Path) -> list[PackedGroup]:
+    """Also those of version 1 of the format, which has no unions."""
     table = pq.ParquetFile(path, page_checksum_verification=True).read()
+    for name, nothing in (("present", b""), ("flag", [])):
+        if name not in table.column_names:
+            column = pa.array([nothing] * table.num_rows, _GROUP_SCHEMA.field(name).type)
+            table = table.append_column(name, column)
     columns = {name: table[name].combine_chunks() for name in _GROUP_SCHEMA.names}
     groups = []
     for i in range(table.num_rows):
@@ -179,6 +186,8 @@ def read_buckets(path: Path) -> list[PackedGroup]:
                 reading=lists["reading"],
                 field=lists["field"].astype(np.int16),
                 residue=columns["residue"][i].as_py(),
+                flag=lists["flag"],
+                present=columns["present"][i].as_py(),
             )
         )
     return groups

@@ -48,6 +48,8 @@ def extent(document: bytes, kind: int, start: int) -> tuple[int, int, int]:
     if kind == REGEX:
         return document.index(0, document.index(0, start) + 1) + 1 - start, start, 0
     length = _INT.unpack_from(document, start)[0]
+    if not 0 <= length <= len(document) - start:
+        raise ValueError(f"no BSON: a value of {length:,} bytes does not lie inside its document")
     if kind in (STRING, CODE, SYMBOL):
         return 4 + length, start + 4, length - 1
     if kind == BINARY:

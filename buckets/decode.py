@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets import reading, samples, slots, timeseries
 from buckets.columns import Columns, Quarantined
+from buckets.groups import group
 from buckets.ids import sort_keys, unnameable
-from buckets.layout import Group, Layout, group
+from buckets.layout import Group
 from buckets.local import local_times
+from buckets.models import OVERFLOW_SHAPES, SHAPES, loose, loose_overflow
 from buckets.overflow import flagged
+from buckets.places import Place, column, place
 from buckets.raw import Batch
 from buckets.series import SeriesTable
 from buckets.shape import Breach, Shape
@@ -23,14 +24,6 @@ from buckets.soundness import Faults, Piece, Span, check_times, check_totals
 from buckets.times import NO_TIME, read_times
 from buckets.values import read_values
 from config.policies import Policy
-
-_SHAPES: dict[str, Callable[[Layout, Policy], Shape]] = {
-    "reading": reading.shape,
-    "slots": slots.shape,
-    "samples": samples.shape,
-    "timeseries": timeseries.shape,
-}
-_OVERFLOW_SHAPES = {"slots": slots.overflow_shape, "samples": samples.overflow_shape}
 
 
 @dataclass(frozen=True)
@@ -42,7 +35,7 @@ class Decoded:
     last: NDArray[np.int64]  # b: time of its last reading; of its own last time where it holds none
     quarantined: list[Quarantined]
     pieces: list[Piece]
-    rows: list[NDArray[np.int64]]  # a piece: n × k, where its readings stand in the columns; -1: not there
+    places: list[Place]  # of each piece: where its readings stand in the columns
 
     def spans(self) -> NDArray[np.int64]:
         """b × 2: times of each bucket's first and last reading; its own last time where it holds none."""
@@ -103,7 +96,7 @@ def decode(batch: Batch, policy: Policy) -> Decoded:
     pieces: list[Piece] = []
     lonely = np.zeros(len(batch), dtype=np.bool_)
     nameless: set[int] = set()
-    for found in group(batch.main):
+    for found in group(batch.main, loose(policy)):
         identity = found.layout.get(("_id",))
         keys.append((found.members, sort_keys(found, identity)))
         rows, reason = unnameable(found, identity)
@@ -111,7 +104,7 @@ def decode(batch: Batch, policy: Policy) -> Decoded:
         nameless.update(found.members[rows].tolist())
         try:
             lonely[found.members] = flagged(found, policy)
-            shape = _SHAPES[policy.model](found.layout, policy)
+            shape = SHAPES[policy.model](found.layout, policy)
             series[found.members], breaches = table.of_group(found, policy.series_fields)
         except Breach as breach:
             faults.add(found.members, breach.field, breach.reason)
@@ -140,12 +133,12 @@ def _overflow(
     missing = f"says that there is overflow, but no document of {target} refers to this bucket"
     faults.add(np.flatnonzero(lonely), policy.overflow.flag_field, missing)
     pieces = []
-    for found in group(batch.extra):
+    for found in group(batch.extra, loose_overflow(policy)):
         units = batch.owner[found.members].astype(np.int64)
         rows, reason = unnameable(found, found.layout.get(("_id",)))
         faults.add(units[rows], f"{target}: _id", reason)
         try:
-            shape = _OVERFLOW_SHAPES[policy.model](found.layout, policy)
+            shape = OVERFLOW_SHAPES[policy.model](found.layout, policy)
         except Breach as breach:
             faults.add(units, f"{target}: {breach.field}", breach.reason)
         else:
@@ -157,13 +150,13 @@ def _piece(
     found: Group, shape: Shape, units: NDArray[np.int64], span: Span, policy: Policy, *, overflow: bool
 ) -> Piece:
     if shape.times is not None:
-        time = read_times(found.matrix, shape.times)
+        time = read_times(found, shape.times)
     else:
         assert shape.offsets is not None
         first = span.first[units][:, None]
         time = np.where(first == NO_TIME, NO_TIME, first + shape.offsets)
-    values = {name: read_values(found.matrix, shape.values[name]) for name in policy.value_fields}
-    return Piece(found, shape, units, overflow, time, values)
+    values = {name: read_values(found, shape.values[name]) for name in policy.value_fields}
+    return Piece(found, shape, units, overflow, time, values, shape.there(found))
 
 
 def _joined(keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]], size: int) -> NDArray[np.bytes_]:
@@ -189,63 +182,28 @@ def _assemble(
     units = sound[np.argsort(keys[sound], kind="stable")]
     rank = np.full(len(keys), -1, dtype=np.int64)
     rank[units] = np.arange(len(units))
-    rows, total = _rows(pieces, rank)
-    bucket = _placed(
-        [np.broadcast_to(rank[it.units][:, None], it.time.shape) for it in pieces], rows, total, np.int32
+    places, total = place(pieces, rank)
+    bucket = column(
+        [np.broadcast_to(rank[it.units][:, None], it.time.shape) for it in pieces], places, total, np.int32
     )
-    time = _placed([piece.time for piece in pieces], rows, total, np.int64)
+    time = column([piece.time for piece in pieces], places, total, np.int64)
     values, kinds = {}, {}
     for name in policy.value_fields:
-        values[name] = _placed([piece.values[name][0] for piece in pieces], rows, total, np.float64)
-        kinds[name] = _placed([piece.values[name][1] for piece in pieces], rows, total, np.uint8)
+        values[name] = column([piece.values[name][0] for piece in pieces], places, total, np.float64)
+        kinds[name] = column([piece.values[name][1] for piece in pieces], places, total, np.uint8)
     last = np.full(len(units), NO_TIME, dtype=np.int64)
-    np.maximum.at(last, bucket, time)
+    if total:
+        starts = np.flatnonzero(np.diff(bucket, prepend=-1))
+        last[bucket[starts]] = np.maximum.reduceat(time, starts)
     empty = last == NO_TIME
     last[empty] = span.last[units][empty]
     columns = Columns(table.series, series[units], keys[units], bucket, time, values, kinds)
-    return Decoded(columns, units, last, quarantined, pieces, rows)
-
-
-def _placed(
-    matrices: list[NDArray[Any]], rows: list[NDArray[np.int64]], total: int, dtype: type[np.generic]
-) -> NDArray[Any]:
-    """What pieces hold of each reading, n × k, where `rows` says that it stands in the columns."""
-    column = np.empty(total, dtype=dtype)
-    for matrix, at in zip(matrices, rows, strict=True):
-        if at.size == total and total and at[0, 0] == 0 and (np.diff(at[:, 0]) == at.shape[1]).all():
-            return matrix.reshape(-1).astype(dtype, copy=False)  # the only piece, in the columns' order
-        here = (at >= 0).all(axis=1)
-        column[at[here]] = matrix[here]
-    return column
+    return Decoded(columns, units, last, quarantined, pieces, places)
 
 
 def _with_local(decoded: Decoded, times: list[NDArray[np.int64]]) -> Decoded:
-    local = np.empty_like(decoded.columns.time)
-    for at, found in zip(decoded.rows, times, strict=True):
-        local[at[at >= 0]] = found[at >= 0]
+    local = column(times, decoded.places, len(decoded.columns.time), np.int64)
     return replace(decoded, columns=replace(decoded.columns, local=local))
-
-
-def _rows(pieces: list[Piece], rank: NDArray[np.int64]) -> tuple[list[NDArray[np.int64]], int]:
-    """Where each document's readings stand: documents by bucket, then own before overflow."""
-    if not pieces:
-        return [], 0
-    ranks = np.concatenate([rank[piece.units] for piece in pieces])
-    order = np.concatenate(
-        [piece.group.members + 1 if piece.overflow else np.zeros(len(piece.units), int) for piece in pieces]
-    )
-    lengths = np.concatenate([np.full(len(piece.units), piece.time.shape[1]) for piece in pieces])
-    lengths[ranks < 0] = 0
-    sequence = np.lexsort((order, ranks))
-    starts = np.empty(len(ranks), dtype=np.int64)
-    starts[sequence] = np.cumsum(lengths[sequence]) - lengths[sequence]
-    rows, at = [], 0
-    for piece in pieces:
-        here = slice(at, at + len(piece.units))
-        found = starts[here][:, None] + np.arange(piece.time.shape[1])
-        rows.append(np.where((ranks[here] < 0)[:, None], -1, found))
-        at += len(piece.units)
-    return rows, int(lengths.sum())
 
 
 def _quarantined(batch: Batch, faults: Faults, span: Span, nameless: set[int]) -> list[Quarantined]:

@@ -133,7 +133,8 @@ def sort_keys(group: Group, element: Element | None) -> NDArray[np.bytes_]:
             bits = np.where(bits & _SIGN, ~bits, bits | _SIGN)
             bits[np.isnan(doubles)] = 0
             return _strings(ranks, bits.astype(">u8").view(np.uint8), np.full_like(ranks, 0x80))
-    return np.array([sort_key(element.type, row.tobytes()) for row in values], dtype=np.bytes_)
+    keys = [sort_key(element.type, group.raw(row, element)) for row in range(len(values))]
+    return np.array(keys, dtype=np.bytes_)
 
 
 def unnameable(group: Group, element: Element | None) -> tuple[list[int], str]:
@@ -149,9 +150,9 @@ def unnameable(group: Group, element: Element | None) -> tuple[list[int], str]:
     if element.type not in (STRING, SYMBOL, CODE):
         return [], ""
     rows = []
-    for row, text in enumerate(group.matrix[:, element.hole : element.hole + element.width]):
+    for row in range(len(group.members)):
         try:
-            text.tobytes().decode()
+            group.raw(row, element)[4:-1].decode()
         except UnicodeDecodeError:
             rows.append(row)
     return rows, "the string is not UTF-8"

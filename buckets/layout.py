@@ -3,12 +3,13 @@
 A layout is a document with the bytes of its scalar values (its holes) cut out. Buckets of one policy
 mostly share a few layouts, so that the structure is walked once and numpy reads and writes the values
 of all documents at fixed offsets. Two documents share a layout only when every byte outside the holes is
-the same; nothing is assumed.
+the same; nothing is assumed. A union is a layout too, of which parts may be absent: see `buckets/union.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.bsontypes import ARRAY, DOCUMENT, extent
-from buckets.raw import Docs
 
 Path = tuple[str, ...]
 Bytes2D = NDArray[np.uint8]
+Flags = NDArray[np.bool_]
 
-#: A layout that fewer than one in so many documents share.
-_FEW = 128
-#: So many bytes are compared at once.
+#: The flag of what is always there.
+ALWAYS = -1
+#: So many bytes are worked on at once.
 _SLAB = 1 << 18
 
 
@@ -36,25 +37,53 @@ class Element(NamedTuple):
     size: int  # of the value
     hole: int  # offset
     width: int  # 0: nothing may differ
+    flag: int = ALWAYS  # of a union: which flag of a document says that the element is there
+
+
+#: What may stand in one place: one element, or none; in a union, one of several.
+Cell = tuple[Element, ...]
+
+
+class Variants(NamedTuple):
+    """What of a union need not be there."""
+
+    #: Of the document and each element in it: its flag; may its length differ? Then that is part of its hole.
+    marks: list[tuple[int, bool]]
+    flag: NDArray[np.int32]  # of each byte
+    flags: int  # how many there are
+    doubtful: set[Path]  # what may be absent from a sub-document that is there
 
 
 class Layout:
     """The structure of one document, and of all that share it."""
 
-    def __init__(self, document: bytes) -> None:
+    def __init__(self, document: bytes, variants: Variants | None = None) -> None:
         self.elements: list[Element] = []
         self.size = len(document)
+        self.variants = variants
         self.repeated: set[Path] = set()
-        self._by_path: dict[Path, Element] = {}
+        self._cells: dict[Path, Cell] = {}
         self._children: dict[Path, list[Element]] = {}
         self._walk(document, 4, len(document) - 1, ())
+        if variants is not None:
+            self._vary(variants)
         holes = np.array([(e.hole, e.width) for e in self.elements if e.width], dtype=np.int64).reshape(-1, 2)
         self.mask = np.full(self.size, 0xFF, dtype=np.uint8)  # of the bytes outside the holes
         self.mask[spread(holes[:, 0], holes[:, 1])] = 0
         self.skeleton = np.frombuffer(document, dtype=np.uint8) & self.mask
 
     def get(self, path: Path) -> Element | None:
-        return self._by_path.get(path)
+        """What stands there; the first where a field is repeated."""
+        return self._cells[path][0] if path in self._cells else None
+
+    def cell(self, path: Path) -> Cell:
+        """The same, and in a union all that may stand there."""
+        return self._cells.get(path, ())
+
+    def may_lack(self, parent: Path, path: Path) -> bool:
+        """Whether this is absent from some documents where the parent is there."""
+        doubtful = self.variants.doubtful if self.variants else ()
+        return any(path[:depth] in doubtful for depth in range(len(parent) + 1, len(path) + 1))
 
     def children(self, path: Path) -> list[Element]:
         return self._children.get(path, [])
@@ -69,11 +98,27 @@ class Layout:
             element = Element(path, kind, start, *extent(document, kind, start))
             self.elements.append(element)
             children.append(element)
-            if self._by_path.setdefault(path, element) is not element:
+            if path in self._cells:
                 self.repeated.add(path)
+            else:
+                self._cells[path] = (element,)
             position = start + element.size
             if kind in (DOCUMENT, ARRAY):
                 self._walk(document, start + 4, position - 1, path)
+
+    def _vary(self, variants: Variants) -> None:
+        """What is repeated are alternatives. Lengths that may differ are holes."""
+        whole = Element((), DOCUMENT, 0, self.size, 0, 0)
+        self.elements = [
+            it._replace(flag=flag, hole=it.start, width=it.width + 4) if varies else it._replace(flag=flag)
+            for it, (flag, varies) in zip([whole, *self.elements], variants.marks, strict=True)
+        ]
+        self.repeated.clear()
+        self._cells.clear()
+        self._children.clear()
+        for it in self.elements[1:]:
+            self._cells[it.path] = (*self._cells.get(it.path, ()), it)
+            self._children.setdefault(it.path[:-1], []).append(it)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -93,48 +138,74 @@ class Group(NamedTuple):
 
     layout: Layout
     members: NDArray[np.int64]  # n: their indices
-    matrix: Bytes2D  # n × layout.size
+    matrix: Bytes2D  # n × layout.size; zeros where something is absent
+    present: Flags | None = None  # of a union, n × (its flags and a last one for what is always there)
+
+    def raw(self, row: int, element: Element) -> bytes:
+        """The value of a document as it lies there."""
+        span = slice(element.start, element.start + element.size)
+        if self.present is None or self.layout.variants is None:
+            return self.matrix[row, span].tobytes()
+        there = self.present[row, self.layout.variants.flag[span]]
+        return bytes(self.matrix[row, span][there])
+
+    def holds(self, cells: Sequence[Cell]) -> Flags | None:
+        """n × cells: is something there? None: everywhere."""
+        if self.present is None or all(element.flag == ALWAYS for cell in cells for element in cell):
+            return None if all(cells) else np.tile([bool(cell) for cell in cells], (len(self.members), 1))
+        if all(len(cell) == 1 for cell in cells):
+            return self.present[:, steps([cell[0].flag for cell in cells])]
+        found = np.zeros((len(self.members), len(cells)), dtype=np.bool_)
+        for alternative in range(max(map(len, cells), default=0)):
+            at = [i for i, cell in enumerate(cells) if len(cell) > alternative]
+            found[:, at] |= self.present[:, [cells[i][alternative].flag for i in at]]
+        return found
+
+    def where(self, cell: Cell) -> Flags:
+        """n: is something there?"""
+        found = self.holds([cell])
+        return np.ones(len(self.members), dtype=np.bool_) if found is None else found[:, 0]
+
+    def put(self, target: NDArray[Any], at: list[int], values: NDArray[Any], elements: list[Element]) -> None:
+        """Write n × some values into these columns of n × k, where the elements are there."""
+        columns = steps(at)
+        if self.present is None or all(element.flag == ALWAYS for element in elements):
+            target[:, columns] = values
+        else:
+            there = self.present[:, steps([element.flag for element in elements])]
+            target[:, columns] = np.where(there, values, target[:, columns])
 
 
-def group(docs: Docs) -> Iterator[Group]:
-    """The documents sorted into layouts; each is in just one group."""
-    lengths = np.diff(docs.offsets)
-    for length in np.unique(lengths):
-        members = np.flatnonzero(lengths == length)
-        chosen = docs if len(members) == len(docs) else docs.take(members.tolist())
-        matrix = np.frombuffer(chosen.data, dtype=np.uint8).reshape(len(members), int(length))
-        yield from _of_one_length(members, matrix)
+def steps(numbers: list[int]) -> list[int] | slice:
+    """Numbers equally far apart as a slice, which numpy takes without a copy."""
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+    if step < 1 or numbers[0] < 0 or any(b - a != step for a, b in itertools.pairwise(numbers)):
+        return numbers
+    return slice(numbers[0], numbers[-1] + 1, step)
 
 
-def _of_one_length(members: NDArray[np.int64], matrix: Bytes2D) -> Iterator[Group]:
-    while len(members):
-        layout = Layout(matrix[0].tobytes())
-        alike = _alike(matrix, layout)
-        if alike.all():
-            yield Group(layout, members, matrix)
-            return
-        yield Group(layout, members[alike], matrix[alike])
-        members, matrix = members[~alike], matrix[~alike]
-        if np.count_nonzero(alike) * _FEW < len(members):
-            break
-    # So few are alike that to compare each with all others takes longer than to walk each.
-    layouts: dict[bytes, tuple[Layout, list[int]]] = {}
-    for row, document in enumerate(matrix):
-        layout = Layout(document.tobytes())
-        layouts.setdefault(layout.skeleton.tobytes(), (layout, []))[1].append(row)
-    for layout, rows in layouts.values():
-        yield Group(layout, members[rows], matrix[rows])
+def by_type(cells: Sequence[Cell]) -> list[tuple[int, list[int], list[Element]]]:
+    """All that may stand in some cells by its type: type, cells, elements; each cell once in each."""
+    found: dict[tuple[int, int], tuple[list[int], list[Element]]] = {}
+    for i, cell in enumerate(cells):
+        for rank, element in enumerate(cell):
+            before = sum(other.type == element.type for other in cell[:rank])
+            at, elements = found.setdefault((element.type, before), ([], []))
+            at.append(i)
+            elements.append(element)
+    return [(kind, at, elements) for (kind, _), (at, elements) in found.items()]
 
 
-def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
-    """Which rows equal the layout in every byte outside its holes (some rows at a time, for the cache)."""
-    slab = max(1, _SLAB // max(1, layout.size))
-    return np.concatenate(
-        [
-            ((matrix[i : i + slab] ^ layout.skeleton) & layout.mask).max(axis=1) == 0
-            for i in range(0, len(matrix), slab)
-        ]
-    )
+def mask_of(present: Flags, flag: NDArray[np.integer]) -> Flags:
+    """n × size: which bytes are there, by the flags of the documents and of each byte."""
+    starts = np.flatnonzero(np.diff(flag, prepend=flag[0] - 1))
+    return np.repeat(present.take(flag[starts], axis=1), np.diff(starts, append=len(flag)), axis=1)
+
+
+def slabs(rows: int, size: int) -> Iterator[slice]:
+    """Some rows of so many bytes at a time, for the cache."""
+    step = max(1, _SLAB // max(1, size))
+    return (slice(start, start + step) for start in range(0, rows, step))
 
 
 def read_holes(matrix: Bytes2D, holes: NDArray[np.int64], dtype: str) -> NDArray[np.generic]:

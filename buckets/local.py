@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from buckets.bsontypes import TYPE_NAMES
 from buckets.columns import Kind
-from buckets.layout import Element, Path
-from buckets.shape import Breach, find, split
+from buckets.layout import Element, Flags, Path
+from buckets.shape import Breach, find_all, split
 from buckets.soundness import Faults, Piece
 from buckets.values import NUMBERS, read_values
 from config.policies import Policy
@@ -36,7 +36,7 @@ def local_times(pieces: list[Piece], policy: Policy, faults: Faults) -> list[NDA
     of_bucket = np.full(len(faults.sound), np.nan)
     for piece in pieces:
         if not piece.overflow:
-            needed = np.full(len(piece.units), policy.model != "samples")  # else its samples may have theirs
+            needed = np.full((len(piece.units), 1), policy.model != "samples")  # or its samples have theirs
             of_bucket[piece.units] = _read(piece, [path], needed, policy, faults)[:, 0]
     return [_local(piece, path, of_bucket[piece.units], policy, faults) for piece in pieces]
 
@@ -46,26 +46,29 @@ def _local(piece: Piece, path: Path, of_bucket: Minutes, policy: Policy, faults:
     alone = np.isnan(of_bucket)
     if policy.model == "samples" and piece.shape.times and alone.any():
         inside = len(split(policy.sample_time_field or ""))
-        paths = [(*time.path[:-inside], *path) for time in piece.shape.times]
-        minutes[alone] = _read(piece, paths, alone, policy, faults)[alone]
+        paths = [(*cell[0].path[:-inside], *path) for cell in piece.shape.times]
+        needed = np.repeat(alone[:, None], len(paths), axis=1)
+        if piece.there is not None:
+            needed &= piece.there
+        minutes[alone] = _read(piece, paths, needed, policy, faults)[alone]
     return piece.time - np.nan_to_num(minutes).astype(np.int64) * _MINUTE
 
 
-def _read(
-    piece: Piece, paths: list[Path], needed: NDArray[np.bool_], policy: Policy, faults: Faults
-) -> Minutes:
+def _read(piece: Piece, paths: list[Path], needed: Flags, policy: Policy, faults: Faults) -> Minutes:
     """n × paths; NaN where there is no sound offset. Nothing at all is a fault only where one is needed."""
     where = f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
     try:
-        elements = [find(piece.group.layout, path) for path in paths]
+        cells = [find_all(piece.group.layout, path) for path in paths]
     except Breach as breach:
         faults.add(piece.units, where + breach.field, breach.reason)
         return np.full((len(piece.units), len(paths)), np.nan)
-    values, kinds = read_values(piece.group.matrix, elements)
+    values, kinds = read_values(piece.group, cells)
     sound = (kinds == Kind.FINITE) & (values == np.rint(values)) & (np.abs(values) <= _LARGEST)
-    for at, (path, element) in enumerate(zip(paths, elements, strict=True)):
-        wrong = np.flatnonzero(~sound[:, at] & (needed | (element is not None)))
-        faults.add(piece.units[wrong], where + ".".join(path), _reason(element, values[wrong, at]))
+    for at, (path, cell) in enumerate(zip(paths, cells, strict=True)):
+        held = [(element, piece.group.where((element,))) for element in cell]
+        for element, here in [*held, (None, needed[:, at] & ~piece.group.where(cell))]:
+            wrong = np.flatnonzero(~sound[:, at] & here)
+            faults.add(piece.units[wrong], where + ".".join(path), _reason(element, values[wrong, at]))
     return np.where(sound, values, np.nan)
 
 

@@ -20,7 +20,7 @@ from buckets.asked import series_order
 from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
 from buckets.columns import Kind, Series
 from buckets.decode import Lot
-from buckets.layout import Bytes2D, read_holes, spread, write_holes
+from buckets.layout import Bytes2D, Flags, by_type, mask_of, read_holes, slabs, spread, steps, write_holes
 from buckets.raw import Batch, Docs
 from buckets.soundness import Piece
 from buckets.times import DAY_MS, from_seconds
@@ -73,6 +73,9 @@ class PackedGroup:
     reading: NDArray[np.int32]  # h: which of the k readings; 0 where kept
     field: NDArray[np.int16]  # h: which value field; 0 where it is no value
     residue: bytes  # r × n, byte by byte: what is alike lies together and packs well
+    flag: NDArray[np.int32]  # of each byte: which of f flags tells whether it is there, from 1; 0: it is.
+    #                          Empty where nothing may be absent
+    present: bytes  # f × n: the flags, a bit each, those of one flag in whole bytes
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,8 @@ def pack(lot: Lot) -> Packed:
         },
     )
     groups = [
-        _pack_group(piece, number, row_of[at], policy)
-        for piece, at in zip(decoded.pieces, decoded.rows, strict=True)
+        _pack_group(piece, number, place.grid(row_of, piece.time.shape), policy)
+        for piece, place in zip(decoded.pieces, decoded.places, strict=True)
     ]
     covered = np.concatenate([columns.time, decoded.last])
     return Packed(rows, groups, order, int(covered.min()), int(covered.max()))
@@ -138,8 +141,10 @@ def _pack_group(
     units = number[piece.units]
     order = piece.group.members if piece.overflow else np.zeros(len(units), dtype=np.int64)
     sequence = np.lexsort((order, units))
-    matrix = piece.group.matrix[sequence]
-    carried = _carried(piece, matrix, policy)
+    matrix, present, variants = piece.group.matrix[sequence], piece.group.present, piece.group.layout.variants
+    if present is not None:
+        present = present[sequence]
+    carried = _carried(piece, matrix, present, policy)
     elements = [element for element in piece.group.layout.elements if element.width]
     hole = np.array([element.hole for element in elements], dtype=np.int32)
     width = np.array([element.width for element in elements], dtype=np.int32)
@@ -158,32 +163,36 @@ def _pack_group(
         reading=np.array([reading for _, reading, _ in described], dtype=np.int32),
         field=np.array([field for _, _, field in described], dtype=np.int16),
         residue=np.ascontiguousarray(matrix[:, spread(hole[kept], width[kept])].T).tobytes(),
+        flag=np.zeros(0, dtype=np.int32) if variants is None else variants.flag + 1,
+        present=b"" if present is None else np.packbits(present[:, :-1].T, axis=1).tobytes(),
     )
 
 
-def _carried(piece: Piece, matrix: Bytes2D, policy: Policy) -> dict[int, tuple[Source, int, int]]:
+def _carried(
+    piece: Piece, matrix: Bytes2D, present: Flags | None, policy: Policy
+) -> dict[int, tuple[Source, int, int]]:
     """The holes that the rows carry: offset -> source, reading, field."""
-    wanted: dict[Source, list[tuple[int, int, int]]] = {}  # source -> offset, reading, field
-    for reading, element in enumerate(piece.shape.times or []):
-        wanted.setdefault(_TIME_SOURCES[element.type], []).append((element.hole, reading, 0))
-    for field, name in enumerate(policy.value_fields):
-        for reading, value in enumerate(piece.shape.values[name]):
-            if value is not None and value.type in _VALUE_SOURCES:
-                wanted.setdefault(_VALUE_SOURCES[value.type], []).append((value.hole, reading, field))
+    cells = [(_TIME_SOURCES, 0, piece.shape.times or [])]
+    cells += [(_VALUE_SOURCES, i, piece.shape.values[name]) for i, name in enumerate(policy.value_fields)]
     found: dict[int, tuple[Source, int, int]] = {}
-    for source, places in wanted.items():
-        holes = np.array([hole for hole, _, _ in places], dtype=np.int64)
-        exact = _exact(read_holes(matrix, holes, _DTYPES[source]), source)
-        found.update(
-            (hole, (source, reading, field))
-            for (hole, reading, field), carried in zip(places, exact.tolist(), strict=True)
-            if carried
-        )
+    for sources, field, of_field in cells:
+        for kind, readings, elements in by_type(of_field):
+            if kind not in sources:
+                continue
+            source, holes = sources[kind], np.array([element.hole for element in elements], dtype=np.int64)
+            exact = _exact(read_holes(matrix, holes, _DTYPES[source]), source)
+            if present is not None:
+                there = present[:, steps([element.flag for element in elements])]
+                exact = (exact | ~there) & there.any(axis=0)
+            found.update(
+                (elements[i].hole, (source, readings[i], field))
+                for i in np.flatnonzero(exact.all(axis=0)).tolist()
+            )
     return found
 
 
-def _exact(raw: NDArray[Any], source: Source) -> NDArray[np.bool_]:
-    """Of n × h holes: whether a row's double (value) or milliseconds (time) give the bits back in all n."""
+def _exact(raw: NDArray[Any], source: Source) -> Flags:
+    """Of n × h holes: whether a row's double (value) or milliseconds (time) give the bits back."""
     if source == Source.VALUE_DOUBLE:
         # -0.0 and NaN survive in Parquet, but a dictionary may take one NaN, or zero, for another
         same = (raw == raw) & ((raw != 0) | ~np.signbit(raw))
@@ -192,8 +201,8 @@ def _exact(raw: NDArray[Any], source: Source) -> NDArray[np.bool_]:
     elif source == Source.TIME_DOUBLE:
         same = (from_seconds(raw) / 1000.0).view("<i8") == raw.view("<i8")
     else:
-        return np.ones(raw.shape[1], dtype=np.bool_)
-    return np.asarray(same.all(axis=0))
+        same = np.ones((1, raw.shape[1]), dtype=np.bool_)
+    return np.asarray(same)
 
 
 def unpack(
@@ -213,25 +222,47 @@ def _unpack_groups(
     """The documents by bucket, then in their order, and which bucket each is of."""
     if not groups:
         return Docs.none(), np.zeros(0, dtype=np.int32)
-    matrices = [_fill(group, time, values) for group in groups]
+    found = [_documents(group, time, values) for group in groups]
     units = np.concatenate([group.units for group in groups])
     sequence = np.lexsort((np.concatenate([group.order for group in groups]), units))
-    lengths = np.repeat([it.shape[1] for it in matrices], [len(it) for it in matrices])
-    found = Docs(b"".join(it.tobytes() for it in matrices), np.append(0, np.cumsum(lengths)))
+    lengths = np.concatenate([lengths for _, lengths in found])
+    docs = Docs(b"".join(data for data, _ in found), np.append(0, np.cumsum(lengths)))
     in_order = bool((np.diff(sequence) > 0).all())
-    return found if in_order else found.take(sequence.tolist()), units[sequence].astype(np.int32)
+    return docs if in_order else docs.take(sequence.tolist()), units[sequence].astype(np.int32)
 
 
-def _fill(group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]) -> Bytes2D:
-    matrix = np.tile(np.frombuffer(group.skeleton, dtype=np.uint8), (len(group.units), 1))
+def _documents(
+    group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]
+) -> tuple[bytes, NDArray[np.int64]]:
+    """The documents of a group, back to back, and their lengths."""
+    n, size = len(group.units), len(group.skeleton)
+    if not len(group.flag):
+        return _fill(group, slice(0, n), time, values).tobytes(), np.full(n, size)
+    bits = np.frombuffer(group.present, dtype=np.uint8).reshape(int(group.flag.max()), -1)
+    present = np.ones((n, len(bits) + 1), dtype=np.bool_)
+    present[:, 1:] = np.unpackbits(bits, axis=1, count=n).T
+    parts, lengths = [], []
+    for slab in slabs(n, size):
+        there = mask_of(present[slab], group.flag)
+        parts.append(_fill(group, slab, time, values)[there].tobytes())
+        lengths.append(there.sum(axis=1))
+    return b"".join(parts), np.concatenate(lengths)
+
+
+def _fill(
+    group: PackedGroup, some: slice, time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]
+) -> Bytes2D:
+    """Some of the documents, padded where parts may be absent."""
+    n = len(group.units[some])
+    matrix = np.tile(np.frombuffer(group.skeleton, dtype=np.uint8), (n, 1))
     whole = group.source == Source.KEPT
     kept = spread(group.hole[whole], group.width[whole])
     residue = np.frombuffer(group.residue, dtype=np.uint8)
-    matrix[:, kept] = residue.reshape(len(kept), len(group.units)).T
+    matrix[:, kept] = residue.reshape(len(kept), len(group.units))[:, some].T
     for source in np.unique(group.source[group.source != Source.KEPT]).tolist():
         for field in np.unique(group.field[group.source == source]).tolist():
             at = np.flatnonzero((group.source == source) & (group.field == field))
-            rows = group.rows[:, group.reading[at]]
+            rows = group.rows[some][:, group.reading[at]]
             filled: NDArray[Any]
             if source == Source.TIME_DATE:
                 filled = time[rows]
@@ -241,5 +272,7 @@ def _fill(group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray[
                 filled = time[rows] // 1000
             else:
                 filled = values[field][rows]
-            write_holes(matrix, group.hole[at].astype(np.int64), filled.astype(_DTYPES[Source(source)]))
+            with np.errstate(invalid="ignore"):  # no number where nothing is there
+                filled = filled.astype(_DTYPES[Source(source)])
+            write_holes(matrix, group.hole[at].astype(np.int64), filled)
     return matrix

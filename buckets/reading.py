@@ -6,14 +6,14 @@ from typing import Any
 
 from buckets.bsontypes import DATE
 from buckets.layout import Layout
-from buckets.shape import Shape, find, need, split
+from buckets.shape import Shape, find_all, need_all, split
 from buckets.times import as_date
 from config.policies import Policy
 
 
 def shape(layout: Layout, policy: Policy) -> Shape:
-    time = need(layout, split(policy.time_field or ""), (DATE,), "time")
-    return Shape(times=[time], values={name: [find(layout, split(name))] for name in policy.value_fields})
+    time = need_all(layout, (), split(policy.time_field or ""), (DATE,), "time")
+    return Shape(times=[time], values={name: [find_all(layout, split(name))] for name in policy.value_fields})
 
 
 def holding(policy: Policy, start_ms: int, end_ms: int) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from buckets.bsontypes import ARRAY, DOCUMENT, TYPE_NAMES
-from buckets.layout import Element, Layout, Path
-from buckets.shape import EPOCH_TYPES, TIME_TYPES, Breach, Shape, find, need, split
+from buckets.layout import Cell, Layout, Path
+from buckets.shape import EPOCH_TYPES, TIME_TYPES, Breach, Shape, find_all, need, need_all, split
 from buckets.times import as_date, as_seconds
 from buckets.values import NUMBERS
 from config.policies import Policy
@@ -37,14 +37,14 @@ def overflow_shape(layout: Layout, policy: Policy) -> Shape:
 def sampled(layout: Layout, array: Path, time: Path, policy: Policy, types: tuple[int, ...]) -> Shape:
     """The readings of an array of sub-documents, each with its time."""
     need(layout, array, (ARRAY,), "array of samples")
-    times: list[Element] = []
-    values: dict[str, list[Element | None]] = {name: [] for name in policy.value_fields}
+    times: list[Cell] = []
+    values: dict[str, list[Cell]] = {name: [] for name in policy.value_fields}
     for sample in layout.children(array):
         if sample.type != DOCUMENT:
             raise Breach(".".join(sample.path), f"{TYPE_NAMES[sample.type]} stands where a sample is needed")
-        times.append(need(layout, (*sample.path, *time), types, "time"))
+        times.append(need_all(layout, sample.path, time, types, "time"))
         for name, found in values.items():
-            found.append(find(layout, (*sample.path, *split(name))))
+            found.append(find_all(layout, (*sample.path, *split(name))))
     return Shape(values=values, times=times)
 
 

@@ -59,9 +59,8 @@ class SeriesTable:
         found = np.zeros(len(first), dtype=np.int32)
         breaches: dict[int, Breach] = {}
         for i, row in enumerate(first):
-            document = group.matrix[row]
             try:
-                values = [_decoded(e, document) for e in elements]
+                values = [_decoded(e, group.raw(int(row), e)) for e in elements]
                 found[i] = self.index(
                     tuple(_canonical(name, value) for name, value in zip(fields, values, strict=True))
                 )
@@ -70,8 +69,8 @@ class SeriesTable:
         return found[inverse], breaches
 
 
-def _decoded(element: Element, document: NDArray[np.uint8]) -> Any:
-    name, raw = ".".join(element.path), document[element.start : element.start + element.size].tobytes()
+def _decoded(element: Element, raw: bytes) -> Any:
+    name = ".".join(element.path)
     if len(raw) > _MOST_BYTES:
         raise Breach(name, f"no series: its value has {len(raw):,} bytes, and at most {_MOST_BYTES:,} can be")
     try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from buckets.bsontypes import DATE, DOUBLE, INT32, INT64, NULL, TYPE_NAMES, UNDEFINED
-from buckets.layout import Element, Layout, Path
+from buckets.layout import Cell, Element, Flags, Group, Layout, Path
 
 #: Types that a point of time may have inside a `samples` bucket.
 EPOCH_TYPES = (DOUBLE, INT32, INT64)
@@ -28,8 +29,8 @@ class Breach(Exception):
 class Shape:
     """The k readings of a document. Times lie in it (`times`), or follow from its start (`offsets`)."""
 
-    values: dict[str, list[Element | None]]  # value field -> k; None: no value there
-    times: list[Element] | None = None  # k
+    values: dict[str, list[Cell]]  # value field -> k
+    times: list[Cell] | None = None  # k
     offsets: NDArray[np.int64] | None = None  # k, milliseconds from the bucket's start
     start: Element | None = None  # `slots`: the bucket's start
     step: int = 0  # `slots`: the start is a multiple of this many milliseconds
@@ -41,6 +42,13 @@ class Shape:
     def readings(self) -> int:
         return len(self.times) if self.times is not None else len(self.offsets)  # type: ignore[arg-type]
 
+    def there(self, found: Group) -> Flags | None:
+        """n × k: which documents hold which readings; None: each holds all."""
+        if self.times is not None:
+            return found.holds(self.times)
+        columns = list(self.values.values())
+        return found.holds([tuple(itertools.chain(*cells)) for cells in zip(*columns, strict=True)])
+
 
 def split(dotted: str) -> Path:
     return tuple(dotted.split("."))
@@ -48,23 +56,34 @@ def split(dotted: str) -> Path:
 
 def find(layout: Layout, path: Path) -> Element | None:
     """The element there; absent, null and undefined are all nothing."""
+    return next(iter(find_all(layout, path)), None)
+
+
+def find_all(layout: Layout, path: Path) -> Cell:
+    """The same, and in a union all that may stand there."""
     for depth in range(1, len(path) + 1) if layout.repeated else ():
         if path[:depth] in layout.repeated:
             raise Breach(".".join(path[:depth]), "the field appears twice")
-    element = layout.get(path)
-    return None if element is None or element.type in _NOTHING else element
+    return tuple(element for element in layout.cell(path) if element.type not in _NOTHING)
 
 
 def need(layout: Layout, path: Path, types: tuple[int, ...], what: str) -> Element:
     """The element there, of one of these types; `what` names it in the message ("no time")."""
-    element = find(layout, path)
+    return need_all(layout, (), path, types, what)[0]
+
+
+def need_all(layout: Layout, parent: Path, path: Path, types: tuple[int, ...], what: str) -> Cell:
+    """The same, and in a union all that may stand there: one of them wherever the parent is."""
+    path = (*parent, *path)
+    cell = find_all(layout, path)
     name = ".".join(path)
-    if element is None:
+    if not cell or len(cell) < len(layout.cell(path)) or layout.may_lack(parent, path):
         raise Breach(name, f"no {what}: the field is missing or null")
-    if element.type not in types:
-        wanted = " or ".join(TYPE_NAMES[t] for t in types)
-        raise Breach(name, f"no {what}: {TYPE_NAMES[element.type]} stands where {wanted} is needed")
-    return element
+    for element in cell:
+        if element.type not in types:
+            wanted = " or ".join(TYPE_NAMES[t] for t in types)
+            raise Breach(name, f"no {what}: {TYPE_NAMES[element.type]} stands where {wanted} is needed")
+    return cell
 
 
 #: A time in a `samples` bucket.

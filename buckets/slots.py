@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from buckets.bsontypes import ARRAY, DATE, DOCUMENT, NULL, TYPE_NAMES, UNDEFINED
-from buckets.layout import Element, Layout, Path
+from buckets.layout import Cell, Element, Layout, Path
 from buckets.samples import sampled
 from buckets.shape import Breach, Shape, find, need, split
 from buckets.times import as_date
@@ -51,11 +51,11 @@ def _slotted(layout: Layout, policy: Policy, paths: dict[str, Path], start: Elem
         start=start,
         step=_ALIGNMENT_MS[unit],
         offsets=np.array(slots, dtype=np.int64) * _SLOT_MS[unit],
-        values={name: [filled.get(slot) for slot in slots] for name, filled in found.items()},
+        values={name: [filled.get(slot, ()) for slot in slots] for name, filled in found.items()},
     )
 
 
-def _slots(layout: Layout, path: Path) -> dict[int, Element]:
+def _slots(layout: Layout, path: Path) -> dict[int, Cell]:
     """The slots that hold something; a slot that is missing or null is no reading."""
     parent = find(layout, path)
     if parent is None:
@@ -63,7 +63,7 @@ def _slots(layout: Layout, path: Path) -> dict[int, Element]:
     name = ".".join(path)
     if parent.type not in (DOCUMENT, ARRAY):
         raise Breach(name, f"{TYPE_NAMES[parent.type]} stands where the sub-document of slots is needed")
-    slots: dict[int, Element] = {}
+    slots: dict[int, Cell] = {}
     for element in layout.children(path):
         key = element.path[-1]
         if key not in _SLOTS:
@@ -71,7 +71,7 @@ def _slots(layout: Layout, path: Path) -> dict[int, Element]:
         if element.path in layout.repeated:
             raise Breach(f"{name}.{key}", f'slot "{key}" appears twice')
         if element.type not in (NULL, UNDEFINED):
-            slots[_SLOTS[key]] = element
+            slots[_SLOTS[key]] = (*slots.get(_SLOTS[key], ()), element)
     return slots
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from buckets.bsontypes import INT32, INT64
 from buckets.columns import Kind
-from buckets.layout import Element, Group
+from buckets.layout import Element, Flags, Group
 from buckets.shape import Shape
 from buckets.slots import length_ms
 from buckets.times import LAST_MS, NO_TIME, as_date, read_times
@@ -34,6 +34,14 @@ class Piece(NamedTuple):
     overflow: bool
     time: Times  # n × k
     values: dict[str, tuple[NDArray[np.float64], NDArray[np.uint8]]]  # n × k: value, kind
+    there: Flags | None  # n × k: of a union, which readings a document holds
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """n: how many readings each document holds."""
+        if self.there is None:
+            return np.full(len(self.units), self.time.shape[1])
+        return np.asarray(self.there.sum(axis=1))
 
 
 class Faults:
@@ -64,18 +72,18 @@ class Span(NamedTuple):
     def fill(self, found: Group, shape: Shape, policy: Policy, faults: Faults) -> None:
         """From the documents of one group."""
         if shape.start is not None:
-            first = read_times(found.matrix, [shape.start])[:, 0]
+            first = read_times(found, [(shape.start,)])[:, 0]
             _check_start(found, shape, first, faults)
             last = np.where(first == NO_TIME, NO_TIME, np.minimum(first + length_ms(policy) - 1, LAST_MS))
         elif shape.bounds is not None:
-            first, last = read_times(found.matrix, list(shape.bounds)).T
+            first, last = read_times(found, [(bound,) for bound in shape.bounds]).T
             if shape.bounds[1].type in (INT32, INT64):
                 last = np.where(last == NO_TIME, NO_TIME, last + 999)  # a whole second is meant
             _check_bounds(found, shape, first, last, faults)
         else:
             assert shape.times is not None
-            first = last = read_times(found.matrix, shape.times)[:, 0]
-            _check_present(found.members, first, shape.times[0], faults)
+            first = last = read_times(found, shape.times)[:, 0]
+            _check_present(found.members, first, shape.times[0][0], faults)
         self.first[found.members], self.last[found.members] = first, last
 
 
@@ -115,19 +123,21 @@ def _check_bounds(found: Group, shape: Shape, first: Times, last: Times, faults:
 
 def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> None:
     """Every reading has a time, inside what its bucket says it covers."""
-    elements = piece.shape.times
-    if elements is None or not piece.time.size:
+    cells = piece.shape.times
+    if cells is None or not piece.time.size:
         return
     where = f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
     first, last = span.first[piece.units][:, None], span.last[piece.units][:, None]
     outside = (piece.time < first) | (piece.time > last)  # NO_TIME is before everything
+    if piece.there is not None:
+        outside &= piece.there
     for row in np.flatnonzero(outside.any(axis=1)).tolist():
         position = int(np.flatnonzero(outside[row])[0])
         at, reason = piece.time[row, position], _UNUSABLE
         if at != NO_TIME:
             bounds = f"{_iso(first[row, 0])} to {_iso(last[row, 0])}"
             reason = f"the reading at {_iso(at)} is outside the bucket's bounds, {bounds}"
-        faults.add(piece.units[row : row + 1], where + _name(elements[position]), reason)
+        faults.add(piece.units[row : row + 1], where + _name(cells[position][0]), reason)
 
 
 def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:
@@ -136,7 +146,7 @@ def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:
     if not policy.count_field and not policy.sum_fields:
         return
     size = len(faults.sound)
-    lengths = [np.full(len(piece.units), float(piece.time.shape[1])) for piece in pieces]
+    lengths = [piece.lengths.astype(np.float64) for piece in pieces]
     counts = _with_overflow(pieces, size, lengths)
     for piece in pieces:
         if piece.shape.count is not None:
@@ -174,7 +184,7 @@ def _compare(
     piece: Piece, element: Element, figures: list[Figures], slack: Figures, truth: str, faults: Faults
 ) -> None:
     """The element must be one of the figures. `truth` says what the first of them means."""
-    said = read_values(piece.group.matrix, [element])[0][:, 0]
+    said = read_values(piece.group, [(element,)])[0][:, 0]
     right = np.zeros(len(said), dtype=np.bool_)
     with np.errstate(invalid="ignore"):
         for figure in figures:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
 
 from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
-from buckets.layout import Bytes2D, Element, read_holes
+from buckets.layout import Cell, Group, by_type, read_holes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The years that people, Python and the archive's `dt=` can name: 1 to 9999.
@@ -36,14 +37,13 @@ def as_ms(date: datetime) -> int:
     return (date - _EPOCH) // timedelta(milliseconds=1)
 
 
-def read_times(matrix: Bytes2D, elements: list[Element]) -> NDArray[np.int64]:
-    """Times as n × k milliseconds. A time outside the years 1 to 9999, or NaN, is NO_TIME."""
-    times = np.empty((len(matrix), len(elements)), dtype=np.int64)
-    for kind in {element.type for element in elements}:
-        at = np.array([i for i, element in enumerate(elements) if element.type == kind])
-        holes = np.array([elements[i].hole for i in at], dtype=np.int64)
-        raw = read_holes(matrix, holes, _DTYPES[kind])
-        times[:, at] = raw if kind == DATE else from_seconds(raw)
+def read_times(group: Group, cells: Sequence[Cell]) -> NDArray[np.int64]:
+    """Times as n × k milliseconds. A time outside the years 1 to 9999, or NaN, or none at all, is NO_TIME."""
+    times = np.full((len(group.matrix), len(cells)), NO_TIME)
+    for kind, at, elements in by_type(cells):
+        holes = np.array([element.hole for element in elements], dtype=np.int64)
+        raw = read_holes(group.matrix, holes, _DTYPES[kind])
+        group.put(times, at, raw if kind == DATE else from_seconds(raw), elements)
     times[(times < FIRST_MS) | (times > LAST_MS)] = NO_TIME
     return times
 

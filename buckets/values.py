@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,42 +9,41 @@ from numpy.typing import NDArray
 
 from buckets.bsontypes import DECIMAL128, DOUBLE, INT32, INT64, decode_value
 from buckets.columns import Kind
-from buckets.layout import Bytes2D, Element, read_holes
+from buckets.layout import Cell, Element, Group, by_type, read_holes
 
 #: The types that are numbers.
 NUMBERS = (DOUBLE, INT32, INT64, DECIMAL128)
 _DTYPES = {DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
 
 
-def read_values(
-    matrix: Bytes2D, elements: Sequence[Element | None]
-) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+def read_values(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     """Values as n × k doubles (NaN where there is no number) and their kinds. Longs beyond 2**53 and
     decimals become the nearest double."""
-    shape = (len(matrix), len(elements))
-    by_type: dict[int, list[tuple[int, Element]]] = {}
-    for i, element in enumerate(elements):
-        if element is not None:
-            by_type.setdefault(element.type, []).append((i, element))
+    shape = (len(group.matrix), len(cells))
     values, kinds = np.full(shape, np.nan), np.full(shape, Kind.MISSING, dtype=np.uint8)
-    for kind, chosen in by_type.items():
-        at = [i for i, _ in chosen]
+    for kind, at, elements in by_type(cells):
         if kind not in NUMBERS:
-            kinds[:, at] = Kind.NONNUMERIC
+            group.put(kinds, at, np.array(Kind.NONNUMERIC, dtype=np.uint8), elements)
             continue
         if kind == DECIMAL128:
-            read = np.array([_decimals(matrix, element) for _, element in chosen]).T
+            read = np.array([_decimals(group, element) for element in elements]).T
         else:
-            holes = np.array([element.hole for _, element in chosen], dtype=np.int64)
-            read = read_holes(matrix, holes, _DTYPES[kind]).astype(np.float64, copy=False)
+            holes = np.array([element.hole for element in elements], dtype=np.int64)
+            read = read_holes(group.matrix, holes, _DTYPES[kind]).astype(np.float64, copy=False)
         found = Kind.NONFINITE - np.isfinite(read).view(np.uint8)  # FINITE is one less
-        if len(at) == len(elements):
+        if group.present is None and len(at) == len(cells):
             return read, found
-        values[:, at], kinds[:, at] = read, found
+        group.put(values, at, read, elements)
+        group.put(kinds, at, found, elements)
     return values, kinds
 
 
-def _decimals(matrix: Bytes2D, element: Element) -> list[float]:
-    cells = matrix[:, element.start : element.start + element.size]
-    decimals = [decode_value(DECIMAL128, cell.tobytes()).to_decimal() for cell in cells]
-    return [math.nan if decimal.is_nan() else float(decimal) for decimal in decimals]  # no float is an sNaN
+def _decimals(group: Group, element: Element) -> NDArray[np.float64]:
+    found = np.full(len(group.matrix), np.nan)
+    rows = np.flatnonzero(group.present[:, element.flag]) if group.present is not None else range(len(found))
+    for row in rows:
+        raw = group.matrix[row, element.start : element.start + element.size].tobytes()
+        decimal = decode_value(DECIMAL128, raw).to_decimal()
+        if not decimal.is_nan():  # no float is an sNaN
+            found[row] = float(decimal)
+    return found

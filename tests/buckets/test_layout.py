@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buckets.layout import group, read_holes, write_holes
+from buckets.groups import group
+from buckets.layout import read_holes, write_holes
 from buckets.raw import Docs
 from tests.buckets import handmade as bson_of
 

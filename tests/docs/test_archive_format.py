@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import random
 import re
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -112,21 +113,50 @@ def odd_buckets() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     return main, extra
 
 
+def irregular_buckets() -> list[dict[str, Any]]:
+    """Each lacks something else, and ints stand among doubles: they are written as a union."""
+    chance = random.Random(5)
+    found: list[dict[str, Any]] = []
+    for number in range(40):
+        at = START + timedelta(hours=number)
+        values = [1.5, 7, -0.0, None, {"note": "none"}]
+        held: list[dict[str, Any]] = []
+        for second in range(chance.randint(3, 9)):
+            sample: dict[str, Any] = {"at": at + timedelta(seconds=second), "v": {"t": chance.choice(values)}}
+            if chance.random() < 0.5:
+                sample["v"]["h"] = second
+            held.append(sample)
+        named = {"_id": f"u{number}", "meta": {"site": "x", "probe": 1}, "note": "u" * 40}
+        found.append({**named, "from": at, "to": at + timedelta(hours=1), "m": held})
+    return found
+
+
 def test_its_own_reader_gives_the_documents(place: Place) -> None:
     place.write_config(SAMPLES)
     main, extra = odd_buckets()
+    main += irregular_buckets()
     place.database.probes.insert_many(main)
     place.database.probes_more.insert_many(extra)
     assert place("run").code == 0
     assert place.database.probes.count_documents({}) == 0
     read: Read = python("reader", place.folder)["read"]
     found_main, found_extra = [], []
+    (buckets_file,) = (place.folder / "store/probes/meta/buckets").iterdir()
+    assert sum(len(row["units"]) for row in pq.read_table(buckets_file).to_pylist() if row["flag"]) >= 40
     for path in (place.folder / "store/probes/meta/manifests").iterdir():
         buckets, overflow = read(place.folder / "store", "probes", path.stem)
         found_main += buckets
         found_extra += overflow
     assert sorted(found_main) == sorted(bson.encode(document) for document in main)
     assert sorted(found_extra) == sorted(bson.encode(document) for document in extra)
+
+
+def test_its_own_reader_reads_version_1() -> None:
+    read: Read = python("reader", ROOT)["read"]
+    old = ROOT / "tests" / "archivers" / "version1"
+    (path,) = (old / "gaps/meta/manifests").iterdir()
+    buckets, _ = read(old, "gaps", path.stem)
+    assert sorted(buckets) == sorted(map(bson.encode, bson.decode_all((old / "gaps.bson").read_bytes())))
 
 
 def test_a_signature_is_as_it_says(place: Place) -> None:

@@ -1,0 +1,245 @@
+"""The union of some documents, and how to follow it through others."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from buckets.bsontypes import ARRAY, CODE, DOCUMENT, STRING, SYMBOL
+from buckets.layout import ALWAYS, Element, Layout, Path, Variants
+from buckets.raw import Docs
+from buckets.union import Choice, Close, Open, Skip, Step, Test, Text, Union, words_of
+
+#: A union is made of so many documents, spread over all lengths that there are: of fewer where they are long.
+_SAMPLES, _LEAST, _BYTES = 24, 6, 1 << 15
+#: What fewer than this share hold has no place in a union that would be too long with it.
+_RARE = (0.0, 1 / 32)
+
+_DOCUMENTS = (DOCUMENT, ARRAY)
+#: Texts of up to so many bytes may be of any length.
+_SHORT = 64
+
+
+class _Inside(NamedTuple):
+    """Where elements may differ, and how many have to hold one for it to count."""
+
+    containers: frozenset[Path]
+    rare: float
+    begun: bool = False
+
+    def counts(self, some: int, total: int) -> bool:
+        return not self.begun or some >= self.rare * total
+
+
+class _Held(NamedTuple):
+    """A value in one of the documents."""
+
+    document: bytes
+    layout: Layout
+    element: Element
+
+
+class _Alternative(NamedTuple):
+    """What may stand in a place: a value of this type."""
+
+    kind: int
+    value: bytes  # of a text of any length the longest
+    fields: list[_Field]  # of a document
+    is_text: bool = False  # of any length
+
+    @property
+    def varies(self) -> bool:
+        return self.is_text or any(it.is_choice or it.alternatives[0].varies for it in self.fields)
+
+
+class _Field(NamedTuple):
+    name: bytes
+    alternatives: list[_Alternative]
+    optional: bool
+
+    @property
+    def is_choice(self) -> bool:
+        return self.optional or len(self.alternatives) > 1
+
+
+def union_of(
+    docs: Docs, containers: frozenset[Path], is_sound: Callable[[Layout], bool], most: int
+) -> Union | None:
+    """The union of some of these documents that are equal outside the containers, but for their values.
+    None where there is none that is sound, and under which all take at most so many bytes."""
+    by_outside: dict[tuple[tuple[Path, int, int], ...], list[_Held]] = {}
+    for document in _spread(docs):
+        layout = Layout(document)
+        if not layout.repeated and is_sound(layout):
+            whole = Element((), DOCUMENT, 0, len(document), 0, 0)
+            by_outside.setdefault(_outside(layout, containers), []).append(_Held(document, layout, whole))
+    if not by_outside:
+        return None
+    chosen = max(by_outside.values(), key=len)
+    for rare in _RARE:
+        plan = _Plan(_alternative(chosen, _Inside(containers, rare)))
+        if plan.variants.flags and len(plan.template) * len(docs) <= most:
+            layout = Layout(bytes(plan.template), plan.variants)
+            return Union(layout, plan.steps) if is_sound(layout) else None
+    return None
+
+
+def _spread(docs: Docs) -> Iterator[bytes]:
+    """Some documents, the shortest and the longest among them."""
+    by_length = np.argsort(np.diff(docs.offsets), kind="stable")
+    samples = min(max(_BYTES * len(docs) // max(1, len(docs.data)), _LEAST), _SAMPLES)
+    for at in np.unique(np.linspace(0, len(docs) - 1, samples).astype(int)).tolist():
+        yield docs[int(by_length[at])]
+
+
+def _outside(layout: Layout, containers: frozenset[Path]) -> tuple[tuple[Path, int, int], ...]:
+    """The elements outside the containers: paths, types and lengths."""
+    found: list[tuple[Path, int, int]] = []
+    inner: list[Path] = [()]
+    while inner:
+        for it in layout.children(inner.pop()):
+            found.append((it.path, *_kind(it)))
+            if it.type in _DOCUMENTS and it.path not in containers:
+                inner.append(it.path)
+    return tuple(found)
+
+
+def _kind(element: Element) -> tuple[int, int]:
+    """Type and length; 0 where that may differ."""
+    is_text = element.type in (STRING, SYMBOL, CODE) and element.width <= _SHORT
+    return element.type, 0 if is_text or element.type in _DOCUMENTS else element.size
+
+
+def _alternative(held: list[_Held], inside: _Inside) -> _Alternative:
+    """Of values of one type. What is inside a container may differ, whatever its name is where that is a
+    number: siblings with such names are slots or samples, and what one has another may have."""
+    document, _, element = held[0]
+    if element.type not in _DOCUMENTS:
+        if _kind(element)[1] == 0:  # a text: the longest
+            document, _, element = max(held, key=lambda it: it.element.size)
+        value = document[element.start : element.start + element.size]
+        return _Alternative(element.type, value, [], any(it.element.size < element.size for it in held))
+    if element.path in inside.containers:
+        inside = inside._replace(begun=True)
+    rows = [dict(_children(it)) for it in held]
+    alike = inside.begun and all(name.isdigit() for row in rows for name in row)
+    names = list(set().union(*rows)) if alike else _in_order(rows)
+    shared: list[_Alternative] = []
+    if alike:
+        names.sort(key=lambda name: (int(name), name))
+        shared = _alternatives([child for row in rows for child in row.values()], inside)
+    fields = []
+    for name in names:
+        there = [row[name] for row in rows if name in row]
+        alternatives = shared if alike else _alternatives(there, inside)
+        lacking = any(len(row) < len(names) for row in rows) if alike else len(there) < len(rows)
+        if alternatives and (alike or inside.counts(len(there), len(rows))):
+            fields.append(_Field(name, alternatives, lacking))
+    return _Alternative(element.type, b"", fields)
+
+
+def _alternatives(held: list[_Held], inside: _Inside) -> list[_Alternative]:
+    found: dict[tuple[int, int], list[_Held]] = {}
+    for it in held:
+        found.setdefault(_kind(it.element), []).append(it)
+    return [_alternative(some, inside) for some in found.values() if inside.counts(len(some), len(held))]
+
+
+def _children(held: _Held) -> Iterator[tuple[bytes, _Held]]:
+    """The elements of a document by their names."""
+    at = held.element.start + 4
+    for child in held.layout.children(held.element.path):
+        yield held.document[at + 1 : child.start - 1], _Held(held.document, held.layout, child)
+        at = child.start + child.size
+
+
+def _in_order(rows: list[dict[bytes, _Held]]) -> list[bytes]:
+    """All names, each behind those that it follows anywhere. Where documents disagree, those fit that have
+    the order which is found."""
+    before: dict[bytes, set[bytes]] = {}
+    for names in dict.fromkeys(map(tuple, rows)):
+        for name in names:
+            before.setdefault(name, set())
+        for first, second in itertools.pairwise(names):
+            before[second].add(first)
+    order: list[bytes] = []
+    while before:
+        order.append(min(before, key=lambda name: len(before[name])))
+        del before[order[-1]]
+        for names_before in before.values():
+            names_before.discard(order[-1])
+    return order
+
+
+class _Plan:
+    """A union written down: the template, the flags, and the steps through a document."""
+
+    def __init__(self, whole: _Alternative) -> None:
+        self.template = bytearray()
+        self.steps: list[Step] = []
+        self._flag: list[int] = []  # of each byte
+        self._marks: list[tuple[int, bool]] = [(ALWAYS, whole.varies)]
+        self._count = 0
+        self._doubtful: set[Path] = set()
+        self._several: set[Path] = set()
+        self._document(whole, ALWAYS, ())
+
+    @property
+    def variants(self) -> Variants:
+        return Variants(self._marks, np.array(self._flag, dtype=np.int32), self._count, self._doubtful)
+
+    def _document(self, it: _Alternative, flag: int, path: Path) -> None:
+        start = len(self.template)
+        self._put(bytes(4), flag)
+        if it.varies:
+            self.steps.append(Open())
+        for field in it.fields:
+            self._field(field, flag, path)
+        self._put(b"\0", flag)
+        if it.varies:
+            self.steps.append(Close(flag))
+        self.template[start : start + 4] = (len(self.template) - start).to_bytes(4, "little")
+
+    def _field(self, field: _Field, parent: int, above: Path) -> None:
+        path = (*above, field.name.decode("utf-8", "backslashreplace"))
+        flags = []
+        if field.optional or above in self._several:
+            self._doubtful.add(path)
+        if len(field.alternatives) > 1:
+            self._several.add(path)
+        for it in field.alternatives:
+            header = bytes([it.kind]) + field.name + b"\0"
+            flag = parent
+            if field.is_choice:
+                flag, self._count = self._count, self._count + 1
+                flags.append(flag)
+                self.steps.append(Test(flag, parent, words_of(header), 0))
+            self._marks.append((flag, it.varies))
+            self._put(header, flag)
+            if it.kind in _DOCUMENTS:
+                self._document(it, flag, path)
+            elif it.is_text:
+                self._text(it, flag)
+            else:
+                self._put(it.value, flag)
+        if len(flags) > 1:
+            self.steps.append(Choice(parent, flags, not field.optional))
+
+    def _text(self, it: _Alternative, flag: int) -> None:
+        most = len(it.value) - 5
+        self.steps.append(Text(flag, self._count, most))
+        self.template += it.value
+        self._flag += [flag] * 4 + list(range(self._count, self._count + most)) + [flag]
+        self._count += most
+
+    def _put(self, data: bytes, flag: int) -> None:
+        self.template += data
+        self._flag += [flag] * len(data)
+        last = self.steps[-1] if self.steps else None
+        if isinstance(last, Test | Skip) and last.flag == flag:
+            self.steps[-1] = last._replace(width=last.width + len(data))
+        else:
+            self.steps.append(Skip(flag, len(data)))

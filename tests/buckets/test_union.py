@@ -1,0 +1,261 @@
+"""Irregular buckets, which are laid out together: the same as one by one, and as plain Python has it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import bson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from buckets import decode as decoding
+from buckets import groups
+from buckets.decode import Decoded, Lot, decode
+from buckets.groups import group
+from buckets.models import loose
+from buckets.pack import pack
+from buckets.raw import Batch, Docs
+from config.policies import Policy
+from tests.buckets import handmade as bson_of
+from tests.buckets import oracle
+from tests.buckets.bad_documents import BAD_DOCUMENTS, BadDocument, sound_of
+from tests.buckets.batches import batch_of
+from tests.buckets.irregular import POLICIES, SAMPLES, SLOTS, Writer
+from tests.buckets.oracle import Bucket
+from tests.buckets.strategies import Case, cases
+from tests.buckets.test_decode import check_values
+from tests.buckets.test_pack import check_round_trip
+
+pytestmark = pytest.mark.filterwarnings("error")
+quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+#: What comes of bytes that are no document.
+NO_BSON = (ValueError, IndexError, struct.error, bson.errors.BSONError)
+seeds = st.integers(0, 2**32)
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Unions of two documents already, and tried before anything else."""
+    with patch.multiple(groups, _LEAST=2, _COMPANY=10**9, _SHARE=0):
+        yield
+
+
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    with patch.multiple(decoding, loose=lambda _: None, loose_overflow=lambda _: None):
+        yield
+
+
+def as_told(decoded: Decoded) -> dict[str, Any]:
+    """All that a batch was decoded to, by value: NaNs by their bits."""
+    columns = decoded.columns
+    numbers = {name: column.tobytes() for name, column in columns.values.items()}
+    kinds = {name: column.tolist() for name, column in columns.kinds.items()}
+    series = [repr(columns.series[i]) for i in columns.bucket_series]
+    local = None if columns.local is None else columns.local.tolist()
+    return {
+        "units": decoded.units.tolist(),
+        "last": decoded.last.tolist(),
+        "quarantined": [(repr(it.id), it.field, it.reason, it.span) for it in decoded.quarantined],
+        "bucket": columns.bucket.tolist(),
+        "time": columns.time.tolist(),
+        **{"numbers": numbers, "kinds": kinds, "series": series, "local": local},
+    }
+
+
+def outcome(work: Callable[[], Any]) -> Any:
+    """What came of it; of documents that are no BSON the error's type."""
+    try:
+        return work()
+    except NO_BSON as error:
+        return type(error)
+
+
+def check_as_one_by_one(batch: Batch, policy: Policy) -> None:
+    with one_by_one():
+        expected = outcome(lambda: as_told(decode(batch, policy)))
+    for mode in (eager(), nullcontext()):
+        with mode:
+            assert outcome(lambda: as_told(decode(batch, policy))) == expected
+
+
+@quick
+@given(seeds, st.sampled_from(POLICIES))
+def test_decodes_what_a_plain_loop_finds(seed: int, policy: Policy) -> None:
+    found = Writer(Random(seed), policy).buckets(40)
+    decoded = decode(batch_of(found), policy)
+    assert decoded.quarantined == []
+    expected = [(i, reading) for i, b in enumerate(found) for reading in oracle.readings(policy, b)]
+    assert decoded.columns.bucket.tolist() == [i for i, _ in expected]
+    for row, (_, reading) in enumerate(expected):
+        check_values(decoded.columns, policy, row, reading)
+    assert decoded.last.tolist() == [oracle.last(policy, bucket) for bucket in found]
+
+
+@quick
+@given(seeds, st.sampled_from(POLICIES))
+def test_gives_the_same_bytes_back(seed: int, policy: Policy) -> None:
+    found = Writer(Random(seed), policy).buckets(40)
+    check_round_trip(policy, found)
+
+
+@quick
+@given(cases())
+def test_any_buckets_are_decoded_as_one_by_one(case: Case) -> None:
+    check_as_one_by_one(batch_of(case.buckets), case.policy)
+    with eager():
+        check_round_trip(case.policy, case.buckets)
+
+
+def check_writer(seed: int, policy: Policy, count: int) -> None:
+    """Sound buckets and broken ones, as they come."""
+    writer = Writer(Random(seed), policy)
+    writer.bad = writer.chance.choice([0, 0.002, 0.02])
+    found = writer.buckets(count)
+    batch = batch_of(found)
+    check_as_one_by_one(batch, policy)
+    decoded = decode(batch, policy)
+    check_round_trip(policy, [found[unit] for unit in decoded.units.tolist()])
+
+
+@quick
+@given(seeds, st.sampled_from(POLICIES))
+def test_irregular_buckets_are_decoded_as_one_by_one(seed: int, policy: Policy) -> None:
+    check_writer(seed, policy, 40)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda it: f"{it.model} {it.value_fields[0]}")
+def test_many_irregular_buckets_are_decoded_as_one_by_one(policy: Policy) -> None:
+    for seed in range(200):
+        check_writer(seed, policy, 150)
+
+
+@pytest.mark.parametrize("bad", BAD_DOCUMENTS, ids=lambda bad: bad.id)
+def test_what_breaks_its_model_is_told_as_one_by_one(bad: BadDocument) -> None:
+    sound = sound_of(bad)
+    check_as_one_by_one(batch_of([sound[0], bad.bucket, *sound[1:]]), bad.policy)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda it: f"{it.model} {it.value_fields[0]}")
+def test_irregular_buckets_are_laid_out_together(policy: Policy) -> None:
+    """What their speed rests on."""
+    writer = Writer(Random(1), policy)
+    writer.missing, writer.odd, writer.size, writer.named = 0.1, 0.01, 12, True
+    batch = batch_of(writer.buckets(64))
+    assert sum(len(it.members) for it in group(batch.main, loose(policy)) if it.present is not None) >= 50
+    packed = pack(Lot(batch, policy))
+    assert len(packed.groups) <= 24
+
+
+def flipped(document: bytes, at: int, bit: int) -> bytes:
+    changed = bytearray(document)
+    changed[at] ^= 1 << bit
+    return bytes(changed)
+
+
+def slotted(number: int, *slots: bson_of.Field) -> bytes:
+    return bson_of.document(
+        ("_id", bson_of.int32(number)),
+        ("symbol", bson_of.text("MDB")),
+        ("d", bson_of.date(60_000 * number)),
+        ("p", bson_of.sub(*slots)),
+    )
+
+
+def sampled(number: int, *samples: bson_of.Value) -> bytes:
+    return bson_of.document(
+        ("_id", bson_of.int32(number)),
+        ("symbol", bson_of.text("MDB")),
+        ("first", bson_of.int32(0)),
+        ("last", bson_of.int32(99)),
+        ("n", bson_of.int32(len(samples))),
+        ("in", bson_of.sub(("samples", bson_of.array(*samples)))),
+    )
+
+
+def in_slots(odd: bytes) -> tuple[Policy, list[bytes]]:
+    """One among buckets that have slots 8 to 19, some missing, of two types."""
+    kinds = [bson_of.double(1.5), bson_of.int32(7)]
+    return SLOTS, [
+        *(
+            slotted(n, *((str(8 + slot), kinds[(n + slot) % 2]) for slot in range(12) if (n + slot) % 5))
+            for n in range(20)
+        ),
+        odd,
+    ]
+
+
+def in_samples(odd: bytes) -> tuple[Policy, list[bytes]]:
+    """One among buckets whose samples have times of two types, some of them no value."""
+    times = [bson_of.int32(7), bson_of.int64(7)]
+    held = [("val", bson_of.double(1.5))]
+    return SAMPLES, [
+        *(
+            sampled(n, *(bson_of.sub(("time", times[(n * i) % 2]), *held[: (n + i) % 3]) for i in range(5)))
+            for n in range(20)
+        ),
+        odd,
+    ]
+
+
+_ONE, _TWO, _FIVE = ("8", bson_of.double(1.0)), ("8", bson_of.int32(2)), ("13", bson_of.double(1.0))
+_SOUND = bson_of.sub(("time", bson_of.int32(7)), ("val", bson_of.double(1.5)))
+_LENGTH = slotted(20, _ONE, _FIVE).index(b"\3p\0") + 3
+ALIKE = {
+    "nothing": in_slots(slotted(20, _ONE, _FIVE)),
+    "a slot twice": in_slots(slotted(20, _ONE, _TWO, _FIVE)),
+    "a slot twice, the other way": in_slots(slotted(20, _TWO, _ONE, _FIVE)),
+    "slots out of order": in_slots(slotted(20, _FIVE, _ONE)),
+    "no sub-document ends so soon": in_slots(flipped(slotted(20, _ONE, _FIVE), _LENGTH, 0)),
+    "no sub-document ends so late": in_slots(flipped(slotted(20, _ONE, _FIVE), _LENGTH, 1)),
+    "no slots": in_slots(slotted(20)),
+    "no time": in_samples(sampled(20, _SOUND, bson_of.sub(("val", bson_of.double(1.5))), _SOUND)),
+    "two times": in_samples(sampled(20, bson_of.sub(("time", bson_of.int32(7)), ("time", bson_of.int64(7))))),
+    "null as time": in_samples(sampled(20, _SOUND, bson_of.sub(("time", bson_of.null)))),
+    "no sample": in_samples(sampled(20, _SOUND, bson_of.null)),
+    "no samples": in_samples(sampled(20)),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_looks_alike_is_told_as_one_by_one(name: str) -> None:
+    policy, documents = ALIKE[name]
+    batch = batch_of([Bucket(document) for document in documents])
+    assert any(it.present is not None for it in group(Docs.of(documents[:-1]), loose(policy)))
+    check_as_one_by_one(batch, policy)
+
+
+def check_flips(policy: Policy, found: list[Bucket], places: list[tuple[int, int]]) -> None:
+    """One document with one bit changed: told and packed as one by one, whatever it is by then."""
+    for at, bit in places:
+        changed = [*found[:-1], found[-1]._replace(main=flipped(found[-1].main, at, bit))]
+        batch = batch_of(changed)
+        check_as_one_by_one(batch, policy)
+        with suppress(*NO_BSON):
+            decoded = decode(batch, policy)
+            check_round_trip(policy, [changed[unit] for unit in sorted(decoded.units.tolist())])
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda it: f"{it.model} {it.value_fields[0]}")
+def test_a_flipped_bit_is_told_as_one_by_one(policy: Policy) -> None:
+    chance = Random(3)
+    writer = Writer(chance, policy)
+    writer.missing, writer.odd, writer.size = 0.1, 0.05, 3
+    found = writer.buckets(12)
+    bits = [(at, bit) for at in range(len(found[-1].main)) for bit in range(8)]
+    check_flips(policy, found, chance.sample(bits, 60))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda it: f"{it.model} {it.value_fields[0]}")
+@pytest.mark.parametrize("seed", range(4))
+def test_every_flipped_bit_is_told_as_one_by_one(policy: Policy, seed: int) -> None:
+    found = Writer(Random(seed), policy).buckets(12)
+    check_flips(policy, found, [(at, bit) for at in range(len(found[-1].main)) for bit in range(8)])
