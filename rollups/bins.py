@@ -17,10 +17,10 @@ from itertools import accumulate, pairwise
 from math import ldexp
 
 import numpy as np
-from numpy.typing import NDArray
 
-Doubles = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from buckets.layout import spread
+from rollups.numbers import Doubles, Integers, Numbers
+
 Bins = dict[int, int]  # code -> count
 
 STEPS = 35  # bins a power of two
@@ -86,22 +86,31 @@ def value_of(code: int) -> float:
     return -value if code < 0 else value
 
 
-def build(values: Doubles, starts: Integers) -> list[Bins]:
-    """The bins of each run of finite values; a run begins at each of `starts`. Codes ascend."""
-    lengths = np.diff(starts, append=len(values))
-    run = np.repeat(np.arange(len(starts), dtype=np.int64), lengths)
-    code = codes(values)
-    lowest = int(code.min())
-    width = int(code.max()) - lowest + 1
-    if width * len(starts) <= 4 * len(values):  # mostly so: values of one series lie near one another
-        table = np.bincount(run * width + (code - lowest), minlength=width * len(starts))
+def build(numbers: Numbers) -> list[Bins]:
+    """The bins of each group. Codes ascend."""
+    of, lengths = numbers.group, numbers.lengths
+    low, high = codes(numbers.low), codes(numbers.high)
+    # Codes sort as values do: where the ends of a run share a bin, so does what is between them.
+    whole = low == high
+    rest = numbers.values[spread(numbers.starts[~whole], lengths[~whole])]
+    group = np.append(of[whole], np.repeat(of[~whole], lengths[~whole]))
+    code = np.append(low[whole], codes(rest))
+    count = np.append(lengths[whole], np.ones(len(rest), dtype=np.int64))
+    lowest, highest = np.full(numbers.groups, _SHIFT), np.full(numbers.groups, -_SHIFT)
+    np.minimum.at(lowest, of, low)
+    np.maximum.at(highest, of, high)
+    widths = highest - lowest + 1
+    bases = np.cumsum(widths) - widths
+    if widths.sum() <= 4 * len(numbers.values):  # mostly so: values of one series lie near one another
+        table = np.bincount(bases[group] + code - lowest[group], count, minlength=widths.sum())
         keys = np.flatnonzero(table)
-        counts, (runs, code) = table[keys], np.divmod(keys, width)
-        code += lowest
+        counts, group = table[keys].astype(np.int64), np.searchsorted(bases, keys, side="right") - 1
+        code = keys - bases[group] + lowest[group]
     else:
-        keys, counts = np.unique(run * _SHIFT + (code + _SHIFT // 2), return_counts=True)
-        runs, code = keys // _SHIFT, keys % _SHIFT - _SHIFT // 2
-    bounds = np.searchsorted(runs, np.arange(len(starts) + 1)).tolist()
+        keys, inverse = np.unique(group * _SHIFT + (code + _SHIFT // 2), return_inverse=True)
+        counts, group = np.bincount(inverse, count).astype(np.int64), keys // _SHIFT
+        code = keys % _SHIFT - _SHIFT // 2
+    bounds = np.searchsorted(group, np.arange(len(lowest) + 1)).tolist()
     code_list, count_list = code.tolist(), counts.tolist()
     return [
         dict(zip(code_list[begin:end], count_list[begin:end], strict=True)) for begin, end in pairwise(bounds)

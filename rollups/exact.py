@@ -6,13 +6,15 @@ integer in those units. It is rounded once, when a person reads it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from math import inf, isqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-Doubles = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from buckets.layout import spread
+from rollups.numbers import Doubles, Integers, Numbers
 
 UNIT = 1074  # a sum counts in 2**-UNIT, a sum of squares in 2**-(2 * UNIT)
 
@@ -21,9 +23,11 @@ _LOW = (1 << _LIMB) - 1
 _HALF = 27  # a mantissa of 53 bits splits into 26 and 27
 
 _PIECE = 20  # bits: products of two pieces have 40 …
-_LONGEST = 1 << 13  # … and the sum of so many 53
+_LONGEST = 1 << 12  # … and the sum of so many, two products each, 53
 _MOST = 1 << 22  # … and what is cut adds up to 63
 _PIECES = 4
+#: Values.
+_AT_ONCE = 1 << 15
 _FAR = 300  # products of pieces stay far inside what doubles can hold
 
 
@@ -42,51 +46,115 @@ def squares(values: Doubles, starts: Integers) -> list[int]:
     return [sum(part) for part in zip(*parts, strict=True)]
 
 
-def sums_and_squares(values: Doubles, starts: Integers) -> tuple[list[int], list[int]]:
-    """`sums` and `squares` of the same runs, several times as fast where magnitudes don't differ widely.
+def sums_and_squares(numbers: Numbers) -> tuple[list[int], list[int]]:
+    """`sums` and `squares` of each group, several times as fast where its magnitudes don't differ widely.
 
-    Values are split into a few pieces, each a whole number of up to _PIECE bits times a power of two that
-    all share. Sums of pieces, and of products of two, then fit into a double without rounding, as long as
+    Values are split into a few pieces, each a whole number of up to _PIECE bits times a power of two that the
+    group shares. Sums of pieces, and of products of two, then fit into a double without rounding, as long as
     a run is no longer than _LONGEST; what is longer is cut.
     """
-    if not 0 < len(values) < _MOST or (pieces := _pieces(values)) is None:
-        return sums(values, starts), squares(values, starts)
-    cuts = starts
+    peaks = np.zeros(numbers.groups)
+    np.maximum.at(peaks, numbers.group, np.maximum(numbers.high, -numbers.low))
+    exponents = np.frexp(peaks)[1].astype(np.int64)
+    is_far = np.logical_or(np.abs(exponents) >= _FAR, len(numbers.values) >= _MOST)
+    near = numbers.values
+    if is_far.any():
+        near = np.where(np.repeat(is_far[numbers.group], numbers.lengths), 0.0, near)
+    exponents[is_far] = 0
+    added, squared = _Sums(exponents), _Sums(2 * exponents)
+    for some, starts, group in _in_parts(near, numbers.starts, numbers.group):
+        pieces, has_rest = _pieces(some, starts, exponents[group])
+        is_far[group[has_rest]] = True
+        for place, piece in enumerate(pieces, 1):
+            added.add(place, piece, starts, group)
+        for place, terms in _products(pieces):
+            squared.add(place, terms, starts, group)
+    found = added.whole(UNIT), squared.whole(2 * UNIT)
+    for at, *exactly in _one_by_one(numbers, is_far):
+        for figures, figure in zip(found, exactly, strict=True):
+            figures[at] = figure
+    return found
+
+
+def _one_by_one(numbers: Numbers, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
+    """Of each chosen group: it, the sum, the sum of squares."""
+    if not chosen.any():
+        return
+    runs = np.flatnonzero(chosen[numbers.group])
+    runs = runs[np.argsort(numbers.group[runs], kind="stable")]
+    lengths, group = numbers.lengths[runs], numbers.group[runs]
+    values = numbers.values[spread(numbers.starts[runs], lengths)]
+    firsts = np.flatnonzero(np.diff(group, prepend=-1))
+    starts = (np.cumsum(lengths) - lengths)[firsts]
+    yield from zip(group[firsts].tolist(), sums(values, starts), squares(values, starts), strict=True)
+
+
+class _Sums:
+    """Exact sums of groups; what is added at a place counts in units of 2**(the group's exponent - place *
+    _PIECE)."""
+
+    def __init__(self, exponents: Integers) -> None:
+        self._exponents = exponents
+        self._places: dict[int, Integers] = {}
+
+    def add(self, place: int, terms: Doubles, starts: Integers, group: Integers) -> None:
+        units = np.ldexp(np.add.reduceat(terms, starts), place * _PIECE - self._exponents[group])
+        kept = self._places.setdefault(place, np.zeros(len(self._exponents), dtype=np.int64))
+        np.add.at(kept, group, units.astype(np.int64))
+
+    def whole(self, unit: int) -> list[int]:
+        """In units of 2**-unit."""
+        found = [0] * len(self._exponents)
+        for place, kept in self._places.items():
+            shifts = (self._exponents + (unit - place * _PIECE)).tolist()
+            found = [it + (more << up) for it, more, up in zip(found, kept.tolist(), shifts, strict=True)]
+        return found
+
+
+def _in_parts(
+    values: Doubles, starts: Integers, of: Integers
+) -> Iterator[tuple[Doubles, Integers, Integers]]:
+    """Some runs at once, none longer than _LONGEST, so that what is made on the way stays in the processor's
+    cache: their values, where each run starts, its group."""
     if len(values) > _LONGEST:
         cuts = np.union1d(starts, np.arange(0, len(values), _LONGEST))
-    firsts = np.searchsorted(cuts, starts)
-
-    def add_up(terms: Doubles, exponent: int, unit: int) -> list[int]:
-        """Of each run, in units of 2**-unit."""
-        whole = np.ldexp(np.add.reduceat(terms, cuts), -exponent).astype(np.int64)
-        return [one << (exponent + unit) for one in np.add.reduceat(whole, firsts).tolist()]
-
-    added = [add_up(piece, exponent, UNIT) for piece, exponent in pieces]
-    squared = []
-    for at, (piece, exponent) in enumerate(pieces):
-        squared.append(add_up(piece * piece, 2 * exponent, 2 * UNIT))
-        for other, lower in pieces[at + 1 :]:
-            squared.append(add_up(2 * piece * other, exponent + lower, 2 * UNIT))
-    return list(map(sum, zip(*added, strict=True))), list(map(sum, zip(*squared, strict=True)))
+        starts, of = cuts, of[np.searchsorted(starts, cuts, side="right") - 1]
+    edges = np.append(starts, len(values))
+    firsts = np.unique(np.searchsorted(starts, np.arange(0, len(values), _AT_ONCE)))
+    for low, high in pairwise([*firsts.tolist(), len(starts)]):
+        yield values[edges[low] : edges[high]], starts[low:high] - edges[low], of[low:high]
 
 
-def _pieces(values: Doubles) -> list[tuple[Doubles, int]] | None:
-    """Pieces that add up to the values, each with the exponent of which it is a multiple. None where
-    magnitudes differ, or are, so much that it would take more than a few, or lose bits."""
-    exponent = int(np.frexp(max(values.max(), -values.min()))[1])
-    if not _FAR > exponent > -_FAR:
-        return None
+def _pieces(
+    values: Doubles, starts: Integers, exponents: Integers
+) -> tuple[list[Doubles], NDArray[np.bool_]]:
+    """Pieces that add up to the values, and of which runs they don't: its magnitudes differ so much that it
+    would take more than a few. Piece i of a run is a multiple of 2**(its exponent - (i + 1) * _PIECE)."""
+    # Adding so much makes a sum round to these multiples; taking it off again is exact.
+    shift = np.repeat(np.ldexp(1.5, exponents + (52 - _PIECE)), np.diff(starts, append=len(values)))
     rest, pieces = values, []
     for _ in range(_PIECES):
-        exponent -= _PIECE
-        # Adding so much makes the sum round to multiples of 2**exponent; taking it off again is exact.
-        shift = 1.5 * 2.0 ** (exponent + 52)
-        high = (rest + shift) - shift
-        pieces.append((high, exponent))
-        rest = rest - high
+        piece = rest + shift
+        piece -= shift
+        pieces.append(piece)
+        rest = rest - piece
         if not rest.any():
-            return pieces
-    return None
+            break
+        shift *= 2.0**-_PIECE
+    return pieces, np.logical_or.reduceat(rest, starts)
+
+
+def _products(pieces: list[Doubles]) -> Iterator[tuple[int, Doubles]]:
+    """The square of the sum of the pieces, by place."""
+    for place in range(2, 2 * len(pieces) + 1):
+        terms = None
+        for one in range(max(0, place - 1 - len(pieces)), place // 2):
+            product = pieces[one] * pieces[place - 2 - one]
+            if 2 * one != place - 2:
+                product += product
+            terms = product if terms is None else terms + product
+        assert terms is not None
+        yield place, terms
 
 
 def total(exact: int) -> float:
