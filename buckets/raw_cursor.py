@@ -36,7 +36,7 @@ _EMPTY = _LENGTH.pack(LEAST) + b"\0"
 
 
 def find_raw(
-    collection: Collection[Document],
+    collection: Collection[Any],
     query: Mapping[str, Any],
     session: ClientSession | None = None,
     fields: Document | None = None,

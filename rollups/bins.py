@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import ldexp
 
@@ -75,6 +76,7 @@ def _normal(bits: Integers) -> Integers:
     return found
 
 
+@lru_cache(maxsize=1 << 12)
 def value_of(code: int) -> float:
     """A value within 1 % of all values of the bin."""
     size = abs(code)
@@ -124,6 +126,7 @@ def merge(one: Mapping[int, int], other: Mapping[int, int]) -> Bins:
     return merged
 
 
+@lru_cache(maxsize=1 << 12)
 def rank(percent: float, count: int) -> int:
     """The nearest rank, from 1: so many of `count` values are at most the percentile."""
     share = Decimal(str(percent)) * count / 100  # decimal: 99.9 % of 1000 is 999, not 999.0000000000001

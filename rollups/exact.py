@@ -26,8 +26,9 @@ _PIECE = 20  # bits: products of two pieces have 40 …
 _LONGEST = 1 << 12  # … and the sum of so many, two products each, 53
 _MOST = 1 << 22  # … and what is cut adds up to 63
 _PIECES = 4
+_PIECES_OF_MOST, _MANTISSA, _MANY = 3, 53, 10_000  # three hold a mantissa and 7 bits more
 #: Values.
-_AT_ONCE = 1 << 15
+_AT_ONCE = 1 << 16
 _FAR = 300  # products of pieces stay far inside what doubles can hold
 
 
@@ -53,87 +54,75 @@ def sums_and_squares(numbers: Numbers) -> tuple[list[int], list[int]]:
     group shares. Sums of pieces, and of products of two, then fit into a double without rounding, as long as
     a run is no longer than _LONGEST; what is longer is cut.
     """
-    peaks = np.zeros(numbers.groups)
-    np.maximum.at(peaks, numbers.group, np.maximum(numbers.high, -numbers.low))
-    exponents = np.frexp(peaks)[1].astype(np.int64)
+    numbers = _cut(numbers)
+    exponents, spans = _magnitudes(numbers)
     is_far = np.logical_or(np.abs(exponents) >= _FAR, len(numbers.values) >= _MOST)
     near = numbers.values
     if is_far.any():
         near = np.where(np.repeat(is_far[numbers.group], numbers.lengths), 0.0, near)
     exponents[is_far] = 0
-    added, squared = _Sums(exponents), _Sums(2 * exponents)
-    for some, starts, group in _in_parts(near, numbers.starts, numbers.group):
-        pieces, has_rest = _pieces(some, starts, exponents[group])
-        is_far[group[has_rest]] = True
-        for place, piece in enumerate(pieces, 1):
-            added.add(place, piece, starts, group)
+    scale = np.ldexp(1.0, exponents)[numbers.group]
+    is_short = (spans <= _PIECES_OF_MOST * _PIECE)[numbers.group]
+    added = np.zeros((_PIECES + 1, len(scale)))
+    squared = np.zeros((2 * _PIECES + 1, len(scale)))
+    for runs, some, starts in _in_parts(numbers, near):
+        pieces, has_rest = _pieces(some, starts, scale[runs], is_short=bool(is_short[runs].all()))
+        is_far[numbers.group[runs][has_rest]] = True
+        for place, terms in enumerate(pieces, 1):
+            added[place, runs] = np.add.reduceat(terms, starts)
         for place, terms in _products(pieces):
-            squared.add(place, terms, starts, group)
-    found = added.whole(UNIT), squared.whole(2 * UNIT)
+            squared[place, runs] = np.add.reduceat(terms, starts)
+    found = (
+        _whole(added / scale, numbers, exponents + UNIT),
+        _whole(squared / scale**2, numbers, 2 * (exponents + UNIT)),
+    )
     for at, *exactly in _one_by_one(numbers, is_far):
         for figures, figure in zip(found, exactly, strict=True):
             figures[at] = figure
     return found
 
 
-def _one_by_one(numbers: Numbers, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
-    """Of each chosen group: it, the sum, the sum of squares."""
-    if not chosen.any():
-        return
-    runs = np.flatnonzero(chosen[numbers.group])
-    runs = runs[np.argsort(numbers.group[runs], kind="stable")]
-    lengths, group = numbers.lengths[runs], numbers.group[runs]
-    values = numbers.values[spread(numbers.starts[runs], lengths)]
-    firsts = np.flatnonzero(np.diff(group, prepend=-1))
-    starts = (np.cumsum(lengths) - lengths)[firsts]
-    yield from zip(group[firsts].tolist(), sums(values, starts), squares(values, starts), strict=True)
+def _cut(numbers: Numbers) -> Numbers:
+    """The same, with no run longer than _LONGEST."""
+    if numbers.lengths.max() <= _LONGEST:
+        return numbers
+    starts = np.union1d(numbers.starts, np.arange(0, len(numbers.values), _LONGEST))
+    run = np.searchsorted(numbers.starts, starts, side="right") - 1
+    return Numbers(numbers.values, starts, numbers.group[run])
 
 
-class _Sums:
-    """Exact sums of groups; what is added at a place counts in units of 2**(the group's exponent - place *
-    _PIECE)."""
-
-    def __init__(self, exponents: Integers) -> None:
-        self._exponents = exponents
-        self._places: dict[int, Integers] = {}
-
-    def add(self, place: int, terms: Doubles, starts: Integers, group: Integers) -> None:
-        units = np.ldexp(np.add.reduceat(terms, starts), place * _PIECE - self._exponents[group])
-        kept = self._places.setdefault(place, np.zeros(len(self._exponents), dtype=np.int64))
-        np.add.at(kept, group, units.astype(np.int64))
-
-    def whole(self, unit: int) -> list[int]:
-        """In units of 2**-unit."""
-        found = [0] * len(self._exponents)
-        for place, kept in self._places.items():
-            shifts = (self._exponents + (unit - place * _PIECE)).tolist()
-            found = [it + (more << up) for it, more, up in zip(found, kept.tolist(), shifts, strict=True)]
-        return found
+def _magnitudes(numbers: Numbers) -> tuple[Integers, Integers]:
+    """Of each group: the exponent of a power of two above all magnitudes, and how many bits there are from
+    there to the last bit of any of its values."""
+    most, least = np.zeros(numbers.groups), np.full(numbers.groups, inf)
+    np.maximum.at(most, numbers.group, np.maximum(numbers.high, -numbers.low))
+    np.minimum.at(least, numbers.group, np.maximum(np.maximum(numbers.low, -numbers.high), 0.0))
+    exponents = np.frexp(most)[1].astype(np.int64)
+    return exponents, np.where(least > 0, exponents - np.frexp(least)[1] + _MANTISSA, _MANY)
 
 
-def _in_parts(
-    values: Doubles, starts: Integers, of: Integers
-) -> Iterator[tuple[Doubles, Integers, Integers]]:
-    """Some runs at once, none longer than _LONGEST, so that what is made on the way stays in the processor's
-    cache: their values, where each run starts, its group."""
-    if len(values) > _LONGEST:
-        cuts = np.union1d(starts, np.arange(0, len(values), _LONGEST))
-        starts, of = cuts, of[np.searchsorted(starts, cuts, side="right") - 1]
-    edges = np.append(starts, len(values))
-    firsts = np.unique(np.searchsorted(starts, np.arange(0, len(values), _AT_ONCE)))
-    for low, high in pairwise([*firsts.tolist(), len(starts)]):
-        yield values[edges[low] : edges[high]], starts[low:high] - edges[low], of[low:high]
+def _in_parts(numbers: Numbers, values: Doubles) -> Iterator[tuple[slice, Doubles, Integers]]:
+    """Some runs at once, so that what is made on the way stays in the processor's cache: which they are,
+    their values, and where each starts in these."""
+    edges = np.append(numbers.starts, len(values))
+    firsts = np.unique(np.searchsorted(numbers.starts, np.arange(0, len(values), _AT_ONCE)))
+    for low, high in pairwise([*firsts.tolist(), len(numbers.starts)]):
+        yield slice(low, high), values[edges[low] : edges[high]], edges[low:high] - edges[low]
 
 
 def _pieces(
-    values: Doubles, starts: Integers, exponents: Integers
+    values: Doubles, starts: Integers, scale: Doubles, *, is_short: bool
 ) -> tuple[list[Doubles], NDArray[np.bool_]]:
     """Pieces that add up to the values, and of which runs they don't: its magnitudes differ so much that it
-    would take more than a few. Piece i of a run is a multiple of 2**(its exponent - (i + 1) * _PIECE)."""
+    would take more than a few. Piece i, from 1, of a run is a multiple of its scale * 2**(-i * _PIECE).
+    `is_short`: what the first two leave of any value is such a multiple already."""
     # Adding so much makes a sum round to these multiples; taking it off again is exact.
-    shift = np.repeat(np.ldexp(1.5, exponents + (52 - _PIECE)), np.diff(starts, append=len(values)))
-    rest, pieces = values, []
+    shift = np.repeat(scale * (1.5 * 2.0 ** (52 - _PIECE)), np.diff(starts, append=len(values)))
+    rest = values
+    pieces: list[Doubles] = []
     for _ in range(_PIECES):
+        if is_short and len(pieces) == _PIECES_OF_MOST - 1:
+            return [*pieces, rest], np.zeros(len(starts), dtype=np.bool_)
         piece = rest + shift
         piece -= shift
         pieces.append(piece)
@@ -157,6 +146,32 @@ def _products(pieces: list[Doubles]) -> Iterator[tuple[int, Doubles]]:
         yield place, terms
 
 
+def _whole(sums: Doubles, numbers: Numbers, shifts: Integers) -> list[int]:
+    """What was added up of each group, times 2 to the power of its shift. `sums`: of each run at place i, in
+    units of 2**(-i * _PIECE)."""
+    found = [0] * numbers.groups
+    for place, some in enumerate(sums):
+        if some.any():
+            kept = np.zeros(numbers.groups, dtype=np.int64)
+            np.add.at(kept, numbers.group, (some * 2.0 ** (place * _PIECE)).astype(np.int64))
+            ups = (shifts - place * _PIECE).tolist()
+            found = [it + (more << up) for it, more, up in zip(found, kept.tolist(), ups, strict=True)]
+    return found
+
+
+def _one_by_one(numbers: Numbers, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
+    """Of each chosen group: it, the sum, the sum of squares."""
+    if not chosen.any():
+        return
+    runs = np.flatnonzero(chosen[numbers.group])
+    runs = runs[np.argsort(numbers.group[runs], kind="stable")]
+    lengths, group = numbers.lengths[runs], numbers.group[runs]
+    values = numbers.values[spread(numbers.starts[runs], lengths)]
+    firsts = np.flatnonzero(np.diff(group, prepend=-1))
+    starts = (np.cumsum(lengths) - lengths)[firsts]
+    yield from zip(group[firsts].tolist(), sums(values, starts), squares(values, starts), strict=True)
+
+
 def total(exact: int) -> float:
     """The sum, correctly rounded; ±inf where it is larger than any double."""
     return _divide(exact, 1 << UNIT)
@@ -169,15 +184,17 @@ def mean(exact: int, count: int) -> float:
 
 def deviation(exact: int, exact_squares: int, count: int) -> float:
     """The population's standard deviation, correctly rounded."""
-    spread = count * exact_squares - exact * exact  # (count · deviation)² in units of 2**-2148
-    if spread == 0:
+    square = count * exact_squares - exact * exact  # (count · deviation)² in units of 2**-2148
+    if square == 0:
         return 0.0
+    zeros = ((square & -square).bit_length() - 1) // 2  # most bits are zero: a root takes long
+    square >>= 2 * zeros
     # Enough bits that no double's rounding boundary, times count, falls between two neighbouring roots.
-    extra = max(1, 64 + count.bit_length() - spread.bit_length() // 2)
-    scaled = spread << (2 * extra)
+    extra = max(1, 64 + count.bit_length() - square.bit_length() // 2)
+    scaled = square << (2 * extra)
     root = isqrt(scaled)
     sticky = 2 * root + (root * root != scaled)
-    return _divide(sticky, count << (UNIT + extra + 1))
+    return _divide(sticky << zeros, count << (UNIT + extra + 1))
 
 
 def _divide(numerator: int, denominator: int) -> float:

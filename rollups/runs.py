@@ -44,8 +44,10 @@ def runs_of(columns: Columns, edges: Integers, *, in_order: bool, local: bool) -
 def _by_buckets(columns: Columns, edges: Integers) -> Runs | None:
     """None where times don't ascend in each bucket, or buckets are short."""
     time, bucket = columns.time, columns.bucket
-    starts = np.flatnonzero(np.diff(bucket, prepend=-1))
-    if not len(bucket) or len(bucket) < _LONG * len(starts):
+    if not len(bucket):
+        return None
+    starts = np.append(0, np.flatnonzero(bucket[1:] != bucket[:-1]) + 1)
+    if len(bucket) < _LONG * len(starts):
         return None
     ascends = time[1:] >= time[:-1]
     ascends[starts[1:] - 1] = True

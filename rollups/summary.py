@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 from math import inf
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,23 +153,36 @@ def _finite(columns: Columns, order: Integers | None, numbers: Numbers, binned: 
     """Of each group of finite numbers; `order` says which readings they are."""
     starts, lasts = numbers.starts, numbers.starts + numbers.lengths - 1
     first_readings, last_readings = (at if order is None else order[at] for at in (starts, lasts))
-    # Stable: where times tie, the run comes first that does among the columns.
-    by_first = np.lexsort((columns.time[first_readings], numbers.group))
-    by_last = np.lexsort((columns.time[last_readings], numbers.group))
-    bounds = np.flatnonzero(np.diff(numbers.group[by_first], prepend=-1))
-    first, last = by_first[bounds], by_last[np.append(bounds[1:], len(starts)) - 1]
+    # Where times tie, the first run is the one that comes first among the columns, and the last the last.
+    first = _extreme(numbers, columns.time[first_readings], np.minimum, -1)
+    last = _extreme(numbers, columns.time[last_readings], np.maximum, 1)
+    low, high = np.full(numbers.groups, inf), np.full(numbers.groups, -inf)
+    np.minimum.at(low, numbers.group, numbers.low)
+    np.maximum.at(high, numbers.group, numbers.high)
     return map(
         ValueState,
-        np.add.reduceat(numbers.lengths[by_first], bounds).tolist(),
+        np.bincount(numbers.group, numbers.lengths).astype(np.int64).tolist(),
         repeat(0),
         repeat(0),
         *exact.sums_and_squares(numbers),
-        (np.minimum.reduceat(numbers.low[by_first], bounds) + 0.0).tolist(),
-        (np.maximum.reduceat(numbers.high[by_first], bounds) + 0.0).tolist(),
+        (low + 0.0).tolist(),
+        (high + 0.0).tolist(),
         _marks(columns, first_readings[first], numbers.values[starts[first]]),
         _marks(columns, last_readings[last], numbers.values[lasts[last]]),
-        bins.build(numbers) if binned else [{} for _ in bounds],
+        bins.build(numbers) if binned else [{} for _ in first],
     )
+
+
+def _extreme(numbers: Numbers, times: Integers, ufunc: np.ufunc, step: Literal[1, -1]) -> Integers:
+    """Of each group the run with the extreme time; of those that tie the last one, or going backwards the
+    first."""
+    extreme = np.empty(numbers.groups, dtype=np.int64)
+    extreme[numbers.group] = times
+    ufunc.at(extreme, numbers.group, times)
+    runs = np.flatnonzero(times == extreme[numbers.group])[::step]
+    found = np.empty_like(extreme)
+    found[numbers.group[runs]] = runs  # the last to be written stays
+    return found
 
 
 def _marks(columns: Columns, readings: Integers, values: NDArray[np.float64]) -> list[Mark]:

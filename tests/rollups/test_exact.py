@@ -55,6 +55,7 @@ alike = st.lists(st.lists(near, min_size=1, max_size=20), min_size=1, max_size=5
 @example([[2.0**299, 2.0**-300]])
 @example([[1.5 * 2.0**559, -(2.0**558)]])
 @example([[1.5 * 2.0**-560, -(2.0**-561)]])
+@example([[math.nextafter(2.0**bits, 0), math.nextafter(1, 2)] for bits in (6, 7, 8, 9, 10)])
 @given(st.one_of(alike, runs))
 def test_sums_and_squares_taken_together_are_exact(groups: list[list[float]]) -> None:
     values, starts = lay_out(groups)
