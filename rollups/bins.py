@@ -93,27 +93,29 @@ def build(numbers: Numbers) -> list[Bins]:
     of, lengths = numbers.group, numbers.lengths
     low, high = codes(numbers.low), codes(numbers.high)
     # Codes sort as values do: where the ends of a run share a bin, so does what is between them.
-    whole = low == high
-    rest = numbers.values[spread(numbers.starts[~whole], lengths[~whole])]
-    group = np.append(of[whole], np.repeat(of[~whole], lengths[~whole]))
-    code = np.append(low[whole], codes(rest))
-    count = np.append(lengths[whole], np.ones(len(rest), dtype=np.int64))
+    whole, parted = low == high, low != high
     lowest, highest = np.full(numbers.groups, _SHIFT), np.full(numbers.groups, -_SHIFT)
     np.minimum.at(lowest, of, low)
     np.maximum.at(highest, of, high)
     widths = highest - lowest + 1
-    bases = np.cumsum(widths) - widths
-    if widths.sum() <= 4 * len(numbers.values):  # mostly so: values of one series lie near one another
-        table = np.bincount(bases[group] + code - lowest[group], count, minlength=widths.sum())
+    size = int(widths.sum())
+    is_near = size <= 4 * len(numbers.values)  # mostly so: values of one series lie near one another
+    bases = np.cumsum(widths) - widths - lowest, _SHIFT * np.arange(numbers.groups) + _SHIFT // 2
+    base = bases[0 if is_near else 1]
+    runs = base[of[whole]] + low[whole]
+    values = np.repeat(base[of[parted]], lengths[parted])
+    values += codes(numbers.values[spread(numbers.starts[parted], lengths[parted])])
+    if is_near:
+        table = np.bincount(runs, lengths[whole], size) + np.bincount(values, minlength=size)
         keys = np.flatnonzero(table)
-        counts, group = table[keys].astype(np.int64), np.searchsorted(bases, keys, side="right") - 1
-        code = keys - bases[group] + lowest[group]
+        counts = table[keys]
     else:
-        keys, inverse = np.unique(group * _SHIFT + (code + _SHIFT // 2), return_inverse=True)
-        counts, group = np.bincount(inverse, count).astype(np.int64), keys // _SHIFT
-        code = keys % _SHIFT - _SHIFT // 2
-    bounds = np.searchsorted(group, np.arange(len(lowest) + 1)).tolist()
-    code_list, count_list = code.tolist(), counts.tolist()
+        keys, inverse = np.unique(np.append(runs, values), return_inverse=True)
+        counts = np.bincount(inverse, np.append(lengths[whole], np.ones(len(values))))
+    group = np.searchsorted(base + lowest, keys, side="right") - 1
+    code = keys - base[group]
+    bounds = np.searchsorted(group, np.arange(numbers.groups + 1)).tolist()
+    code_list, count_list = code.tolist(), counts.astype(np.int64).tolist()
     return [
         dict(zip(code_list[begin:end], count_list[begin:end], strict=True)) for begin, end in pairwise(bounds)
     ]

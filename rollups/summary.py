@@ -127,7 +127,7 @@ def _states(columns: Columns, name: str, runs: Runs, lengths: Integers, binned: 
     if order is not None:
         kinds, values = kinds[order], values[order]
     finite = kinds == Kind.FINITE
-    others = [[0] * cells] * 2
+    filled, others = np.arange(cells), [[0] * cells] * 2
     if not finite.all():
         of_reading = np.repeat(cell, lengths)
         others = [
@@ -139,10 +139,10 @@ def _states(columns: Columns, name: str, runs: Runs, lengths: Integers, binned: 
         order, values = kept if order is None else order[kept], values[kept]
         cell, lengths = cell[lengths > 0], lengths[lengths > 0]
         starts = np.cumsum(lengths) - lengths
+        filled, cell = np.unique(cell, return_inverse=True)
     states = [ValueState(0, *counts) for counts in zip(*others, strict=True)]
     if len(values):
-        filled, group = np.unique(cell, return_inverse=True)
-        found = _finite(columns, order, Numbers(values, starts, group), binned)
+        found = _finite(columns, order, Numbers(values, starts, cell), binned)
         for at, state in zip(filled.tolist(), found, strict=True):
             state.nonfinite, state.nonnumeric = states[at].nonfinite, states[at].nonnumeric
             states[at] = state
