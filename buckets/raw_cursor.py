@@ -27,8 +27,8 @@ Document = dict[str, Any]
 Rows = NDArray[np.uint8]
 #: Documents. The server closes a reply at 16 MB anyway; not told a number, its first one has a hundred.
 _AT_ONCE = 1_000_000
-#: Bytes of a piece, if it is more than one document: what is made of it takes several times as many.
-_MOST_BYTES = 4_000_000
+#: Bytes of a piece, if it is more than one document: a quarter of a reply. Work on it takes many times that.
+_MOST_BYTES = 1 << 22
 _BATCHES = (b"firstBatch", b"nextBatch")
 _NAME_BYTES, _MOST_DIGITS = 64, 8
 _LENGTH = struct.Struct("<i")
@@ -36,7 +36,7 @@ _EMPTY = _LENGTH.pack(LEAST) + b"\0"
 
 
 def find_raw(
-    collection: Collection[Document],
+    collection: Collection[Any],
     query: Mapping[str, Any],
     session: ClientSession | None = None,
     fields: Document | None = None,

@@ -13,14 +13,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import ldexp
 
 import numpy as np
-from numpy.typing import NDArray
 
-Doubles = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from buckets.layout import spread
+from rollups.numbers import Doubles, Integers, Numbers
+
 Bins = dict[int, int]  # code -> count
 
 STEPS = 35  # bins a power of two
@@ -75,6 +76,7 @@ def _normal(bits: Integers) -> Integers:
     return found
 
 
+@lru_cache(maxsize=1 << 12)
 def value_of(code: int) -> float:
     """A value within 1 % of all values of the bin."""
     size = abs(code)
@@ -86,23 +88,34 @@ def value_of(code: int) -> float:
     return -value if code < 0 else value
 
 
-def build(values: Doubles, starts: Integers) -> list[Bins]:
-    """The bins of each run of finite values; a run begins at each of `starts`. Codes ascend."""
-    lengths = np.diff(starts, append=len(values))
-    run = np.repeat(np.arange(len(starts), dtype=np.int64), lengths)
-    code = codes(values)
-    lowest = int(code.min())
-    width = int(code.max()) - lowest + 1
-    if width * len(starts) <= 4 * len(values):  # mostly so: values of one series lie near one another
-        table = np.bincount(run * width + (code - lowest), minlength=width * len(starts))
+def build(numbers: Numbers) -> list[Bins]:
+    """The bins of each group. Codes ascend."""
+    of, lengths = numbers.group, numbers.lengths
+    low, high = codes(numbers.low), codes(numbers.high)
+    # Codes sort as values do: where the ends of a run share a bin, so does what is between them.
+    whole, parted = low == high, low != high
+    lowest, highest = np.full(numbers.groups, _SHIFT), np.full(numbers.groups, -_SHIFT)
+    np.minimum.at(lowest, of, low)
+    np.maximum.at(highest, of, high)
+    widths = highest - lowest + 1
+    size = int(widths.sum())
+    is_near = size <= 4 * len(numbers.values)  # mostly so: values of one series lie near one another
+    bases = np.cumsum(widths) - widths - lowest, _SHIFT * np.arange(numbers.groups) + _SHIFT // 2
+    base = bases[0 if is_near else 1]
+    runs = base[of[whole]] + low[whole]
+    values = np.repeat(base[of[parted]], lengths[parted])
+    values += codes(numbers.values[spread(numbers.starts[parted], lengths[parted])])
+    if is_near:
+        table = np.bincount(runs, lengths[whole], size) + np.bincount(values, minlength=size)
         keys = np.flatnonzero(table)
-        counts, (runs, code) = table[keys], np.divmod(keys, width)
-        code += lowest
+        counts = table[keys]
     else:
-        keys, counts = np.unique(run * _SHIFT + (code + _SHIFT // 2), return_counts=True)
-        runs, code = keys // _SHIFT, keys % _SHIFT - _SHIFT // 2
-    bounds = np.searchsorted(runs, np.arange(len(starts) + 1)).tolist()
-    code_list, count_list = code.tolist(), counts.tolist()
+        keys, inverse = np.unique(np.append(runs, values), return_inverse=True)
+        counts = np.bincount(inverse, np.append(lengths[whole], np.ones(len(values))))
+    group = np.searchsorted(base + lowest, keys, side="right") - 1
+    code = keys - base[group]
+    bounds = np.searchsorted(group, np.arange(numbers.groups + 1)).tolist()
+    code_list, count_list = code.tolist(), counts.astype(np.int64).tolist()
     return [
         dict(zip(code_list[begin:end], count_list[begin:end], strict=True)) for begin, end in pairwise(bounds)
     ]
@@ -115,6 +128,7 @@ def merge(one: Mapping[int, int], other: Mapping[int, int]) -> Bins:
     return merged
 
 
+@lru_cache(maxsize=1 << 12)
 def rank(percent: float, count: int) -> int:
     """The nearest rank, from 1: so many of `count` values are at most the percentile."""
     share = Decimal(str(percent)) * count / 100  # decimal: 99.9 % of 1000 is 999, not 999.0000000000001

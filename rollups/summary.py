@@ -6,20 +6,21 @@ The same readings give the same state, to the bit, however they were split and i
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import repeat
 from math import inf
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from buckets.columns import Columns, Kind
 from rollups import bins, coverage, exact
+from rollups.numbers import Numbers
+from rollups.runs import Runs, runs_of
 
 Integers = NDArray[np.int64]
-#: Readings.
-_AT_ONCE = 1 << 15
 
 
 class Mark(NamedTuple):
@@ -91,100 +92,97 @@ def aggregate(
     readings' own clocks. Gives (index into columns.series, index of the window, state).
     """
     is_local = local and columns.local is not None
-    order, starts, series, window = (_cells_of_clocks if is_local else _cells)(columns, edges)
-    if not len(order):
+    runs = runs_of(columns, edges, in_order=interval is not None, local=is_local)
+    if not len(runs.starts):
         return []
-    counts = np.diff(starts, append=len(order))
-    fields = [_states(columns, name, order, starts, binned) for name in columns.values]
-    occupied: list[coverage.Runs] = [()] * len(starts)
+    size = len(columns.bucket) if runs.order is None else len(runs.order)
+    lengths = np.diff(runs.starts, append=size)
+    counts = np.bincount(runs.cell, lengths).astype(np.int64).tolist()
+    fields = [_states(columns, name, runs, lengths, binned) for name in columns.values]
+    occupied: list[coverage.Runs] = [()] * len(counts)
     if interval is not None:
-        clock = columns.local if is_local and columns.local is not None else columns.time
-        ticks = clock[order]
-        if is_local:
-            ticks = ticks[np.lexsort((ticks, np.repeat(np.arange(len(starts)), counts)))]
-        occupied = coverage.build(ticks, starts, interval)
+        occupied = _occupied(columns, runs, lengths, interval, is_local)
     return [
-        (of_series, of_window, State(count, dict(zip(columns.values, values, strict=True)), runs))
-        for of_series, of_window, count, runs, *values in zip(
-            series, window, counts.tolist(), occupied, *fields, strict=True
+        (of_series, of_window, State(count, dict(zip(columns.values, values, strict=True)), filled))
+        for of_series, of_window, count, filled, *values in zip(
+            runs.series, runs.window, counts, occupied, *fields, strict=True
         )
     ]
 
 
-def _cells(columns: Columns, edges: Integers) -> tuple[Integers, Integers, list[int], list[int]]:
-    """The readings inside the windows: by series, then time, stable; where each cell, a series in a window,
-    starts among them; the cell's series and window."""
-    # Stable, so that where times tie the readings stay in bucket order, then as they lie in the bucket.
-    order = columns.sequence(np.arange(len(columns.series)))
-    time, of_reading = columns.time[order], columns.bucket_series[columns.bucket[order]]
-    bounds = np.searchsorted(of_reading, np.arange(len(columns.series) + 1)).tolist()
-    cuts = [low + np.searchsorted(time[low:high], edges) for low, high in pairwise(bounds)]
-    lengths = np.diff(np.array(cuts, dtype=np.int64).reshape(-1, len(edges)), axis=1)
-    series, window = np.nonzero(lengths)
-    sizes = lengths[series, window]
-    if sizes.sum() < len(order):
-        order = np.concatenate([order[cut[0] : cut[-1]] for cut in cuts])
-    return order, np.cumsum(sizes) - sizes, series.tolist(), window.tolist()
+def _occupied(
+    columns: Columns, runs: Runs, lengths: Integers, interval: int, is_local: bool
+) -> list[coverage.Runs]:
+    clock = columns.local if is_local and columns.local is not None else columns.time
+    ticks = clock if runs.order is None else clock[runs.order]
+    if is_local:
+        ticks = ticks[np.lexsort((ticks, np.repeat(runs.cell, lengths)))]
+    return coverage.build(ticks, runs.starts, interval)
 
 
-def _cells_of_clocks(columns: Columns, edges: Integers) -> tuple[Integers, Integers, list[int], list[int]]:
-    """The same by the readings' own clocks. These may be put back: windows do not follow from time."""
-    assert columns.local is not None
-    window = np.searchsorted(edges, columns.local, side="right") - 1
-    inside = np.flatnonzero((window >= 0) & (window < len(edges) - 1))
-    series = columns.bucket_series[columns.bucket]
-    order = inside[np.lexsort((columns.time[inside], window[inside], series[inside]))]
-    series, window = series[order], window[order]
-    starts = np.flatnonzero(np.append(True, (np.diff(series) != 0) | (np.diff(window) != 0))[: len(order)])
-    return order, starts, series[starts].tolist(), window[starts].tolist()
-
-
-def _states(columns: Columns, name: str, order: Integers, starts: Integers, binned: bool) -> list[ValueState]:
-    """One value field's state of each cell; `order` lists the readings cell by cell, by time in each. Some
-    cells at once, so that what is made on the way stays in the processor's cache."""
-    edges = np.append(starts, len(order))
-    firsts = np.unique(np.searchsorted(starts, np.arange(0, len(order), _AT_ONCE)))
-    return [
-        state
-        for low, high in pairwise([*firsts.tolist(), len(starts)])
-        for state in _some_states(
-            columns, name, order[edges[low] : edges[high]], starts[low:high] - edges[low], binned
-        )
-    ]
-
-
-def _some_states(
-    columns: Columns, name: str, order: Integers, starts: Integers, binned: bool
-) -> list[ValueState]:
-    kinds = columns.kinds[name][order]
-    cell = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
-    nonfinite = np.bincount(cell[kinds == Kind.NONFINITE], minlength=len(starts)).tolist()
-    nonnumeric = np.bincount(cell[kinds == Kind.NONNUMERIC], minlength=len(starts)).tolist()
-    states = [ValueState(0, *counts) for counts in zip(nonfinite, nonnumeric, strict=True)]
-    finite = np.flatnonzero(kinds == Kind.FINITE)
-    if not finite.size:
-        return states
-    order, cell = order[finite], cell[finite]
-    values, starts = columns.values[name][order], np.flatnonzero(np.diff(cell, prepend=-1))
-    ends = np.append(starts[1:], len(cell)) - 1
-    totals, squares = exact.sums_and_squares(values, starts)
-    parts = zip(
-        cell[starts].tolist(),
-        (ends + 1 - starts).tolist(),
-        totals,
-        squares,
-        (np.minimum.reduceat(values, starts) + 0.0).tolist(),
-        (np.maximum.reduceat(values, starts) + 0.0).tolist(),
-        _marks(columns, order[starts], values[starts]),
-        _marks(columns, order[ends], values[ends]),
-        bins.build(values, starts) if binned else [{} for _ in starts],
-        strict=True,
-    )
-    for at, count, total, square, low, high, first, last, counted in parts:
-        states[at] = ValueState(
-            count, nonfinite[at], nonnumeric[at], total, square, low, high, first, last, counted
-        )
+def _states(columns: Columns, name: str, runs: Runs, lengths: Integers, binned: bool) -> list[ValueState]:
+    """One value field's state of each cell."""
+    order, starts, cell, cells = runs.order, runs.starts, runs.cell, len(runs.series)
+    kinds, values = columns.kinds[name], columns.values[name]
+    if order is not None:
+        kinds, values = kinds[order], values[order]
+    finite = kinds == Kind.FINITE
+    filled, others = np.arange(cells), [[0] * cells] * 2
+    if not finite.all():
+        of_reading = np.repeat(cell, lengths)
+        others = [
+            np.bincount(of_reading[kinds == kind], minlength=cells).tolist()
+            for kind in (Kind.NONFINITE, Kind.NONNUMERIC)
+        ]
+        kept = np.flatnonzero(finite)
+        lengths = np.diff(np.searchsorted(kept, np.append(starts, len(kinds))))
+        order, values = kept if order is None else order[kept], values[kept]
+        cell, lengths = cell[lengths > 0], lengths[lengths > 0]
+        starts = np.cumsum(lengths) - lengths
+        filled, cell = np.unique(cell, return_inverse=True)
+    states = [ValueState(0, *counts) for counts in zip(*others, strict=True)]
+    if len(values):
+        found = _finite(columns, order, Numbers(values, starts, cell), binned)
+        for at, state in zip(filled.tolist(), found, strict=True):
+            state.nonfinite, state.nonnumeric = states[at].nonfinite, states[at].nonnumeric
+            states[at] = state
     return states
+
+
+def _finite(columns: Columns, order: Integers | None, numbers: Numbers, binned: bool) -> Iterator[ValueState]:
+    """Of each group of finite numbers; `order` says which readings they are."""
+    starts, lasts = numbers.starts, numbers.starts + numbers.lengths - 1
+    first_readings, last_readings = (at if order is None else order[at] for at in (starts, lasts))
+    # Where times tie, the first run is the one that comes first among the columns, and the last the last.
+    first = _extreme(numbers, columns.time[first_readings], np.minimum, -1)
+    last = _extreme(numbers, columns.time[last_readings], np.maximum, 1)
+    low, high = np.full(numbers.groups, inf), np.full(numbers.groups, -inf)
+    np.minimum.at(low, numbers.group, numbers.low)
+    np.maximum.at(high, numbers.group, numbers.high)
+    return map(
+        ValueState,
+        np.bincount(numbers.group, numbers.lengths).astype(np.int64).tolist(),
+        repeat(0),
+        repeat(0),
+        *exact.sums_and_squares(numbers),
+        (low + 0.0).tolist(),
+        (high + 0.0).tolist(),
+        _marks(columns, first_readings[first], numbers.values[starts[first]]),
+        _marks(columns, last_readings[last], numbers.values[lasts[last]]),
+        bins.build(numbers) if binned else [{} for _ in first],
+    )
+
+
+def _extreme(numbers: Numbers, times: Integers, ufunc: np.ufunc, step: Literal[1, -1]) -> Integers:
+    """Of each group the run with the extreme time; of those that tie the last one, or going backwards the
+    first."""
+    extreme = np.empty(numbers.groups, dtype=np.int64)
+    extreme[numbers.group] = times
+    ufunc.at(extreme, numbers.group, times)
+    runs = np.flatnonzero(times == extreme[numbers.group])[::step]
+    found = np.empty_like(extreme)
+    found[numbers.group[runs]] = runs  # the last to be written stays
+    return found
 
 
 def _marks(columns: Columns, readings: Integers, values: NDArray[np.float64]) -> list[Mark]:

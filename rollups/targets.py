@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from bson.datetime_ms import DatetimeMS
@@ -17,6 +18,7 @@ from pymongo.database import Database
 from pymongo.errors import BulkWriteError, OperationFailure
 
 from buckets.raw import LOSSLESS
+from buckets.raw_cursor import find_raw
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups.documents import milliseconds
@@ -26,6 +28,8 @@ from rollups.guarded import Guard, majority, transaction
 Document = dict[str, Any]
 _AT_ONCE = 1000
 _Operation = DeleteOne | ReplaceOne[RawBSONDocument]
+#: How a document begins, behind its length: the server puts `_id` first.
+_ID_FIRST = b"\x03_id\0"
 _SERIES_INDEX = "bucketwise_series"
 _START_INDEX = "bucketwise_start"
 #: DuplicateKey, IndexOptionsConflict, IndexKeySpecsConflict, CannotCreateIndex: what is there is in the way.
@@ -71,15 +75,21 @@ class Changes:
         standing summary that differs: its window, it, and what was computed (None: it has no reading)."""
         starts = [start for start, _ in windows]
         waiting = dict(computed)
-        for found in self._standing(windows):
+        for raw in self._standing(windows):
+            name = _identity(raw)
+            if name in waiting and waiting[name] == raw:
+                del waiting[name]
+                self.unchanged += 1
+                continue
+            found = RawBSONDocument(raw, LOSSLESS)
+            if not isinstance(found["_id"], RawBSONDocument) or "series" not in found["_id"]:
+                continue  # it is no summary
             at = bisect_right(starts, milliseconds(found["start"])) - 1
             if at < 0 or milliseconds(found["start"]) >= windows[at][1]:
                 continue  # of a window that is not due
             identity = found["_id"]
             wanted = waiting.pop(bytes(identity.raw), None)
-            if wanted == bytes(found.raw):
-                self.unchanged += 1
-            elif keeps(windows[at], found, wanted):
+            if keeps(windows[at], found, wanted):
                 self.kept += 1
             elif wanted is not None:
                 self.replaced.append((identity, RawBSONDocument(wanted, LOSSLESS)))
@@ -90,12 +100,9 @@ class Changes:
             for key, document in waiting.items()
         ]
 
-    def _standing(self, windows: Sequence[Span]) -> Iterator[RawBSONDocument]:
+    def _standing(self, windows: Sequence[Span]) -> Iterator[bytes]:
         span = {"$gte": DatetimeMS(windows[0][0]), "$lt": DatetimeMS(windows[-1][1])}
-        for found in self._collection.find({"start": span}):
-            identity = found["_id"]
-            if isinstance(identity, RawBSONDocument) and "series" in identity:  # else it is no summary
-                yield found
+        return chain.from_iterable(find_raw(self._collection, {"start": span}))
 
     def apply(self, policy: Policy, guard: Guard) -> None:
         """Deletes first: a summary whose `_id` is written otherwise now must not stand in the way.
@@ -114,6 +121,12 @@ class Changes:
                 transaction(self._database, guard, partial(_write, self._collection, piece))
             except BulkWriteError as error:
                 raise BucketwiseError(_explain(policy, self._collection.name, error)) from error
+
+
+def _identity(document: bytes) -> bytes:
+    """The BSON of a document's `_id`, where that is a document and stands first; else something else."""
+    start = 4 + len(_ID_FIRST)
+    return document[start : start + int.from_bytes(document[start : start + 4], "little")]
 
 
 def _write(

@@ -9,10 +9,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rollups import bins
+from rollups.numbers import Numbers
 
 TINIEST, LARGEST = 5e-324, 1.7976931348623157e308
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -79,16 +80,28 @@ def test_a_bin_starts_with_the_first_double_that_is_not_below_its_edge() -> None
 def test_each_value_is_counted_in_its_own_bin(groups: list[list[float]]) -> None:
     """Whether values lie near one another or far apart."""
     starts = np.cumsum([0, *map(len, groups)])[:-1]
-    found = bins.build(np.concatenate(groups), starts)
+    found = bins.build(Numbers.of(np.concatenate(groups), starts))
     assert found == [Counter(bins.codes(np.array(group)).tolist()) for group in groups]
     assert all(list(counted) == sorted(counted) for counted in found)
+
+
+@given(st.lists(st.lists(doubles, min_size=1, max_size=9), min_size=1, max_size=6), st.data())
+@settings(deadline=None)
+def test_runs_of_one_group_are_counted_together(runs: list[list[float]], data: st.DataObject) -> None:
+    """Those that fit into one bin, and those that don't."""
+    drawn = data.draw(st.lists(st.integers(0, 2), min_size=len(runs), max_size=len(runs)))
+    of = [sorted(set(drawn)).index(it) for it in drawn]
+    starts = np.cumsum([0, *map(len, runs)])[:-1]
+    for group, found in enumerate(bins.build(Numbers(np.concatenate(runs), starts, np.array(of)))):
+        held = [value for it, run in zip(of, runs, strict=True) if it == group for value in run]
+        assert found == Counter(map(code_of, held)) and list(found) == sorted(found)
 
 
 @example([TINIEST], 50.0)
 @example([-1.0, 0.0, 1.0], 50.0)
 @given(st.lists(doubles, min_size=1, max_size=60), percents)
 def test_percentiles_are_within_one_percent_of_the_nearest_rank(values: list[float], percent: float) -> None:
-    (counted,) = bins.build(np.array(values), np.array([0]))
+    (counted,) = bins.build(Numbers.of(np.array(values), np.array([0])))
     (found,) = bins.percentiles(counted, (percent,), min(values), max(values))
     ordered = sorted(values)
     at_least = Fraction(str(percent)) * len(values) / 100
@@ -109,7 +122,7 @@ def test_bins_merge_as_if_counted_together(groups: list[list[float]]) -> None:
     flat = np.array([value for group in groups for value in group])
     starts = np.cumsum([0] + [len(group) for group in groups])[:-1]
     merged: dict[int, int] = {}
-    for counted in bins.build(flat, starts):
+    for counted in bins.build(Numbers.of(flat, starts)):
         merged = bins.merge(merged, counted)
-    assert merged == bins.build(flat, np.array([0]))[0]
+    assert merged == bins.build(Numbers.of(flat, np.array([0])))[0]
     assert sum(merged.values()) == len(flat)

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollups import documents, summary
+from rollups import documents, exact, runs
 from rollups.summary import State, aggregate, merge
-from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, plain_deviation, plain_summary, readings
+from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, plain_deviation, plain_summary
+from tests.rollups.samples import readings as readings_in_any_order
 
 HOURS = np.arange(4, dtype=np.int64) * HOUR
 DAY = np.array([0, 3 * HOUR], dtype=np.int64)
@@ -31,12 +32,20 @@ def to_bytes(state: State) -> bytes:
     return documents.daily(POLICY, ("MDB", 1), 0, 3 * HOUR, "UTC", state)
 
 
-@given(readings, st.sampled_from([1, 3, 1 << 15]))
-def test_summaries_equal_plain_python(found: list[Reading], at_once: int) -> None:
+def in_buckets(found: list[Reading]) -> list[Reading]:
+    """With times that ascend in each bucket: then buckets need not be sorted into each other."""
+    return sorted(found, key=lambda one: one.time)
+
+
+readings = st.one_of(readings_in_any_order, readings_in_any_order.map(in_buckets))
+
+
+@given(readings, st.sampled_from([1, 3, 1 << 15]), st.sampled_from([0, 2, 99]))
+def test_summaries_equal_plain_python(found: list[Reading], at_once: int, long: int) -> None:
     inside = [one for one in found if one.time < 3 * HOUR]
     keyed = sorted(inside, key=lambda one: (one.series, one.time // HOUR))
     expected = {key: list(group) for key, group in groupby(keyed, lambda one: (one.series, one.time // HOUR))}
-    with patch.object(summary, "_AT_ONCE", at_once):
+    with patch.object(exact, "_AT_ONCE", at_once), patch.object(runs, "_LONG", long):
         aggregated = states(found)
     assert list(aggregated) == list(expected)
     for key, group in expected.items():
@@ -45,6 +54,33 @@ def test_summaries_equal_plain_python(found: list[Reading], at_once: int) -> Non
         for at, part in enumerate((document["p"], document["q"]["r"])):
             plain = plain_summary(group, at)
             assert {name: part[name] for name in plain} == plain
+
+
+@given(readings)
+def test_buckets_where_they_lie_give_what_sorted_readings_give(found: list[Reading]) -> None:
+    with patch.object(runs, "_LONG", 0):
+        where_they_lie = states(found)
+    with patch.object(runs, "_LONG", 99):
+        assert states(found) == where_they_lie
+
+
+def test_a_bucket_lies_in_several_windows_and_beyond() -> None:
+    """From an hour before the first window to an hour after the last, beside one of another series."""
+    found = [Reading(0, 0, minute * 60_000, (float(minute), None)) for minute in range(-60, 240)]
+    found += [Reading(1, 1, minute * 60_000, (1.0, None)) for minute in range(70, 100)]
+    columns = columns_of(found)
+    assert runs._by_buckets(columns, HOURS) is not None  # nothing is sorted
+    counts = {
+        key: (state.count, state.values["p"].first, state.values["p"].last)
+        for key, state in states(found).items()
+    }
+    told = {
+        key: (count, first and first.value, last and last.value)
+        for key, (count, first, last) in counts.items()
+    }
+    assert told == {
+        (0, 0): (60, 0.0, 59.0), (0, 1): (60, 60.0, 119.0), (0, 2): (60, 120.0, 179.0), (1, 1): (30, 1.0, 1.0)
+    }  # fmt: skip
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
