@@ -33,7 +33,7 @@ from rollups.guarded import transaction
 
 #: A commit is closed at about so many readings, or bytes of BSON: memory is a small multiple of it.
 MAX_READINGS = 300_000
-MAX_BYTES = 12 << 20
+MAX_BYTES = 8_000_000
 #: Bytes of BSON that a reading takes where it takes few.
 _LEAST_PER_READING = 12
 #: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.

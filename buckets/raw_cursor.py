@@ -25,9 +25,10 @@ from buckets.raw import LEAST, Docs
 
 Document = dict[str, Any]
 Rows = NDArray[np.uint8]
-#: Documents. The server closes a reply at 16 MB anyway; not told a number, its first one has a hundred.
-_AT_ONCE = 1_000_000
-#: Bytes of a piece, if it is more than one document: a quarter of a reply. Work on it takes many times that.
+#: Documents of a reply at most, and of the first, which tells how large they are.
+_AT_ONCE, _FIRST = 1_000_000, 1000
+#: Bytes of a piece, if it is more than one document, and about those of a reply, which the server would close
+#: at 16 MB. Work on it takes many times that.
 _MOST_BYTES = 1 << 22
 _BATCHES = (b"firstBatch", b"nextBatch")
 _NAME_BYTES, _MOST_DIGITS = 64, 8
@@ -45,7 +46,8 @@ def find_raw(
 ) -> Iterator[Docs]:
     """The documents that meet the query, in pieces of at most _MOST_BYTES. Without a session, the next reply
     is fetched while one is worked on."""
-    cursor = _Cursor(collection, query, fields, session=session, sort=sort, limit=limit, batch_size=_AT_ONCE)
+    first = min(_FIRST, _AT_ONCE)
+    cursor = _Cursor(collection, query, fields, session=session, sort=sort, limit=limit, batch_size=first)
     try:
         for reply in ahead(cursor, lambda: session is None and cursor.alive):
             yield from reply if isinstance(reply, list) else [Docs.split(reply)]
@@ -64,6 +66,8 @@ class _Cursor(RawBatchCursor[Any]):
         short.payload_document = rest
         replies: Any = super()._unpack_response(short, *args, **options)
         replies[0]["cursor"][batch] = [pieces] if pieces else []
+        if pieces:  # the next reply is asked for with it
+            self._batch_size = min(_AT_ONCE, max(1, _MOST_BYTES * sum(map(len, pieces)) // len(array)))
         return replies
 
 
