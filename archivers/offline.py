@@ -60,6 +60,21 @@ class Origin(NamedTuple):
     timeseries: dict[str, str] | None = None  # of a native time-series collection: what it is made with
 
 
+class Ready(NamedTuple):
+    """Buckets in the form in which they are archived."""
+
+    policy: Policy
+    packed: Packed
+    batch: Batch  # in the order in which `unpack` gives them
+
+    @classmethod
+    def of(cls, lot: Lot) -> Ready:
+        """Of sound buckets. What was decoded is not needed any more."""
+        packed = pack(lot)
+        lot.forget()
+        return cls(lot.policy, packed, lot.batch.take(packed.order))
+
+
 class Copied(NamedTuple):
     """A copy in the store that gives the very documents, and is no commit yet."""
 
@@ -158,26 +173,26 @@ class OfflineArchive:
             self._types = parquet.series_types(series, self.policy.series_fields)
         return self.known_types()
 
-    def copy(self, lot: Lot, types: dict[str, str], origin: Origin, replaces: str | None = None) -> Copied:
-        """Write some sound buckets, and verify what was written. Raises HaltedError where it isn't equal.
+    def copy(
+        self, ready: Ready, types: dict[str, str], origin: Origin, replaces: str | None = None
+    ) -> Copied:
+        """Write the buckets, and verify what was written. Raises HaltedError where it isn't equal.
 
         Touches nothing but the store, so that a thread may do it."""
-        packed = pack(lot)
-        lot.forget()
-        expected = lot.batch.take(packed.order)
+        policy, packed, expected = ready
         name = commit_name(packed.first, packed.last, origin.fence, expected.digest)
         with tempfile.TemporaryDirectory(prefix="bucketwise-") as folder:
             spool = Path(folder)
-            parts = list(_write_parts(packed, lot.policy.name, name, types, spool))
-            key = buckets_key(lot.policy.name, name)
+            parts = list(_write_parts(packed, policy.name, name, types, spool))
+            key = buckets_key(policy.name, name)
             parquet.write_buckets(spool / _local(key), packed.groups)
             draft = Manifest(
-                policy=lot.policy.name,
+                policy=policy.name,
                 commit=name,
                 fence=origin.fence,
                 database=origin.database,
-                collection=lot.policy.collection,
-                layout=lot.policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True),
+                collection=policy.collection,
+                layout=policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True),
                 series_types=types,
                 timeseries=origin.timeseries,
                 buckets=len(expected),

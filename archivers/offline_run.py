@@ -20,7 +20,7 @@ from archivers.delete import Outcome, chunks, compare, guarded_delete, units
 from archivers.deletions import last_receipt, latest, ranges
 from archivers.heads import Heads, advance, check_all_there, check_heads, read_heads, write_heads
 from archivers.manifest import Commit, Manifest
-from archivers.offline import Copied, OfflineArchive, Origin
+from archivers.offline import Copied, OfflineArchive, Origin, Ready
 from archivers.stores.base import ObjectStore
 from archivers.work import NOT_ROLLED_UP, Work
 from buckets import timeseries
@@ -209,7 +209,7 @@ class OfflineRun:
     def move(self, lot: Lot) -> None:
         """The copy is written and verified while the next buckets are read, and those before are deleted."""
         types = self._archive.types_for(lot.decoded.columns.series)
-        self._copying.append(self._copier.submit(self._archive.copy, lot, types, self._origin))
+        self._copying.append(self._copier.submit(self._archive.copy, Ready.of(lot), types, self._origin))
         self._settle_copies(AHEAD)
 
     def finish(self) -> None:
@@ -335,9 +335,9 @@ class OfflineRun:
         successor, place = None, np.zeros(0, dtype=np.int64)
         if len(staying):
             remaining = held.take(staying)
-            lot = Lot(remaining, manifest.archived_policy)  # of what it was archived as
-            copied_anew = self._archive.copy(lot, manifest.series_types, self._origin, manifest.commit)
-            successor = self._archive.commit(copied_anew, self._place(), self._work.check)
+            ready = Ready.of(Lot(remaining, manifest.archived_policy))  # as what they were archived
+            copy = self._archive.copy(ready, manifest.series_types, self._origin, manifest.commit)
+            successor = self._archive.commit(copy, self._place(), self._work.check)
             index = {remaining.unit(i): staying[i] for i in range(len(remaining))}
             copied = self._archive.load(successor)
             place = np.array([index[copied.unit(i)] for i in range(len(copied))], dtype=np.int64)

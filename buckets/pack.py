@@ -112,7 +112,9 @@ def pack(lot: Lot) -> Packed:
     row_of[sequence] = np.arange(len(sequence))
 
     first = np.full(len(batch), len(sequence), dtype=np.int64)  # of each bucket; none: at the end
-    np.minimum.at(first, decoded.units[columns.bucket], row_of)
+    starts = np.flatnonzero(np.diff(columns.bucket, prepend=-1))
+    if len(starts):
+        first[decoded.units[columns.bucket[starts]]] = np.minimum.reduceat(row_of, starts)
     order = np.argsort(first, kind="stable")
     number = np.empty(len(batch), dtype=np.int64)
     number[order] = np.arange(len(batch))
