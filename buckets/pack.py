@@ -20,7 +20,7 @@ from buckets.asked import series_order
 from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
 from buckets.columns import Kind, Series
 from buckets.decode import Lot
-from buckets.layout import Bytes2D, Flags, by_type, mask_of, read_holes, slabs, spread, steps, write_holes
+from buckets.layout import Bytes2D, Flags, by_type, mask_of, read_holes, slabs, spread, write_holes
 from buckets.raw import Batch, Docs
 from buckets.soundness import Piece
 from buckets.times import DAY_MS, from_seconds
@@ -146,7 +146,7 @@ def _pack_group(
     matrix, present, variants = piece.group.matrix[sequence], piece.group.present, piece.group.layout.variants
     if present is not None:
         present = present[sequence]
-    carried = _carried(piece, matrix, present, policy)
+    carried = _carried(piece, matrix, policy)
     elements = [element for element in piece.group.layout.elements if element.width]
     hole = np.array([element.hole for element in elements], dtype=np.int32)
     width = np.array([element.width for element in elements], dtype=np.int32)
@@ -170,10 +170,9 @@ def _pack_group(
     )
 
 
-def _carried(
-    piece: Piece, matrix: Bytes2D, present: Flags | None, policy: Policy
-) -> dict[int, tuple[Source, int, int]]:
-    """The holes that the rows carry: offset -> source, reading, field."""
+def _carried(piece: Piece, matrix: Bytes2D, policy: Policy) -> dict[int, tuple[Source, int, int]]:
+    """The holes that the rows carry: offset -> source, reading, field. A hole that is absent holds zeros,
+    which a row gives back."""
     cells = [(_TIME_SOURCES, 0, piece.shape.times or [])]
     cells += [(_VALUE_SOURCES, i, piece.shape.values[name]) for i, name in enumerate(policy.value_fields)]
     found: dict[int, tuple[Source, int, int]] = {}
@@ -183,9 +182,6 @@ def _carried(
                 continue
             source, holes = sources[kind], np.array([element.hole for element in elements], dtype=np.int64)
             exact = _exact(read_holes(matrix, holes, _DTYPES[source]), source)
-            if present is not None:
-                there = present[:, steps([element.flag for element in elements])]
-                exact = (exact | ~there) & there.any(axis=0)
             found.update(
                 (elements[i].hole, (source, readings[i], field))
                 for i in np.flatnonzero(exact.all(axis=0)).tolist()

@@ -244,8 +244,9 @@ def in_unions(documents: list[bytes], policy: Policy) -> int:
     return sum(len(it.members) for it in found if it.present is not None)
 
 
-def test_what_breaks_its_model_keeps_no_other_from_a_union() -> None:
-    policy, documents = ALIKE["a slot too many, in the longest"]
+@pytest.mark.parametrize("name", ["a slot too many, in the longest", "a field twice, not read"])
+def test_what_fits_into_none_keeps_no_other_from_a_union(name: str) -> None:
+    policy, documents = ALIKE[name]
     assert in_unions(documents, policy) >= 90
 
 
@@ -254,6 +255,12 @@ def test_what_looks_alike_is_told_as_one_by_one(name: str) -> None:
     policy, documents = ALIKE[name]
     batch = batch_of([Bucket(document) for document in documents])
     assert in_unions(documents[:-1], policy) >= 90
+    where = loose(policy)
+    assert where is not None
+    union = union_of(Docs.of(documents[:-1]), where.containers, where.is_sound, 2**30)
+    assert union is not None
+    rows, _, _ = union.take(Docs.of(documents[-1:] + documents[:1]))
+    assert len(rows) == 1 + (name in ("nothing", "no slots"))
     check_as_one_by_one(batch, policy)
 
 
@@ -265,6 +272,7 @@ def test_a_union_of_samples_that_may_lack_their_time_is_not_sound() -> None:
     documents[50:] = [sampled(n, bson_of.sub(("val", bson_of.double(1.5)))) for n in range(50, 101)]
     union = union_of(Docs.of(documents), containers, lambda _: True, 2**30)
     assert union is not None
+    assert union_of(Docs.of(documents), containers, lambda it: it.variants is None, 2**30) is None
     with pytest.raises(Breach, match="no time"):
         SHAPES["samples"](union.layout, SAMPLES)
 
