@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable, Iterator
@@ -17,11 +18,18 @@ def ahead(found: Iterator[T], may_go_on: Callable[[], bool]) -> Iterator[T]:
     coming: _Coming[T] | None = None
     try:
         while (it := coming.wait() if coming else next(found, None)) is not None:
-            coming = _Coming(found) if may_go_on() else None
+            coming = _start(found) if may_go_on() else None
             yield it
     finally:
         if coming is not None:
             coming.join()
+
+
+def _start(found: Iterator[T]) -> _Coming[T] | None:
+    """None where the machine has no thread left: then the next one is fetched when it is asked for."""
+    with contextlib.suppress(RuntimeError):
+        return _Coming(found)
+    return None
 
 
 class _Coming(threading.Thread, Generic[T]):

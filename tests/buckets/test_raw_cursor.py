@@ -244,6 +244,14 @@ def test_one_is_fetched_while_one_is_worked_on() -> None:
     found.close()  # type: ignore[attr-defined]
 
 
+def test_without_a_thread_each_is_fetched_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert list(ahead(iter(range(3)), lambda: True)) == [0, 1, 2]
+
+
 def test_leaving_off_waits_for_what_is_under_way() -> None:
     entered, release, done = threading.Event(), threading.Event(), threading.Event()
 
