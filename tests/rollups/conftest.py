@@ -55,7 +55,7 @@ class Bench:
             guard=more.pop("guard", nobody_else),
             archived_span=None if first is None or last is None else (first, last + 86_400_000),
             check=check,
-            progress=lambda _what, count: self.slices.append(count),
+            progress=more.pop("progress", lambda _what, count: self.slices.append(count)),
             **more,
         )
 
