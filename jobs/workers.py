@@ -142,7 +142,6 @@ class _Pool:
         )
 
     def close(self) -> None:
-        self.executor.shutdown(wait=False, cancel_futures=True)
-        self._ours.close()
-        self.executor.shutdown(wait=True)
+        self._ours.close()  # and not a word to those at work: what they are at writes nothing
+        self.executor.shutdown(wait=True, cancel_futures=True)
         self._theirs.close()
