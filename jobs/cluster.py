@@ -32,7 +32,7 @@ def distributed() -> Any:
             f"--executor: dask.distributed is not installed here ({error}). Install it: pip install "
             "'bucketwise[dask]'; or work with --workers. Nothing was touched"
         ) from error
-    for name in ("distributed", "distributed.client", "distributed.comm", "tornado"):
+    for name in ("distributed", "distributed.client", "tornado", "tornado.application", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what it has to say, we say
     return distributed
 

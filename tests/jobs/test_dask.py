@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from pathlib import Path
 from urllib.parse import quote_plus
@@ -9,34 +10,30 @@ from urllib.parse import quote_plus
 from tests.conftest import free_port
 from tests.jobs.clusters import cluster
 from tests.jobs.command import CommandLine, started
-from tests.jobs.place import NOW, Db, Place
+from tests.jobs.place import NOW, Place
 from tests.jobs.processes import wait_until
 from tests.jobs.test_secrets import PASSWORD, Client, check_clean
-from tests.jobs.test_workers import DAYS, empty, fill, finished_by_one
+from tests.jobs.test_workers import DAYS, by_one_process, days_of, empty, fill, held_at, standing
 
 __all__ = ["empty"]
 
 
-def _days(database: Db) -> int:
-    return database.ticks_daily.count_documents({})
-
-
 def test_a_worker_of_the_cluster_that_is_killed_in_the_middle(empty: Place, tmp_path: Path) -> None:
-    fill(empty.database)
-    with (
-        cluster(tmp_path / "cluster") as it,
-        started(
-            "rollup", "--now", NOW, "--executor", it.url, cwd=empty.folder, MONGODB_URI=empty.uri
-        ) as process,
-    ):
-        wait_until(lambda: _days(empty.database) > 0, "nothing is rolled up")
-        it.workers[0].kill()
-        done = _days(empty.database)
-        _, errors = process.communicate(timeout=60)
+    expected = by_one_process(empty)
+    with cluster(tmp_path / "cluster") as it:
+        options = ["-p", "ticks", "--now", NOW, "--executor", it.url]
+        with started("rollup", *options, cwd=empty.folder, MONGODB_URI=empty.uri) as process:
+            with held_at(empty.database, 5):
+                wait_until(lambda: days_of(empty.database) == 5, "nothing is rolled up")
+                for worker in it.workers:  # what they are given now, they don't come to the end of
+                    worker.send_signal(signal.SIGSTOP)
+            wait_until(lambda: days_of(empty.database) > 5, "it does not go on")
+            it.workers[0].kill()
+            it.workers[1].send_signal(signal.SIGCONT)
+            _, errors = process.communicate(timeout=60)
     assert process.returncode == 3, errors
     assert "Traceback" not in errors
-    assert done < 4 * DAYS == _days(empty.database), "it was killed in the middle"
-    finished_by_one(empty)
+    assert standing(empty.database) == expected
 
 
 def test_no_secret_is_logged_and_a_lost_scheduler_is_told(
@@ -60,15 +57,18 @@ def test_no_secret_is_logged_and_a_lost_scheduler_is_told(
         failed = place("rollup", *asked, *there)
         assert (failed.code, failed.err) == (5, place("rollup", *asked).err), "as it is told by one process"
         file.write_bytes(sound)
-        database.ticks_daily.drop()
-        with started(
-            "rollup", *asked, "--now", NOW, *there, cwd=tmp_path, MONGODB_URI=uri, BUCKETWISE_DEBUG="1"
-        ) as process:
-            wait_until(lambda: _days(database) > 0, "nothing is rolled up")
+        for name in ("ticks_hourly", "ticks_daily"):
+            database[name].delete_many({})
+        options = [*asked, "--now", NOW, *there]
+        with started("rollup", *options, cwd=tmp_path, MONGODB_URI=uri, BUCKETWISE_DEBUG="1") as process:
+            with held_at(database, 5):
+                wait_until(lambda: days_of(database) == 5, "nothing is rolled up")
+                for worker in it.workers:
+                    worker.send_signal(signal.SIGSTOP)
             it.scheduler.kill()
             _, errors = process.communicate(timeout=60)
         assert process.returncode == 1, errors
-        assert 0 < _days(database) < 4 * DAYS, "it was lost in the middle"
+        assert days_of(database) < DAYS, "it was lost in the middle"
         assert "the connection to the scheduler is lost" in errors and "safe to run again" in errors
         logs = it.logs()
     assert "do-" in logs, "what is done is logged"
