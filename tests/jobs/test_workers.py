@@ -12,8 +12,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
 from botocore.exceptions import ClientError
@@ -39,6 +40,7 @@ from tests.jobs.command import CommandLine, started
 from tests.jobs.place import NOW, START, Db, Place
 from tests.jobs.processes import descendants, is_alive, wait_until, workers_of
 
+P = ParamSpec("P")
 T = TypeVar("T")
 DAYS = 24
 SUMMARIES = ("ticks_hourly", "ticks_daily", "iot_hourly")
@@ -247,9 +249,11 @@ class _Travelling:
     workers: int = 2
     memory: int = 10**9
 
-    def submit(self, unit: Callable[..., T], *plain: Any) -> Future[T]:
+    def submit(
+        self, unit: Callable[Concatenate[Opened, P], T], *plain: P.args, **named: P.kwargs
+    ) -> Future[T]:
         inner: Future[Outcome[T]] = Future()
-        asked = pickle.loads(pickle.dumps((self.where, unit, *plain)))
+        asked = pickle.loads(pickle.dumps((self.where, partial(unit, **named), *plain)))
         inner.set_result(pickle.loads(pickle.dumps(do(*asked))))
         outer: Future[T] = Future()
         settle(outer, inner)

@@ -128,7 +128,7 @@ def test_read_by_several_it_is_what_one_reads(bench: Bench) -> None:
             bench.database["archive"].insert_many(found[: count // 2])
             bench.database["ticks"].insert_many(found[count // 2 :])
             with elsewhere(bench, policy, reads) as there:
-                given_ = {} if reads == 1 else {"reader": there.reader}
+                given_: dict[str, Any] = {} if reads == 1 else {"reader": there.reader}
                 told = [bench.roll_up(policy, NOW, **given_)]
                 bench.database["ticks"].insert_one(tick(20_000, "late", FIRST))
                 if again:
