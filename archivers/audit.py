@@ -18,7 +18,9 @@ from archivers.offline import OfflineArchive
 from archivers.reader import ArchivedReader
 from archivers.receipts import COLLECTION as RECEIPTS
 from archivers.receipts import Receipts
+from archivers.slices import slice_reader
 from archivers.stores.base import ObjectStore
+from archivers.units import Here, Opened, Units
 from archivers.verify import verify
 from archivers.work import ArchiveReport
 from buckets.columns import Quarantined
@@ -46,11 +48,13 @@ def audit(
     now: datetime,
     *,
     keys: Keys = UNSIGNED,
+    units: Units | None = None,
     check: Callable[[], None],
     progress: Callable[[str, int], None],
 ) -> list[Finding]:
     """All findings of one policy. Reads every part of its archive, and what is live and due."""
-    auditor = _Audit(database, policy, store, now, keys, check, progress)
+    units = units or Here(Opened(database, store))
+    auditor = _Audit(database, policy, store, now, keys, units, check, progress)
     return [
         *auditor.ttl(),
         *auditor.parts(),
@@ -68,6 +72,7 @@ class _Audit:
     store: ObjectStore | None
     now: datetime
     keys: Keys
+    units: Units
     check: Callable[[], None]
     progress: Callable[[str, int], None]
 
@@ -111,14 +116,14 @@ class _Audit:
     def summaries(self) -> Iterator[Finding]:
         if self.policy.rollup is None:
             return
-        reader = ArchivedReader(self.database, self.policy, self.store)
+        archived = ArchivedReader(self.database, self.policy, self.store)
         report = roll_up(
             self.database,
             _settling_later(self.policy),
             self.now,
             whole=True,
-            archived=reader.batches,
-            archived_span=reader.span(),
+            reader=slice_reader(self.units, Opened(self.database, self.store), self.policy),
+            archived_span=archived.span(),
             books=RECEIPTS,
             guard=dry,
             check=self.check,

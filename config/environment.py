@@ -16,7 +16,11 @@ OVERRIDES: Final[Mapping[Key, str]] = {
     ("store", "endpoint_url"): "BUCKETWISE_STORE_ENDPOINT_URL",
     ("store", "region"): "BUCKETWISE_STORE_REGION",
     ("store", "signing_key"): "BUCKETWISE_STORE_SIGNING_KEY",
+    ("work", "workers"): "BUCKETWISE_WORK_WORKERS",
+    ("work", "executor"): "BUCKETWISE_WORK_EXECUTOR",
+    ("work", "memory"): "BUCKETWISE_WORK_MEMORY",
 }
+_NUMBERS: Final = {("work", "workers")}
 
 # `$${` is a literal `${`; an opening that no name follows is caught by the last branch.
 _REFERENCE = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{[^}]*\}?")
@@ -38,7 +42,9 @@ def override(document: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict
     variables = {key: name for key, name in OVERRIDES.items() if environ.get(name)}
     for (table, key), name in list(variables.items()):
         if isinstance(document.setdefault(table, {}), dict):
-            document[table][key] = environ[name]
+            text = environ[name]
+            is_number = (table, key) in _NUMBERS and text.isascii() and text.isdecimal()
+            document[table][key] = int(text) if is_number else text
         else:
             del variables[table, key]
     return document, variables

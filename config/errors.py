@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class BucketwiseError(Exception):
     """Something failed; it is safe to run again."""
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Those made from more than their text can't be made from it again where they were pickled.
+        return _again, (type(self), self.args, vars(self))
+
+
+def _again(kind: type[BucketwiseError], args: tuple[Any, ...], state: dict[str, Any]) -> BucketwiseError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(state)
+    return error
 
 
 class UsageError(BucketwiseError):

@@ -12,10 +12,11 @@ from config.checks import check_policy
 from config.environment import UNEXPANDED, expand, override
 from config.lines import lines_of
 from config.places import check_mongodb, check_store
-from config.policies import MongoDB, Policy, Settings, Store
+from config.policies import MongoDB, Policy, Settings, Store, Workers
 from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
 from config.tables import known_keys, read_table
 from config.targets import check_targets
+from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
 DEFAULT_PATH = Path("bucketwise.toml")
@@ -35,6 +36,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     check_mongodb(settings.mongodb, report)
     if settings.store is not None:
         check_store(settings.store, report)
+    check_work(settings.work, report)
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
     check_targets(settings.policies.values(), settings.mongodb.database, report)
@@ -69,7 +71,7 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
 
 
 def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
-    document = known_keys(document, ("mongodb", "store", "policies"), (), report)
+    document = known_keys(document, ("mongodb", "store", "work", "policies"), (), report)
     policies: dict[str, Policy] = {}
     for name, table in (_table(document, ("policies",), report) or {}).items():
         key = ("policies", name)
@@ -80,9 +82,11 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
         report.add(("policies",), Fault("there is no policy", mend))
     mongodb = _table(document, ("mongodb",), report) or {}
     store = _table(document, ("store",), report)
+    work = _table(document, ("work",), report) or {}
     return Settings(
         mongodb=read_table(MongoDB, mongodb, ("mongodb",), report),
         store=None if store is None else read_table(Store, store, ("store",), report),
+        work=read_table(Workers, work, ("work",), report),
         policies=policies,
         path=path,
     )

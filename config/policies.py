@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic import BaseModel, ByteSize, ConfigDict, SecretStr
 
 
 class Table(BaseModel):
@@ -23,6 +23,12 @@ class Store(Table):
     endpoint_url: str | None = None
     region: str | None = None
     signing_key: tuple[SecretStr, ...] = ()  # the first signs, all verify
+
+
+class Workers(Table):
+    workers: int = 1  # processes; 1: all in one
+    executor: str | None = None  # URL of a cluster that works instead
+    memory: ByteSize = ByteSize(400_000_000)
 
 
 class Rollup(Table):
@@ -87,5 +93,6 @@ class Policy(Table):
 class Settings(Table):
     mongodb: MongoDB
     store: Store | None = None
+    work: Workers = Workers()
     policies: dict[str, Policy]
     path: Path

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import SecretStr
+from pydantic import ByteSize, SecretStr
 
 from config.durations import MEND, DurationError, parse_duration
 from config.environment import OVERRIDES, UNEXPANDED
 from config.policies import Table
 from config.problems import Fault, Key, Report, dotted
+from config.work import SIZE_MEND, SizeError, parse_size
 
 T = TypeVar("T", bound=Table)
 
@@ -87,6 +88,8 @@ def _read(annotation: Any, value: Any, key: Key, report: Report) -> Any:
     annotation, may_be_none = _unwrap(annotation)
     if annotation is timedelta:
         return _read_duration(value, may_be_none)
+    if annotation is ByteSize:
+        return _read_size(value)
     if get_origin(annotation) is Literal:
         return _read_choice(get_args(annotation), value)
     if annotation == tuple[SecretStr, ...]:
@@ -122,6 +125,7 @@ def _of_kind(kind: type, value: Any) -> Any:
 _EXAMPLES = {
     str: 'it in quotes: "…"',
     bool: "`true` or `false`, without quotes",
+    int: "a whole number, without quotes",
     float: "a number, without quotes",
     list: 'a list: ["…", "…"]',
     dict: 'a table: {field = "…"}',
@@ -138,6 +142,13 @@ def _read_duration(value: Any, may_be_forever: bool) -> timedelta | None:
     if span is None and not may_be_forever:
         raise Unfit("this cannot last forever", 'write a duration that ends, such as "10m" or "2d"')
     return span
+
+
+def _read_size(value: Any) -> int:
+    try:
+        return parse_size(_of_kind(str, value))
+    except SizeError as error:
+        raise Unfit(str(error), SIZE_MEND) from None
 
 
 def _read_choice(choices: tuple[str, ...], value: Any) -> str:

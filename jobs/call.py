@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from pymongo.database import Database
 
 from archivers.keys import Keys
 from archivers.stores import ObjectStore, open_store
+from archivers.units import Opened
 from config.errors import UsageError
 from config.load import load
 from config.policies import Policy, Settings
-from jobs import connect
+from config.work import BOTH, EXECUTOR_MEND, executor_fault
+from jobs import cluster, connect
 from jobs.connect import Document
 from jobs.progress import Progress
 from jobs.stopping import Stop
+from jobs.workers import Workers, workers
 
 
 @dataclass
@@ -68,6 +71,24 @@ class Call:
     @property
     def progress(self) -> Progress:
         return Progress(quiet=self.quiet)
+
+    def staff(
+        self, count: int | None, executor: str | None
+    ) -> Callable[[Opened], AbstractContextManager[Workers]]:
+        """Who does the work: as the options --workers and --executor say, else the settings. Raises
+        UsageError."""
+        work = self.settings.work
+        if count is not None and executor is not None:
+            raise UsageError(f"--workers {count} and --executor {executor}: {BOTH}. Give one")
+        if executor is not None:
+            if fault := executor_fault(executor):
+                raise UsageError(f"--executor {executor}: {fault}; {EXECUTOR_MEND}")
+            work = work.model_copy(update={"executor": executor, "workers": 1})
+        elif count is not None:
+            work = work.model_copy(update={"executor": None, "workers": count})
+        if work.executor is not None:
+            cluster.distributed()
+        return partial(workers, self.settings.model_copy(update={"work": work}))
 
     @contextmanager
     def database(self) -> Iterator[Database[Document]]:

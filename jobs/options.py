@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from config.work import MOST_WORKERS
 from jobs.execute import execute
 from jobs.report import Report
 
@@ -40,6 +41,16 @@ Since = Annotated[
 ]
 Until = Annotated[
     str | None, typer.Option("--until", metavar="INSTANT", help="Up to this instant, itself excluded.")
+]
+WorkerCount = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, max=MOST_WORKERS, metavar="N", help="So many processes work.", show_default=False
+    ),
+]
+Executor = Annotated[
+    str | None,
+    typer.Option("--executor", metavar="URL", help="A cluster works: dask://host:port.", show_default=False),
 ]
 
 

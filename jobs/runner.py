@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -15,6 +16,7 @@ from pymongo.database import Database
 
 from archivers.keys import UNSIGNED, Keys
 from archivers.stores import ObjectStore
+from archivers.units import Opened, Units
 from config.policies import Policy
 from jobs import clock
 from jobs.call import Call
@@ -24,9 +26,12 @@ from jobs.ledger import Ledger
 from jobs.progress import Progress
 from jobs.report import Result, worst
 from jobs.stopping import Stop
+from jobs.workers import Workers, alone
 from rollups.guarded import dry
 
 Document = dict[str, Any]
+#: Who does the units of work, for one policy's turn.
+Staff = Callable[[Opened], AbstractContextManager[Workers]]
 log = structlog.get_logger()
 
 
@@ -49,6 +54,7 @@ class Work:
     guard: Callable[[ClientSession], None]
     check: Callable[[], None]
     progress: Progress
+    units: Units
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,7 @@ class Runner:
     hosts: str = ""
     keys: Keys = UNSIGNED
     known: Sequence[Policy] = ()  # all policies of the file
+    staff: Staff = alone
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
@@ -98,6 +105,7 @@ class Runner:
         since: datetime | None = None,
         until: datetime | None = None,
         dry_run: bool = False,
+        staff: Staff = alone,
     ) -> Runner:
         """A runner for what the command line asks for."""
         return cls(
@@ -115,6 +123,7 @@ class Runner:
             hosts=call.hosts,
             keys=call.keys,
             known=tuple(call.settings.policies.values()),
+            staff=staff,
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
@@ -139,13 +148,14 @@ class Runner:
             self.stop.check()
             if not self.is_now_given and any(step.by_present for step in self.steps):
                 clock.check_skew(self.now, self._server_now)
-            if self.dry_run:
-                self._do(result, self._work(policy, 0, dry, self.stop.check))
-                return result
-            with Lease(self.database, policy.name) as lease:
-                if not is_wanted():
-                    return None
-                self._do_recorded(result, policy, lease)
+            with self.staff(Opened(self.database, self.store)) as workers:
+                if self.dry_run:
+                    self._do(result, self._work(policy, 0, dry, workers, self.stop.check))
+                    return result
+                with Lease(self.database, policy.name) as lease:
+                    if not is_wanted():
+                        return None
+                    self._do_recorded(result, policy, lease, workers)
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         return result
@@ -155,16 +165,12 @@ class Runner:
         """Asked once, at the start: `now` is that of the first policy for all of them."""
         return clock.of_server(self.database)
 
-    def _do_recorded(self, result: Result, policy: Policy, lease: Lease) -> None:
+    def _do_recorded(self, result: Result, policy: Policy, lease: Lease, workers: Workers) -> None:
         ledger = Ledger(self.database)
         entry = ledger.start(self.run, self.verb, policy.name, self.now, lease)
 
-        def check() -> None:
-            lease.check()
-            self.stop.check()
-
         try:
-            self._do(result, self._work(policy, lease.fence, lease.guard, check))
+            self._do(result, self._work(policy, lease.fence, lease.guard, workers, lease.check))
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
             # Once another run has the lease, what was found changed or missing is its doing.
             self._fail(result, lease.taken() or error)
@@ -184,8 +190,14 @@ class Runner:
         policy: Policy,
         fence: int,
         guard: Callable[[ClientSession], None],
-        check: Callable[[], None],
+        workers: Workers,
+        is_ours: Callable[[], None],
     ) -> Work:
+        def check() -> None:
+            is_ours()
+            self.stop.check()
+            workers.check()
+
         others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]
         return Work(
             database=self.database,
@@ -203,6 +215,7 @@ class Runner:
             guard=guard,
             check=check,
             progress=self.progress,
+            units=workers,
         )
 
     def _fail(self, result: Result, error: BaseException) -> None:

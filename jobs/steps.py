@@ -20,7 +20,9 @@ from archivers.receipts import COLLECTION as RECEIPTS
 from archivers.receipts import Receipts
 from archivers.restore import restore
 from archivers.sign import sign
+from archivers.slices import slice_reader
 from archivers.stores.base import Denied
+from archivers.units import Here, Opened, Units
 from archivers.verify import verify
 from archivers.work import ArchiveReport
 from buckets.columns import Quarantined
@@ -81,7 +83,9 @@ def _knows_run(work: Work) -> Callable[[int, datetime], bool]:
 
 def _roll_up(work: Work) -> Done:
     _prepare(work)
-    report = _roll_up_range(work, work.since, work.until, dry_run=work.dry_run, progress=work.progress)
+    report = _roll_up_range(
+        work, work.since, work.until, work.units, dry_run=work.dry_run, progress=work.progress
+    )
     body = {
         "hourly": {"written": report.hourly.written, "unchanged": report.hourly.unchanged},
         "daily": {"written": report.daily.written, "unchanged": report.daily.unchanged},
@@ -104,18 +108,20 @@ def _roll_up_range(
     work: Work,
     since: datetime | None,
     until: datetime | None,
+    units: Units,
     *,
     dry_run: bool,
     progress: Callable[[str, int], None],
 ) -> RollupReport:
     archived = ArchivedReader(work.database, work.policy, work.store)
+    opened = Opened(work.database, work.store)
     return roll_up(
         work.database,
         work.policy,
         work.now,
         since=since,
         until=until,
-        archived=archived.batches,
+        reader=slice_reader(units, opened, work.policy),
         archived_span=archived.span(),
         shadowed=archived.shadowed,
         is_cleared=work.is_archived_by_another,
@@ -177,10 +183,15 @@ class _Mender:
                 since = until = None
             else:
                 since, until = as_date(start_ms), as_date(end_ms)
-            report = _roll_up_range(work, since, until, dry_run=False, progress=lambda _what, _count: None)
+            here = Here(Opened(work.database, work.store))  # most often a few windows
+            report = _roll_up_range(work, since, until, here, dry_run=False, progress=_silent)
             self.mended += report.hourly.written + report.daily.written
             self._watch = Watch(work.database, work.policy, RECEIPTS)
         return True
+
+
+def _silent(_what: str, _count: int) -> None:
+    """What is mended on the way counts as archiving."""
 
 
 def _through(work: Work) -> int | None:
@@ -296,6 +307,7 @@ def _audit(work: Work) -> Done:
         work.store,
         work.now,
         keys=work.keys,
+        units=work.units,
         check=work.check,
         progress=work.progress,
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
-import numpy as np
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
@@ -16,24 +17,26 @@ from pymongo.database import Database
 from buckets.columns import Quarantined, Series
 from buckets.decode import decode
 from buckets.raw import Batch
-from buckets.series import series_key
 from buckets.source import Source
 from config.policies import Policy
 from rollups import documents
-from rollups.coverage import interval_of
 from rollups.due import Calendar, Kind, KindName, Span, Spans, widened
 from rollups.guarded import Guard
 from rollups.late import Late, Shadowed, find_late, live_days, note_live
 from rollups.progress import Bookmark, Progress, gone_before, load, store
 from rollups.quarantine import Quarantine
-from rollups.summary import State, aggregate, merge
+from rollups.slices import Asked, Cells, Found, Reader, shares
+from rollups.summary import State
 from rollups.targets import Changes, Counts, target
 from rollups.ttl import clears
+from rollups.units import result_of
 from rollups.windows import HIGHEST, LOWEST, to_ms
 from rollups.worn import Worn
 
 Document = dict[str, Any]
-Archived = Callable[[int, int], Iterable[Batch]]
+Windows = dict[KindName, list[Span]]
+#: So many tell which series there are.
+_LAST_SUMMARIES = 10_000
 
 
 @dataclass
@@ -60,7 +63,7 @@ def roll_up(
     until: datetime | None = None,
     whole: bool = False,
     is_cleared: bool = False,
-    archived: Archived,
+    reader: Reader,
     archived_span: Span | None = None,
     shadowed: Shadowed = tuple,
     books: str,
@@ -72,14 +75,14 @@ def roll_up(
     """Rolls up what is due, and writes what differs.
 
     `since`, `until`: exactly the due windows that touch that range. `whole`: all of them, but for those whose
-    summaries have gone by their `retain`. `is_cleared`: something removes raw data that `archived` does not
-    give. Without a range: what is not rolled up yet,
-    and what has changed since, or may have (`rollups.late`). `books`: see `rollups.stream`.
+    summaries have gone by their `retain`. `is_cleared`: something removes raw data that `reader` does not
+    find in an archive. Without a range: what is not rolled up yet, and what has changed since, or may have
+    (`rollups.late`). `books`: see `rollups.stream`.
     `guard`: see `rollups.guarded`; each write of summaries asks it.
-    `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are not live;
-    `archived_span` holds all of their readings; `shadowed()` tells where those lie that are not given since
-    their bucket is live. `check` is called between slices of a day and raises where the run must stop; what
-    is done by then stands, and the next run goes on from there.
+    `reader` reads what is live and what is archived; `archived_span` holds all archived readings;
+    `shadowed()` tells where those lie that don't count since their bucket is live. `check` is called between
+    slices of a day and raises where the run must stop; what is done by then stands, and the next run goes on
+    from there.
     """
     report = RollupReport()
     if policy.rollup is None or not (policy.rollup.hourly or policy.rollup.daily):
@@ -95,7 +98,7 @@ def roll_up(
         policy,
         calendar,
         source,
-        archived,
+        reader,
         archived_span,
         guard,
         dry_run,
@@ -119,39 +122,12 @@ def roll_up(
 
 
 @dataclass
-class _Slice:
-    """The states of one slice of time: of each series in each cell, cells being what windows are made of."""
-
-    edges: list[int]  # of the cells
-    series: dict[bytes, Series] = field(default_factory=dict)
-    states: dict[tuple[bytes, int], State] = field(default_factory=dict)
-
-    def add(self, key: bytes, series: Series, cell: int, state: State) -> None:
-        self.series.setdefault(key, series)
-        standing = self.states.get((key, cell))
-        self.states[key, cell] = state if standing is None else merge(standing, state)
-
-    def by_window(self, windows: list[Span]) -> dict[tuple[bytes, Span], State]:
-        window_of: dict[int, Span] = {}
-        for start, end in windows:
-            cells = range(self.edges.index(start), self.edges.index(end))
-            window_of |= dict.fromkeys(cells, (start, end))
-        merged: dict[tuple[bytes, Span], State] = {}
-        for (key, cell), state in self.states.items():
-            window = window_of.get(cell)
-            if window is not None:
-                standing = merged.get((key, window))
-                merged[key, window] = state if standing is None else merge(standing, state)
-        return merged
-
-
-@dataclass
 class _Run:
     database: Database[Document]
     policy: Policy
     calendar: Calendar
     source: Source
-    archived: Archived
+    reader: Reader
     archived_span: Span | None
     guard: Guard
     dry_run: bool
@@ -217,18 +193,43 @@ class _Run:
         finished: Callable[[int], None] = lambda _end: None,
     ) -> None:
         """Every due window that touches its kind's spans, slice by slice; `finished` hears how far."""
-        spans = {kind: Spans(parts) for kind, parts in wanted.items()}
-        for piece in self._slices(widened(self.calendar.kinds, chain.from_iterable(wanted.values()))):
-            check()
-            windows = {
-                kind.name: self.calendar.windows(kind, piece, spans[kind.name])
-                for kind in self.calendar.kinds
-            }
-            if any(windows.values()):
-                self._roll_up(windows)
+        for piece, windows, found in self._read(wanted, check):
+            if found is not None:
+                self._roll_up(windows, found)
             finished(piece[1])
         self.report.quarantined = self.quarantine.details
         self.report.quarantined_total = self.quarantine.total
+
+    def _read(
+        self, wanted: dict[KindName, list[Span]], check: Callable[[], None]
+    ) -> Iterator[tuple[Span, Windows, Found | None]]:
+        """The slices with their due windows, in the order of time, and what is in them.
+
+        Some are read while an earlier one is written. That a reading comes in, or goes, between the read and
+        the write is nothing new: its event is behind the mark up to which the stream was read, which was
+        before all of this, so that the next run hears of it. And all reads are made after this is called:
+        where buckets are to go once it is done, what they held before doesn't count.
+        """
+        spans = {kind: Spans(parts) for kind, parts in wanted.items()}
+        slices = (
+            (piece, {it.name: self.calendar.windows(it, piece, spans[it.name]) for it in self.calendar.kinds})
+            for piece in self._slices(widened(self.calendar.kinds, chain.from_iterable(wanted.values())))
+        )
+        first = list(islice(slices, self.reader.workers))
+        # A run has often no more than one slice to read, and several to read it.
+        of_each = -(-self.reader.workers // len(first)) if first else 1
+        under_way: deque[tuple[Span, Windows, list[Future[Found]]]] = deque()
+        largest = 0
+        for piece, windows in chain(first, slices):
+            check()
+            under_way.append((piece, windows, self._ask(windows, of_each)))
+            while len(under_way) >= self.reader.ahead(largest):
+                found = _joined(under_way[0][2], check)
+                largest = max(largest, found.size() if found else 0)
+                yield *under_way.popleft()[:2], found
+        for piece, windows, parts in under_way:
+            check()
+            yield piece, windows, _joined(parts, check)
 
     def _slices(self, spans: Spans) -> Iterator[Span]:
         """The slices in which there is anything: live or archived buckets, or summaries."""
@@ -258,42 +259,44 @@ class _Run:
             found.append(documents.milliseconds(first["start"]) if first else None)
         return min((instant for instant in found if instant is not None), default=None)
 
-    def _roll_up(self, windows: dict[KindName, list[Span]]) -> None:
-        of_clock: dict[bool, list[Span]] = {}
+    def _ask(self, windows: Windows, of_each: int) -> list[Future[Found]]:
+        """To read a slice, in so many shares."""
+        of_clock = self._of_clock(windows)
+        if not of_clock:
+            return []
+        edges = {local: sorted({edge for span in it for edge in span}) for local, it in of_clock.items()}
+        bounds = self._bounds(of_each) if of_each > 1 else []
+        return [self.reader.read(Asked(edges, share)) for share in shares(bounds)]
+
+    def _of_clock(self, windows: Windows) -> dict[bool, list[Span]]:
+        found: dict[bool, list[Span]] = {}
         for kind in self.calendar.kinds:
             if windows[kind.name]:
-                of_clock.setdefault(kind.local, []).extend(windows[kind.name])
-        pieces = {
-            local: _Slice(sorted({edge for span in spans for edge in span}))
-            for local, spans in of_clock.items()
-        }
-        self._read(pieces)
-        counted = min(pieces)  # readings are counted by one clock only
-        self._count(pieces[counted], of_clock[counted])
+                found.setdefault(kind.local, []).extend(windows[kind.name])
+        return found
+
+    def _bounds(self, count: int) -> list[Any]:
+        """Values of the first series field that cut the series in so many parts, each about as large. They
+        are those of the last summaries: whatever they are, no bucket is missed."""
+        if not self.policy.series_fields or self.policy.model == "timeseries":
+            return []
+        series = f"$_id.series.{self.policy.series_fields[0]}"
+        last: list[Document] = [{"$sort": {"start": -1}}, {"$limit": _LAST_SUMMARIES}]
+        of_last: list[Document] = [*last, {"$group": {"_id": series}}, {"$sort": {"_id": 1}}]
+        name = self.calendar.kinds[-1].collection
+        summaries = self.database.get_collection(name, codec_options=documents.OPTIONS)
+        known = [it["_id"] for it in summaries.aggregate(of_last)]
+        return [known[at * len(known) // count] for at in range(1, count)] if len(known) >= count else []
+
+    def _roll_up(self, windows: Windows, found: Found) -> None:
+        self.quarantine.add(found.quarantined)
+        counted = min(found.cells)  # readings are counted by one clock only
+        self._count(found.cells[counted], self._of_clock(windows)[counted])
         for kind in self.calendar.kinds:
             if windows[kind.name]:
-                self._write(kind, windows[kind.name], pieces[kind.local])
+                self._write(kind, windows[kind.name], found.cells[kind.local])
 
-    def _read(self, pieces: dict[bool, _Slice]) -> None:
-        """Fills the slices, by whether they go by the readings' own clocks. Live and archived buckets alike;
-        of one that reaches over a slice's rim, what is inside."""
-        start = min(piece.edges[0] - local * self.calendar.reach for local, piece in pieces.items())
-        end = max(piece.edges[-1] + local * self.calendar.reach for local, piece in pieces.items())
-        binned = bool(self.policy.rollup and self.policy.rollup.percentiles)
-        interval = interval_of(self.policy)
-        for batch in chain(self.source.batches(start, end), self.archived(start, end)):
-            decoded = decode(batch, self.policy)
-            self.quarantine.add(decoded.quarantined)
-            columns = decoded.columns
-            keys = [series_key(series) for series in columns.series]
-            for local, piece in pieces.items():
-                edges = np.array(piece.edges, dtype=np.int64)
-                for series, cell, state in aggregate(
-                    columns, edges, binned=binned, interval=interval, local=local
-                ):
-                    piece.add(keys[series], columns.series[series], cell, state)
-
-    def _count(self, piece: _Slice, windows: list[Span]) -> None:
+    def _count(self, piece: Cells, windows: list[Span]) -> None:
         cells = [
             start >= self.counted_to and any(low <= start < high for low, high in windows)
             for start, _ in pairwise(piece.edges)
@@ -303,7 +306,7 @@ class _Run:
         self.report.readings += readings
         self.tell("rolled-up readings", readings)
 
-    def _write(self, kind: Kind, windows: list[Span], piece: _Slice) -> None:
+    def _write(self, kind: Kind, windows: list[Span], piece: Cells) -> None:
         merged = piece.by_window(windows)
         computed = {
             documents.identity(self.policy, piece.series[key], window[0]): self._document(
@@ -340,6 +343,16 @@ class _Run:
 
     def _quarantined_in(self, batch: Batch) -> list[Quarantined]:
         return decode(batch, self.policy).quarantined
+
+
+def _joined(parts: list[Future[Found]], check: Callable[[], None]) -> Found | None:
+    """What all shares of a slice hold; None where nothing was asked for."""
+    if not parts:
+        return None
+    found, *others = (result_of(part, check) for part in parts)
+    for other in others:
+        found.add(other)
+    return found
 
 
 def _meanwhile(old: Bookmark | None, new: Bookmark | None) -> Bookmark | None:

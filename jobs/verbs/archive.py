@@ -8,7 +8,7 @@ import typer
 
 from jobs.call import Call
 from jobs.clock import parse_range
-from jobs.options import Since, Until
+from jobs.options import Executor, Since, Until, WorkerCount
 from jobs.report import Report
 from jobs.runner import Runner
 from jobs.steps import ARCHIVE
@@ -22,14 +22,21 @@ EXAMPLES = [
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be archived; change nothing.")]
 
 
-def archive(call: Call, since: Since = None, until: Until = None, dry_run: DryRun = False) -> Report:
+def archive(
+    call: Call,
+    since: Since = None,
+    until: Until = None,
+    dry_run: DryRun = False,
+    workers: WorkerCount = None,
+    executor: Executor = None,
+) -> Report:
     """Archive the buckets that have expired.
 
     They are copied, verified, committed, and only then deleted.
     """
     start, end = parse_range(since, until)
-    policies = call.policies
+    policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        runner = Runner.of(call, database, [ARCHIVE], since=start, until=end, dry_run=dry_run)
+        runner = Runner.of(call, database, [ARCHIVE], since=start, until=end, dry_run=dry_run, staff=staff)
         results = runner.run_all(policies)
     return Report(call.command, call.now, results, archive_tables(results))

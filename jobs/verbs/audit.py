@@ -10,6 +10,7 @@ import typer
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.html import audit_page
+from jobs.options import Executor, WorkerCount
 from jobs.report import Report
 from jobs.runner import Runner
 from jobs.steps import AUDIT
@@ -21,7 +22,7 @@ Html = Annotated[
 ]
 
 
-def audit(call: Call, html: Html = None) -> Report:
+def audit(call: Call, html: Html = None, workers: WorkerCount = None, executor: Executor = None) -> Report:
     """Is every policy kept?
 
     Tells what is overdue, missing, not as recorded, or about to be lost. Ends with exit code 4 where a
@@ -29,9 +30,9 @@ def audit(call: Call, html: Html = None) -> Report:
     """
     if html is not None and not html.parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.parent}")
-    policies = call.policies
+    policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        results = Runner.of(call, database, [AUDIT], dry_run=True).run_all(policies)
+        results = Runner.of(call, database, [AUDIT], dry_run=True, staff=staff).run_all(policies)
     if html is not None:
         html.write_text(audit_page(results, call.now), encoding="utf-8")
     findings = [it for result in results for it in result.body.get("findings", [])]

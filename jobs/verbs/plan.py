@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobs.call import Call
+from jobs.options import Executor, WorkerCount
 from jobs.report import Report
 from jobs.runner import Runner
 from jobs.steps import RUN
@@ -11,12 +12,12 @@ from jobs.tables import run_tables
 EXAMPLES = ["bucketwise plan", "bucketwise plan -p ticks --now 2026-12-01"]
 
 
-def plan(call: Call) -> Report:
+def plan(call: Call, workers: WorkerCount = None, executor: Executor = None) -> Report:
     """Tell what `run` would do now.
 
     And why what stays stays. Changes nothing.
     """
-    policies = call.policies
+    policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        results = Runner.of(call, database, RUN, dry_run=True).run_all(policies)
+        results = Runner.of(call, database, RUN, dry_run=True, staff=staff).run_all(policies)
     return Report(call.command, call.now, results, run_tables(results))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs.call import Call
 from jobs.clock import parse_range
-from jobs.options import Since, Until
+from jobs.options import Executor, Since, Until, WorkerCount
 from jobs.report import Report
 from jobs.runner import Runner
 from jobs.steps import ROLLUP
@@ -16,14 +16,21 @@ EXAMPLES = [
 ]
 
 
-def rollup(call: Call, since: Since = None, until: Until = None) -> Report:
+def rollup(
+    call: Call,
+    since: Since = None,
+    until: Until = None,
+    workers: WorkerCount = None,
+    executor: Executor = None,
+) -> Report:
     """Roll up what is due.
 
     Hourly and daily summaries are written where they are new or have changed. With --since and --until
     the windows in that range are computed anew, also where nothing changed.
     """
     start, end = parse_range(since, until)
-    policies = call.policies
+    policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        results = Runner.of(call, database, [ROLLUP], since=start, until=end).run_all(policies)
+        runner = Runner.of(call, database, [ROLLUP], since=start, until=end, staff=staff)
+        results = runner.run_all(policies)
     return Report(call.command, call.now, results, rollup_tables(results))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobs.call import Call
+from jobs.options import Executor, WorkerCount
 from jobs.report import Report
 from jobs.runner import Runner
 from jobs.steps import RUN
@@ -15,12 +16,12 @@ EXAMPLES = [
 ]
 
 
-def run(call: Call) -> Report:
+def run(call: Call, workers: WorkerCount = None, executor: Executor = None) -> Report:
     """Roll up, archive, expire summaries.
 
     For every policy, or those named: the entry for cron.
     """
-    policies = call.policies
+    policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        results = Runner.of(call, database, RUN).run_all(policies)
+        results = Runner.of(call, database, RUN, staff=staff).run_all(policies)
     return Report(call.command, call.now, results, run_tables(results))

@@ -14,6 +14,7 @@ from config.policies import Policy
 from jobs.call import Call
 from jobs.ledger import Ledger
 from jobs.metrics import Metrics, served
+from jobs.options import Executor, WorkerCount
 from jobs.progress import Progress
 from jobs.report import Report, Result
 from jobs.runner import Runner
@@ -48,7 +49,13 @@ Host = Annotated[
 log = structlog.get_logger()
 
 
-def schedule(call: Call, metrics_port: Port = None, metrics_host: Host = "127.0.0.1") -> Report:
+def schedule(
+    call: Call,
+    metrics_port: Port = None,
+    metrics_host: Host = "127.0.0.1",
+    workers: WorkerCount = None,
+    executor: Executor = None,
+) -> Report:
     """Stay up and run policies on schedule.
 
     A policy's `schedule` is a cron expression in UTC. At the start each policy whose last firing was
@@ -57,7 +64,7 @@ def schedule(call: Call, metrics_port: Port = None, metrics_host: Host = "127.0.
     """
     if call.is_now_given:
         raise UsageError("--now: schedule goes by the clock; use `bucketwise run --now` for another instant")
-    policies = _scheduled(call)
+    policies, staff = _scheduled(call), call.staff(workers, executor)
     metrics, runs = Metrics(), {policy.name: 0 for policy in policies}
 
     def count(result: Result) -> None:
@@ -78,6 +85,7 @@ def schedule(call: Call, metrics_port: Port = None, metrics_host: Host = "127.0.
                 hosts=call.hosts,
                 keys=call.keys,
                 known=tuple(call.settings.policies.values()),
+                staff=staff,
             )
 
         service = Service(policies, Ledger(database), runner_at, count, call.stop, call.hosts)

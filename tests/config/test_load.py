@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 import config
 from config.load import load
-from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, Store
+from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, Store, Workers
 from config.problems import ConfigError
+from config.work import format_size, parse_size
 from tests.config.bad_configs import GOOD, changed
 
 EXAMPLE = Path(config.__file__).with_name("example.toml")
@@ -54,7 +55,7 @@ def test_example_loads() -> None:
 
 def test_example_explains_every_key() -> None:
     text = EXAMPLE.read_text()
-    models = (MongoDB, Store, Policy, Rollup, Archive, Retain, Overflow)
+    models = (MongoDB, Store, Workers, Policy, Rollup, Archive, Retain, Overflow)
     for model in models:
         for key in model.model_fields.keys() - {"name"}:
             assert f"{key} = " in text or f".{key}]" in text, key
@@ -280,3 +281,33 @@ class TestEnvironment:
         }
         assert "hunter2" not in str(raised.value)
         assert "topsecret" not in str(raised.value)
+
+
+class TestWork:
+    @pytest.mark.parametrize(
+        ("table", "environ", "workers", "executor", "memory"),
+        [
+            ("", {}, 1, None, 400_000_000),
+            ('workers = 4\nmemory = "2GB"', {}, 4, None, 2_000_000_000),
+            ('executor = "dask://10.0.0.7:8786"', {}, 1, "dask://10.0.0.7:8786", 400_000_000),
+            ('executor = "tls://[::1]:8786"', {}, 1, "tls://[::1]:8786", 400_000_000),
+            ("workers = 4", {"BUCKETWISE_WORK_WORKERS": "2"}, 2, None, 400_000_000),
+            ("", {"BUCKETWISE_WORK_EXECUTOR": "dask://h:1"}, 1, "dask://h:1", 400_000_000),
+            ('memory = "2GB"', {"BUCKETWISE_WORK_MEMORY": "50MB"}, 1, None, 50_000_000),
+        ],
+    )
+    def test_who_works(
+        self, path: Path, table: str, environ: dict[str, str], workers: int, executor: str | None, memory: int
+    ) -> None:
+        path.write_text(f"{GOOD}\n[work]\n{table}\n")
+        work = load(path, environ).work
+        assert (work.workers, work.executor, work.memory) == (workers, executor, memory)
+
+    @pytest.mark.parametrize("text", ["two", "-1", "1.5", "٣", "0", "1000"])
+    def test_a_variable_that_is_no_count(self, path: Path, text: str) -> None:
+        with pytest.raises(ConfigError, match="variable BUCKETWISE_WORK_WORKERS"):
+            load(path, {"BUCKETWISE_WORK_WORKERS": text})
+
+    @pytest.mark.parametrize("size", [50_000_000, 400_000_000, 2_000_000_000, 999_999 * 10**9])
+    def test_sizes_read_back(self, size: int) -> None:
+        assert parse_size(format_size(size)) == size

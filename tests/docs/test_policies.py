@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
 from config import fields
 from config.durations import format_duration
 from config.environment import OVERRIDES
 from config.load import PATH_VARIABLE, load
-from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, Store, Table
+from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, Store, Table, Workers
+from config.work import format_size
 from tests.docs.pages import ROOT, Block, blocks_in, code, rows, section
 
 PAGE = ROOT / "docs" / "policies.md"
@@ -27,6 +29,7 @@ HEAD = (
 TABLES: dict[str, type[Table]] = {
     "`[mongodb]`": MongoDB,
     "`[store]`": Store,
+    "`[work]`": Workers,
     "`[policies.NAME]`": Policy,
     "`[policies.NAME.rollup]`": Rollup,
     "`[policies.NAME.archive]`": Archive,
@@ -64,6 +67,10 @@ def _default(field: FieldInfo) -> str:
         return f"`{format_duration(default)}`" if default is not None else _no_length(field)
     if default is None:
         return "–"
+    if field.annotation is ByteSize:
+        return f'`"{format_size(default)}"`'
+    if type(default) is int:
+        return f"`{default}`"
     texts = {True: "true", False: "false", (): "[]"}
     if isinstance(default, dict):
         return "`{}`"

@@ -16,6 +16,7 @@ from buckets.raw import LOSSLESS, Batch
 from buckets.source import Source
 from config.policies import Policy
 from rollups.rollup import RollupReport, roll_up
+from rollups.slices import here
 
 Document = dict[str, Any]
 
@@ -49,12 +50,12 @@ class Bench:
             self.database,
             policy,
             now,
-            archived=archived,
+            reader=more.pop("reader", here(Source(self.database, policy), archived, policy)),
             books="books",
             guard=more.pop("guard", nobody_else),
             archived_span=None if first is None or last is None else (first, last + 86_400_000),
             check=check,
-            progress=lambda _what, count: self.slices.append(count),
+            progress=more.pop("progress", lambda _what, count: self.slices.append(count)),
             **more,
         )
 

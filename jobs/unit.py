@@ -1,0 +1,117 @@
+"""A unit of work, in the process that does it: opens MongoDB and the store, once, and reads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing.connection import Connection
+from typing import Any, Generic, TypeVar, cast
+
+from archivers.stores import open_store
+from archivers.units import Opened
+from config.errors import BucketwiseError
+from config.policies import MongoDB, Settings, Store
+from jobs import connect
+from jobs.failures import explain
+from jobs.ledger import suite_version
+
+T = TypeVar("T")
+_SECONDS_TO_LEAVE = 3
+
+
+@dataclass(frozen=True)
+class Where:
+    """All that a worker has to know. Its text hides the password; the signing key is not in it: what is
+    signed, the run signs."""
+
+    mongodb: MongoDB
+    store: Store | None
+    version: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> Where:
+        store = settings.store and settings.store.model_copy(update={"signing_key": ()})
+        return cls(settings.mongodb, store, suite_version())
+
+
+class WorkerFailure(BucketwiseError):
+    """What failed in a worker, told there: an exception of another library need not be fit to travel, and
+    might say more than it may."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message, exit_code)
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """What a unit gave or raised. It is handed back, not raised: a cluster logs what is raised."""
+
+    value: T | None = None
+    error: BucketwiseError | None = None
+
+
+def do(where: Where, unit: Callable[..., T], *plain: Any) -> Outcome[T]:
+    """What a worker calls."""
+    try:
+        if where.version != (ours := suite_version()):
+            raise BucketwiseError(
+                f"a worker has bucketwise {ours}, and this run is {where.version}: install one version "
+                "everywhere. It is safe to run again"
+            )
+        return Outcome(unit(_opened(where), *plain))
+    except BucketwiseError as error:
+        return Outcome(error=error)
+    except Exception as error:  # noqa: BLE001  # told by the run
+        failure = explain(error, connect.hosts(where.mongodb))
+        return Outcome(error=WorkerFailure(failure.message, failure.exit_code))
+    except SystemExit:
+        os._exit(1)  # asked to leave; what was opened is closed
+
+
+def settle(outer: Future[T], inner: Future[Outcome[T]]) -> None:
+    """The outcome of a unit as that of the future that the run waits for."""
+    if inner.cancelled():
+        outer.cancel()
+    elif error := inner.exception():
+        outer.set_exception(error)
+    elif (outcome := inner.result()).error is not None:
+        outer.set_exception(outcome.error)
+    else:
+        outer.set_result(cast(T, outcome.value))
+
+
+@lru_cache(maxsize=4)
+def _opened(where: Where) -> Opened:
+    client = connect.connect(where.mongodb)
+    return Opened(client[where.mongodb.database], None if where.store is None else open_store(where.store))
+
+
+def enter(parent: Connection) -> None:
+    """Makes a process a worker: it leaves when the other end of `parent` is closed, or its owner dies. What
+    a terminal sends to all, the parent answers."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    threading.Thread(target=_leave_with, args=[parent], name="parent", daemon=True).start()
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit(1)
+
+
+def _leave_with(parent: Connection) -> None:
+    with suppress(EOFError, OSError):
+        parent.recv_bytes()
+    os.kill(os.getpid(), signal.SIGTERM)  # the main thread closes what it has open
+    threading.Event().wait(_SECONDS_TO_LEAVE)
+    os._exit(1)

@@ -1,0 +1,147 @@
+"""Who does the units of work of a run: this process, further ones, or a cluster."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from archivers.units import Here, Opened, Units
+from config.errors import BucketwiseError
+from config.policies import Settings
+from jobs.cluster import cluster
+from jobs.unit import Outcome, Where, do, enter, settle
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_TRIES = 3
+#: Each worker is forked from a process that has imported all, and opened nothing.
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["jobs.verbs"])
+
+
+class Workers(Units, Protocol):
+    """Units in the words of a run."""
+
+    def check(self) -> None:
+        """Raises BucketwiseError where nobody is left to do them."""
+
+
+@dataclass(frozen=True)
+class Alone(Here):
+    """This process."""
+
+    def check(self) -> None:
+        """It is there."""
+
+
+@contextmanager
+def alone(opened: Opened) -> Iterator[Workers]:
+    """What has no units, or few."""
+    yield Alone(opened)
+
+
+@contextmanager
+def workers(settings: Settings, opened: Opened) -> Iterator[Workers]:
+    """For one run of one policy. Raises BucketwiseError where the cluster can't be reached."""
+    work, where = settings.work, Where.of(settings)
+    if work.executor is not None:
+        with cluster(work.executor, where, work.memory) as found:
+            yield found
+    elif work.workers > 1:
+        pool = Processes(work.workers, work.memory, where)
+        try:
+            yield pool
+        finally:
+            pool.close()
+    else:
+        yield Alone(opened)
+
+
+@dataclass
+class Processes:
+    """Processes of this machine, started with the first unit. Units of one that dies are tried again."""
+
+    workers: int
+    memory: int
+    where: Where
+    _pool: _Pool | None = None
+    _is_closed: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def submit(
+        self, unit: Callable[Concatenate[Opened, P], T], *plain: P.args, **named: P.kwargs
+    ) -> Future[T]:
+        outer: Future[T] = Future()
+        self._start(outer, partial(do, self.where, unit, *plain, **named), 1)
+        return outer
+
+    def check(self) -> None:
+        """Where all die, new ones are started."""
+
+    def close(self) -> None:
+        """Ends them, whatever they are at."""
+        with self._lock:
+            pool, self._pool, self._is_closed = self._pool, None, True
+        if pool is not None:
+            pool.close()
+
+    def _start(self, outer: Future[T], task: Callable[[], Outcome[T]], tries: int) -> None:
+        with self._lock:
+            if self._is_closed:
+                outer.cancel()
+                return
+            try:
+                pool = self._pool = self._pool or _Pool(self.workers)
+                inner = pool.executor.submit(task)
+            except BrokenProcessPool:  # and nobody has heard of it yet
+                pool = self._pool = _Pool(self.workers)
+                inner = pool.executor.submit(task)
+        inner.add_done_callback(partial(self._ended, pool, outer, task, tries))
+
+    def _ended(
+        self,
+        pool: _Pool,
+        outer: Future[T],
+        task: Callable[[], Outcome[T]],
+        tries: int,
+        inner: Future[Outcome[T]],
+    ) -> None:
+        error = None if inner.cancelled() else inner.exception()
+        if not isinstance(error, BrokenProcessPool):
+            settle(outer, inner)
+            return
+        with self._lock:
+            if self._pool is pool:
+                self._pool = None
+        if tries < _TRIES:
+            self._start(outer, task, tries + 1)
+            return
+        outer.set_exception(
+            BucketwiseError(
+                f"worker processes ended in the midst of their work, {_TRIES} times. Were they out of "
+                "memory? Name fewer --workers, or make work.memory smaller. It is safe to run again"
+            )
+        )
+
+
+class _Pool:
+    """Processes, and the pipe whose end tells them to leave: also where this process is killed."""
+
+    def __init__(self, count: int) -> None:
+        # Both ends: a process is started when there is work for it.
+        self._theirs, self._ours = _CONTEXT.Pipe(duplex=False)
+        self.executor = ProcessPoolExecutor(
+            count, mp_context=_CONTEXT, initializer=enter, initargs=(self._theirs,)
+        )
+
+    def close(self) -> None:
+        self._ours.close()  # and not a word to those at work: what they are at writes nothing
+        self.executor.shutdown(wait=True, cancel_futures=True)
+        self._theirs.close()

@@ -1,0 +1,363 @@
+"""`--workers N`: processes read what one process reads, and none outlives the run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import pytest
+from botocore.exceptions import ClientError
+from bson import encode
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
+
+from archivers.manifest import DamagedError
+from archivers.slices import slice_reader
+from archivers.stores import open_store
+from archivers.stores.base import Corrupt, Denied, NotFound, StoreError
+from archivers.units import Opened
+from buckets.times import as_ms
+from config.errors import BucketwiseError, HaltedError, InterruptedRun, UsageError
+from config.load import load
+from config.policies import Settings
+from config.problems import ConfigError, Problem
+from jobs.failures import explain
+from jobs.unit import Outcome, Where, do, settle
+from jobs.workers import Processes
+from rollups.slices import Asked
+from rollups.units import result_of
+from tests.jobs.command import CommandLine, started
+from tests.jobs.place import NOW, START, Db, Place
+from tests.jobs.processes import descendants, is_alive, wait_until, workers_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
+DAYS = 24
+SUMMARIES = ("ticks_hourly", "ticks_daily", "iot_hourly")
+
+
+def fill(database: Db, days: int = DAYS) -> None:
+    """So many days of ticks of four symbols, some sensors, and two buckets that are broken."""
+    for day in range(days):
+        hours = [START + timedelta(days=day - days, hours=hour) for hour in range(24)]
+        database.ticks.insert_many(
+            {
+                "_id": f"{symbol} {at}",
+                "symbol": symbol,
+                "d": at,
+                "p": {str(i): i / 7 for i in range(60)},
+            }
+            for at in hours
+            for symbol in ("A", "B", "C", 5)
+        )
+        database.iot.insert_many({"_id": f"{at}", "sensor": at.hour % 3, "at": at, "t": 1.5} for at in hours)
+    bad = {"symbol": "A", "d": START - timedelta(days=2), "p": {"60": 1.5}}
+    database.ticks.insert_many([{"_id": "bad", **bad}, {"_id": "odd", **bad, "symbol": [], "p": {"1": 1}}])
+    for name, time in (("ticks", "d"), ("iot", "at")):
+        database[name].create_index(time)
+
+
+def standing(database: Db) -> dict[str, list[bytes]]:
+    return {name: sorted(encode(it) for it in database[name].find()) for name in SUMMARIES}
+
+
+@pytest.fixture
+def empty(tmp_path: Path, database: Db, mongodb_uri: str, bucketwise: CommandLine) -> Place:
+    """A policy file, and no readings yet."""
+    it = Place(tmp_path, database, mongodb_uri, bucketwise)
+    it.write_config()
+    return it
+
+
+def _cycle(place: Place, *options: str) -> tuple[list[Any], dict[str, list[bytes]]]:
+    """All that can be rolled up: what is live, what is archived, what came late."""
+    place.database.client.drop_database(place.database.name)
+    fill(place.database, 6)
+    told = [place("rollup", "--json", *options)]
+    place("archive")
+    late = START - timedelta(days=3)
+    place.database.ticks.insert_one({"_id": "late", "symbol": "A", "d": late, "p": {"7": -1.5}})
+    since = ["--since", "2018-06-26", "--until", "2018-06-29"]
+    told += [place("rollup", "--json", *since, *options), place("audit", "--json", *options)]
+    return [{**it.json, "now": None} for it in told], standing(place.database)
+
+
+def test_what_processes_do_is_what_one_does(empty: Place) -> None:
+    told, summaries = _cycle(empty)
+    for store in (empty.folder / "store").glob("*"):
+        store.rename(empty.folder / f"{store.name} of one process")
+    again, by_processes = _cycle(empty, "--workers", "2")
+    assert all(len(summaries[name]) > 5 for name in SUMMARIES)
+    assert [it["exit_code"] for it in told] == [3, 3, 4]
+    assert by_processes == summaries
+    assert _sorted(again) == _sorted(told)
+
+
+def _sorted(told: list[Any]) -> list[Any]:
+    """Which of two shares comes first is no matter."""
+    for policy in (it for report in told for it in report["policies"]):
+        for part in (policy, policy.get("rollup", {})):
+            part.get("quarantine", []).sort(key=lambda it: str(it["id"]))
+    return told
+
+
+@contextmanager
+def held_at(database: Db, day: int) -> Iterator[None]:
+    """In the block a roll-up comes as far as to that day: a transaction of ours is in its way."""
+    with database.client.start_session() as session:
+        session.start_transaction()
+        identity = {"series": {"symbol": "A"}, "start": START + timedelta(days=day - DAYS)}
+        database.ticks_daily.insert_one({"_id": identity}, session=session)
+        yield
+        session.abort_transaction()
+
+
+def days_of(database: Db) -> int:
+    return len(database.ticks_daily.distinct("start"))
+
+
+def by_one_process(place: Place) -> dict[str, list[bytes]]:
+    """The summaries of the ticks as one process makes them; and they are gone again."""
+    fill(place.database)
+    assert place("rollup", "-p", "ticks").code == 3
+    found = standing(place.database)
+    for name in ("ticks_hourly", "ticks_daily", "bucketwise_progress"):
+        place.database[name].delete_many({})
+    return found
+
+
+def test_a_worker_that_is_killed_in_the_middle(empty: Place) -> None:
+    """What they were at is tried again by new ones."""
+    expected = by_one_process(empty)
+    options = ["-p", "ticks", "--now", NOW, "--workers", "2"]
+    with started("rollup", *options, cwd=empty.folder, MONGODB_URI=empty.uri) as process:
+        with held_at(empty.database, 5):
+            wait_until(lambda: days_of(empty.database) == 5, "nothing is rolled up")
+            before = workers_of(process.pid)
+            for pid in before:  # what they are given now, they don't come to the end of
+                os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: days_of(empty.database) > 5, "it does not go on")
+        os.kill(before[0], signal.SIGKILL)
+        os.kill(before[1], signal.SIGCONT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 3, errors
+    assert len(before) == 2 and "Traceback" not in errors
+    assert standing(empty.database) == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_no_worker_outlives_a_run_that_is_cut_off(empty: Place, number: signal.Signals, code: int) -> None:
+    by_one_process(empty)
+    options = ["-p", "ticks", "--now", NOW, "--workers", "2"]
+    with started("rollup", *options, cwd=empty.folder, MONGODB_URI=empty.uri) as process:
+        with held_at(empty.database, 5):
+            wait_until(lambda: days_of(empty.database) == 5, "nothing is rolled up")
+            theirs = descendants(process.pid)
+        process.send_signal(number)
+        if number != signal.SIGKILL:  # a terminal, or what ends a container, sends it to all of them
+            for pid in theirs:
+                os.kill(pid, number)
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, "Traceback" in errors) == (code, False), errors
+    assert len(theirs) >= 3
+    wait_until(lambda: not any(map(is_alive, theirs)), "processes of the run are alive")
+    assert days_of(empty.database) < DAYS, "it was cut off in the middle"
+
+
+# One unit
+
+
+def _settings(place: Place, **environment: str) -> Settings:
+    return load(place.config, {"MONGODB_URI": place.uri, **environment})
+
+
+def _die(_opened: Opened) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _pid(_opened: Opened) -> int:
+    return os.getpid()
+
+
+def _wait(_opened: Opened) -> None:
+    threading.Event().wait()
+
+
+def _nothing() -> None:
+    """Nothing asks the run to stop."""
+
+
+def test_a_unit_that_kills_its_workers_is_given_up(empty: Place) -> None:
+    """And the next one finds a living worker. What is under way when all ends is ended."""
+    pool = Processes(2, 0, Where.of(_settings(empty)))
+    with pytest.raises(BucketwiseError, match=r"3 times.*safe to run again") as found:
+        result_of(pool.submit(_die), _nothing)
+    assert found.value.exit_code == 1
+    pid = result_of(pool.submit(_pid), _nothing)
+    assert pid != os.getpid() and is_alive(pid)
+    stuck = pool.submit(_wait)
+    pool.close()
+    assert not is_alive(pid) and stuck.done()
+
+
+def test_a_worker_that_sees_another_place_is_refused(empty: Place) -> None:
+    """mongodb://localhost, or a folder, is another one elsewhere: nothing there is no empty slice."""
+    fill(empty.database, 1)
+    empty("run")
+    settings, policy = _settings(empty), _settings(empty).policies["ticks"]
+    asked = Asked({False: [as_ms(START - timedelta(days=1)), as_ms(START)]})
+    elsewhere = {
+        "other collections": settings.mongodb.model_copy(update={"database": f"{empty.database.name}_not"}),
+        "another archive": settings.mongodb,
+    }
+    for what, mongodb in elsewhere.items():
+        url = (empty.folder / ("store" if "other c" in what else "not")).as_uri()
+        store = settings.store and settings.store.model_copy(update={"url": url})
+        where = Where.of(settings.model_copy(update={"mongodb": mongodb, "store": store}))
+        here = Where.of(settings)
+        for place, is_right in ((here, True), (where, False)):
+            reader = slice_reader(_Travelling(place), _opened_here(empty, settings), policy)
+            if is_right:
+                assert len(reader.read(asked).result().cells[False].states) == 4
+            else:
+                with pytest.raises(BucketwiseError, match=f"a worker sees {what}.*safe to run again"):
+                    reader.read(asked).result()
+
+
+def _opened_here(place: Place, settings: Settings) -> Opened:
+    assert settings.store is not None
+    return Opened(place.database, open_store(settings.store))
+
+
+@dataclass(frozen=True)
+class _Travelling:
+    """Units as a worker would do them: what is asked, and what comes of it, are pickled on the way."""
+
+    where: Where
+    workers: int = 2
+    memory: int = 10**9
+
+    def submit(
+        self, unit: Callable[Concatenate[Opened, P], T], *plain: P.args, **named: P.kwargs
+    ) -> Future[T]:
+        inner: Future[Outcome[T]] = Future()
+        asked = pickle.loads(pickle.dumps((self.where, partial(unit, **named), *plain)))
+        inner.set_result(pickle.loads(pickle.dumps(do(*asked))))
+        outer: Future[T] = Future()
+        settle(outer, inner)
+        return outer
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BucketwiseError("it failed"),
+        UsageError("not so"),
+        HaltedError("look"),
+        InterruptedRun("stopped"),
+        StoreError("put", "s3://a:b@c/d", "no", "Mend it"),
+        NotFound("get", "s3://c/d", "no"),
+        Denied("get", "s3://c/d", "no"),
+        Corrupt("get", "s3://c/d", "no"),
+        DamagedError("part-missing", "s3://c/d", "it is gone"),
+        ConfigError([Problem("a.toml", "store.url", '"x"', "wrong", "mend it")]),
+    ],
+    ids=lambda it: type(it).__name__,
+)
+def test_errors_travel(error: BucketwiseError) -> None:
+    found = pickle.loads(pickle.dumps(error))
+    assert type(found) is type(error)
+    assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
+    assert explain(found) == explain(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DamagedError("part-missing", "s3://c/d", "it is gone"),
+        ServerSelectionTimeoutError("127.0.0.1:1: [Errno 111] Connection refused"),
+        OperationFailure('not authorized on market to execute command { find: "ticks" }', 13),
+        ClientError({"Error": {"Code": "SlowDown", "Message": "Slow down"}}, "GetObject"),
+        OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
+        MemoryError(),
+        ZeroDivisionError("division by zero"),
+    ],
+    ids=lambda it: type(it).__name__,
+)
+def test_what_fails_in_a_worker_is_told_as_in_one_process(error: Exception, empty: Place) -> None:
+    where = Where.of(_settings(empty))
+
+    def fail(_opened: Opened) -> None:
+        raise error
+
+    told: Outcome[None] = pickle.loads(pickle.dumps(do(where, fail)))
+    assert told.error is not None
+    host = empty.uri.partition("://")[2].partition("/")[0]
+    assert explain(told.error) == explain(error, host)
+
+
+def test_a_worker_of_another_version_is_refused(empty: Place) -> None:
+    where = Where.of(_settings(empty))
+    told = do(Where(where.mongodb, where.store, "0.0.1"), _pid)
+    assert "install one version everywhere" in str(told.error)
+
+
+def test_a_worker_gets_no_signing_key_and_shows_no_password(empty: Place) -> None:
+    config = empty.config.read_text().replace("[store]", '[store]\nsigning_key = "${KEY}"')
+    empty.config.write_text(config)
+    uri = empty.uri.replace("mongodb://", "mongodb://user:Pass7Secret@")
+    settings = load(empty.config, {"MONGODB_URI": uri, "KEY": "Key7Secret" * 4})
+    where = Where.of(settings)
+    assert "7Secret" not in repr(where)
+    assert b"Pass7Secret" in pickle.dumps(where) and b"Key7Secret" not in pickle.dumps(where)
+
+
+# Usage
+
+
+BOTH = ["--workers", "2", "--executor", "dask://127.0.0.1:8786"]
+ONE_OF = "one of the two does the work. Give one"
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "said"),
+    [
+        *((verb, BOTH, ONE_OF) for verb in ("rollup", "archive", "run", "plan", "audit", "schedule")),
+        ("run", ["--workers", "0"], "--workers"),
+        ("run", ["--executor", "127.0.0.1:8786"], "it is no dask:// or tls:// address"),
+        ("run", ["--executor", "dask://127.0.0.1"], "it has to be a host and a port"),
+        ("run", ["--executor", "dask://u:p@127.0.0.1:8786"], "credentials do not belong"),
+        ("run", ["--executor", "dask://127.0.0.1:99999"], "it is no URL"),
+    ],
+)
+def test_bad_usage(empty: Place, verb: str, options: list[str], said: str) -> None:
+    ran = empty(verb, *options, now=None)
+    assert (ran.code, ran.connected) == (2, [])
+    assert said in ran.err
+
+
+@pytest.mark.parametrize("verb", ["rollup", "status"])
+def test_dask_is_an_extra(empty: Place, verb: str) -> None:
+    """Who does not ask for a cluster needs none."""
+    empty.config.write_text(empty.config.read_text() + '\n[work]\nexecutor = "dask://127.0.0.1:8786"\n')
+    ran = empty.command.meddled(
+        ("tests.jobs.altered", {"hides": "distributed"}),
+        verb, "--quiet", cwd=empty.folder, MONGODB_URI=empty.uri,
+    )  # fmt: skip
+    if verb == "status":
+        assert ran.code == 0
+        return
+    assert (ran.code, ran.connected) == (2, [])
+    assert "pip install 'bucketwise[dask]'" in ran.err
