@@ -22,6 +22,7 @@ from archivers.online import OnlineRun
 from archivers.pins import fingerprint
 from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
+from archivers.units import Here, Opened, Units
 from archivers.work import NOT_ROLLED_UP, Archiver, ArchiveReport, KnowsRun, RolledUp, Work
 from buckets.columns import Quarantined
 from buckets.decode import Decoded, Lot, decode
@@ -59,6 +60,7 @@ def archive(
     check: Callable[[], None],
     dry_run: bool = False,
     progress: Callable[[str, int], None],
+    units: Units | None = None,
 ) -> ArchiveReport:
     """Archive what has expired.
 
@@ -72,7 +74,10 @@ def archive(
     if policy.archive.to == "none":
         return report
     asked = rolled_up if through is not None else _always
-    work = Work(database, policy, now, fence, guard, check, progress, report, dry_run, asked, keys, knows_run)
+    units = units or Here(Opened(database, store))
+    work = Work(
+        database, policy, now, fence, guard, check, progress, report, dry_run, asked, keys, knows_run, units
+    )
     _check_deletable(work)
     start = FIRST_MS if since is None else as_ms(since)
     end = min(work.cutoff, LAST_MS + 1 if until is None else as_ms(until))
@@ -116,7 +121,19 @@ def recover(
     if policy.archive is not None and policy.archive.to != "none":
         report = ArchiveReport(policy.archive.to)
         work = Work(
-            database, policy, now, fence, guard, check, _silent, report, False, _always, keys, knows_run
+            database,
+            policy,
+            now,
+            fence,
+            guard,
+            check,
+            _silent,
+            report,
+            False,
+            _always,
+            keys,
+            knows_run,
+            Here(Opened(database, store)),
         )
         with closing(_archiver(work, store)) as archiver:
             archiver.recover()

@@ -6,9 +6,7 @@ there, or of one that had lost its lease: nothing was deleted on its account, an
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -16,11 +14,12 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
 from archivers.chain import Place
+from archivers.copies import Copies
 from archivers.delete import Outcome, chunks, compare, guarded_delete, units
 from archivers.deletions import last_receipt, latest, ranges
 from archivers.heads import Heads, advance, check_all_there, check_heads, read_heads, write_heads
 from archivers.manifest import Commit, Manifest
-from archivers.offline import Copied, OfflineArchive, Origin, Ready
+from archivers.offline import OfflineArchive, Origin, Ready
 from archivers.stores.base import ObjectStore
 from archivers.work import NOT_ROLLED_UP, Work
 from buckets import timeseries
@@ -31,7 +30,6 @@ from buckets.times import as_ms
 from rollups.guarded import transaction
 
 Indices = NDArray[np.int64]
-AHEAD = 1  # so many copies are made while the one before is committed, and its buckets deleted
 _HELD = "copied by an earlier run, and deleted by the next"
 
 
@@ -47,8 +45,7 @@ class OfflineRun:
             made_with = timeseries.made_with(work.database, work.policy.collection)
         self._origin = Origin(work.database.name, work.fence, work.now, made_with)
         self._before: dict[str, Commit] | None = None  # what was archived before this run reads anything
-        self._copier = ThreadPoolExecutor(1, "bucketwise-copier")
-        self._copying: deque[Future[Copied]] = deque()
+        self._copies = Copies(self._archive, self._origin, work.units)
 
     def recover(self) -> None:
         heads = check_heads(self._receipts, self._archive)
@@ -208,20 +205,18 @@ class OfflineRun:
 
     def move(self, lot: Lot) -> None:
         """The copy is written and verified while the next buckets are read, and those before are deleted."""
-        types = self._archive.types_for(lot.decoded.columns.series)
-        self._copying.append(self._copier.submit(self._archive.copy, Ready.of(lot), types, self._origin))
-        self._settle_copies(AHEAD)
+        self._copies.begin(lot)
+        self._settle_copies(self._copies.ahead)
 
     def finish(self) -> None:
         self._settle_copies(0)
 
     def close(self) -> None:
-        self._copier.shutdown(cancel_futures=True)
+        self._copies.close()
 
     def _settle_copies(self, ahead: int) -> None:
         """Commit what is copied, but for the last `ahead` copies, and delete what may go."""
-        while len(self._copying) > ahead:
-            copied = self._copying.popleft().result()
+        for copied in self._copies.done(ahead, self._work.check):
             manifest = self._archive.commit(copied, self._place(), self._work.check)
             self._register(manifest, np.ones(manifest.buckets, dtype=np.bool_), is_new=True)
             report = self._work.report

@@ -18,6 +18,7 @@ from archivers.deletions import Deletions
 from archivers.keys import Keys
 from archivers.pins import Pins
 from archivers.receipts import Receipts
+from archivers.units import Units
 from buckets import timeseries
 from buckets.columns import Quarantined, Series
 from buckets.decode import Lot
@@ -98,6 +99,7 @@ class Work:
     rolled_up: RolledUp
     keys: Keys
     knows_run: KnowsRun
+    units: Units
 
     @property
     def archive(self) -> Archive:

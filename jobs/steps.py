@@ -154,6 +154,7 @@ def _archive(work: Work) -> Done:
         check=work.check,
         dry_run=work.dry_run,
         progress=work.progress,
+        units=work.units,
     )
     stays = bool(report.quarantined or report.changed)
     return Done(_archive_body(report, mender.mended), LEFT_SOMETHING if stays else 0)

@@ -151,7 +151,7 @@ def install(
     tempfile.tempdir = str(Path(folder, "spool"))
     Path(folder, "spool").mkdir(exist_ok=True)
     _make_small()
-    setattr(import_module("archivers.offline_run"), "AHEAD", ahead)  # noqa: B010
+    setattr(import_module("archivers.copies"), "AHEAD", ahead)  # noqa: B010
     _hook_functions(points)
     _hook_mongo(points)
     _hook_s3(points)

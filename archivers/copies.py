@@ -1,0 +1,113 @@
+"""Copies of buckets under way: made by a thread of this process, or by units of work in others.
+
+Nothing here writes to MongoDB, and no copy is part of the archive before the run that asked for it commits
+it: what is left behind by one that was given up is cleared by a later run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from archivers.manifest import Manifest
+from archivers.offline import Copied, OfflineArchive, Origin, Ready
+from archivers.units import Opened, Units
+from buckets.decode import Lot
+from buckets.raw import Batch
+from buckets.source import Source
+from config.errors import BucketwiseError
+from config.policies import Policy
+from rollups.units import result_of
+
+#: So many copies are made by this process while the one before is committed, and its buckets are deleted.
+AHEAD = 1
+
+
+class _Begun(NamedTuple):
+    lot: Lot
+    types: dict[str, str]
+    copy: Future[Copied] | Future[Manifest | None]
+
+
+class Copies:
+    """Of one run."""
+
+    def __init__(self, archive: OfflineArchive, origin: Origin, units: Units) -> None:
+        self._archive = archive
+        self._origin = origin
+        self._units = units
+        # Measurements of a native time-series collection can't be asked for by `_id`.
+        self._is_elsewhere = units.workers > 1 and origin.timeseries is None
+        self._thread = ThreadPoolExecutor(1, "bucketwise-copier")
+        self._begun: deque[_Begun] = deque()
+
+    @property
+    def ahead(self) -> int:
+        """How many may be under way while others are committed."""
+        return self._units.workers if self._is_elsewhere else AHEAD
+
+    def begin(self, lot: Lot) -> None:
+        types = self._archive.types_for(lot.decoded.columns.series)
+        copy: Future[Copied] | Future[Manifest | None]
+        if self._is_elsewhere:
+            lot.forget()
+            given = lot.batch.main.raw_ids, lot.batch.digest, types, self._origin
+            copy = self._units.submit(copy_buckets, lot.policy, *given)
+        else:
+            copy = self._thread.submit(self._archive.copy, Ready.of(lot), types, self._origin)
+        self._begun.append(_Begun(lot, types, copy))
+
+    def done(self, ahead: int, check: Callable[[], None]) -> Iterator[Copied]:
+        """The copies in the order in which they were begun, but for the last `ahead` of them. `check` raises
+        where the run must stop. Raises what copying raised."""
+        while len(self._begun) > ahead:
+            lot, types, copy = self._begun.popleft()
+            found = result_of(copy, check)
+            if isinstance(found, Manifest):
+                self._see(found)
+                found = Copied(found, None)
+            elif found is None:  # a bucket has changed since it was read here
+                found = self._archive.copy(Ready.of(lot), types, self._origin)
+            yield found
+
+    def close(self) -> None:
+        for begun in self._begun:
+            begun.copy.cancel()
+        self._thread.shutdown(cancel_futures=True)
+
+    def _see(self, draft: Manifest) -> None:
+        """A worker's file:// store may be another one than ours."""
+        for file in draft.files:
+            found = self._archive.store.head(file.key)
+            if found is None or found.size != file.bytes:
+                raise BucketwiseError(
+                    f"{self._archive.store.url}/{file.key}: a worker has written it, and it is not there. "
+                    "Name the store so that it is the same from every machine that works (no folder that is not "
+                    "shared). Nothing was deleted; it is safe to run again"
+                )
+
+
+def copy_buckets(
+    opened: Opened,
+    policy: Policy,
+    raw_ids: Sequence[bytes],
+    digest: str,
+    types: dict[str, str],
+    origin: Origin,
+) -> Manifest | None:
+    """The unit: reads the buckets with these `_id`s, copies them, and verifies the copy. None, and nothing is
+    written, where they are not as the run has read them: `digest` is that of its batch."""
+    found = Batch.concat(list(Source(opened.database, policy).by_raw_ids(raw_ids)))
+    place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
+    if any(raw_id not in place for raw_id in raw_ids):
+        return None
+    batch = found.take(np.array([place[raw_id] for raw_id in raw_ids], dtype=np.int64))
+    if batch.digest != digest:
+        return None
+    assert opened.store is not None
+    archive = OfflineArchive(policy, opened.store)
+    return archive.copy(Ready.of(Lot(batch, policy)), types, origin).draft
