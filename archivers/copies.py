@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ AHEAD = 1
 class _Begun(NamedTuple):
     lot: Lot
     types: dict[str, str]
-    copy: Future[Copied] | Future[Manifest | None]
+    copy: Future[Any]  # Copied; of another process a manifest's draft, or None
 
 
 class Copies:
@@ -52,7 +52,7 @@ class Copies:
 
     def begin(self, lot: Lot) -> None:
         types = self._archive.types_for(lot.decoded.columns.series)
-        copy: Future[Copied] | Future[Manifest | None]
+        copy: Future[Any]
         if self._is_elsewhere:
             lot.forget()
             given = lot.batch.main.raw_ids, lot.batch.digest, types, self._origin
@@ -66,7 +66,7 @@ class Copies:
         where the run must stop. Raises what copying raised."""
         while len(self._begun) > ahead:
             lot, types, copy = self._begun.popleft()
-            found = result_of(copy, check)
+            found: Copied | Manifest | None = result_of(copy, check)
             if isinstance(found, Manifest):
                 self._see(found)
                 found = Copied(found, None)
@@ -86,8 +86,8 @@ class Copies:
             if found is None or found.size != file.bytes:
                 raise BucketwiseError(
                     f"{self._archive.store.url}/{file.key}: a worker has written it, and it is not there. "
-                    "Name the store so that it is the same from every machine that works (no folder that is not "
-                    "shared). Nothing was deleted; it is safe to run again"
+                    "Name the store so that it is the same from every machine that works (no folder that is "
+                    "not shared). Nothing was deleted; it is safe to run again"
                 )
 
 

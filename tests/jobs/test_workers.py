@@ -84,7 +84,7 @@ def _cycle(place: Place, *options: str) -> tuple[list[Any], dict[str, list[bytes
     place.database.client.drop_database(place.database.name)
     fill(place.database, 6)
     told = [place("rollup", "--json", *options)]
-    place("archive")
+    told.append(place("archive", "--json", *options))
     late = START - timedelta(days=3)
     place.database.ticks.insert_one({"_id": "late", "symbol": "A", "d": late, "p": {"7": -1.5}})
     since = ["--since", "2018-06-26", "--until", "2018-06-29"]
@@ -94,13 +94,19 @@ def _cycle(place: Place, *options: str) -> tuple[list[Any], dict[str, list[bytes
 
 def test_what_processes_do_is_what_one_does(empty: Place) -> None:
     told, summaries = _cycle(empty)
-    for store in (empty.folder / "store").glob("*"):
-        store.rename(empty.folder / f"{store.name} of one process")
+    archived = parts(empty.folder / "store")
+    (empty.folder / "store").rename(empty.folder / "store of one process")
     again, by_processes = _cycle(empty, "--workers", "2")
     assert all(len(summaries[name]) > 5 for name in SUMMARIES)
-    assert [it["exit_code"] for it in told] == [3, 3, 4]
+    assert [it["exit_code"] for it in told] == [3, 3, 3, 4]
     assert by_processes == summaries
+    assert parts(empty.folder / "store") == archived
+    assert sum(it["deleted"] for it in again[1]["policies"]) > 200
     assert _sorted(again) == _sorted(told)
+
+
+def parts(store: Path) -> dict[str, bytes]:
+    return {str(it.relative_to(store)): it.read_bytes() for it in store.glob("**/*.parquet")}
 
 
 def _sorted(told: list[Any]) -> list[Any]:

@@ -1,0 +1,101 @@
+"""Copies that units of work make: the same as a run makes itself, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from pymongo.database import Database
+
+from archivers.stores import open_store
+from archivers.units import Opened
+from config.errors import BucketwiseError
+from config.policies import Store
+from rollups.units import at_once
+from tests.archivers.builders import Case, deletable, samples, samples_overflow
+from tests.archivers.harness import Cycle, expected_rows
+
+Document = dict[str, Any]
+
+
+@dataclass
+class Elsewhere:
+    """Units done at once, with what they open themselves; `first` comes before each."""
+
+    opened: Opened
+    first: Callable[[], None] = lambda: None
+    gave: list[Any] = field(default_factory=list)
+    workers: int = 3
+    memory: int = 1 << 30
+
+    def submit(self, unit: Callable[..., Any], *plain: Any) -> Future[Any]:
+        self.first()
+        future = at_once(unit, self.opened, *plain)
+        self.gave.append(future.result())
+        return future
+
+
+@pytest.mark.parametrize("case", deletable(), ids=lambda case: case.name)
+def test_a_unit_copies_what_the_run_has_read(
+    database: Database[Document], file_store: Store, case: Case
+) -> None:
+    cycle = Cycle(database, case, file_store).load()
+    live = cycle.live()
+    units = Elsewhere(Opened(database, open_store(file_store)))
+    report = cycle.run(units=units)
+    assert len(units.gave) > 0 and all(units.gave)
+    assert report.deleted == len(live) and not cycle.live()
+    assert sorted(cycle.archived()) == sorted(live)
+    assert cycle.rows() == expected_rows(case)
+
+
+def test_a_bucket_that_changes_before_the_unit_reads_it_stays(
+    database: Database[Document], file_store: Store
+) -> None:
+    """The run then copies what it has read itself, and finds at the delete what has changed."""
+    case = samples_overflow()
+    cycle = Cycle(database, case, file_store).load()
+    changed = bson.decode(case.documents[7])["_id"]
+    source = database[case.policy.collection]
+
+    def change() -> None:
+        source.update_one({"_id": changed}, {"$set": {"note": "changed"}})
+
+    units = Elsewhere(Opened(database, open_store(file_store)), change)
+    report = cycle.run(units=units)
+    assert units.gave[0] is None
+    assert report.changed == 1 and report.deleted == len(case.documents) - 1
+    assert [it["_id"] for it in source.find()] == [changed]
+    units.first = lambda: None
+    assert cycle.run(units=units).deleted == 1
+    assert len(cycle.archived()) == len(case.documents)
+
+
+def test_a_unit_that_finds_fewer_buckets_copies_none(database: Database[Document], file_store: Store) -> None:
+    case = samples()
+    cycle = Cycle(database, case, file_store).load()
+    gone = bson.decode(case.documents[7])["_id"]
+
+    def delete() -> None:
+        database[case.policy.collection].delete_one({"_id": gone})
+
+    units = Elsewhere(Opened(database, open_store(file_store)), delete)
+    report = cycle.run(units=units)
+    assert units.gave[0] is None
+    assert report.deleted == len(case.documents) - 1
+    assert len(cycle.archived()) == len(case.documents)  # as it was read
+
+
+def test_a_worker_with_another_store(database: Database[Document], file_store: Store, tmp_path: Path) -> None:
+    cycle = Cycle(database, samples(), file_store).load()
+    live = cycle.live()
+    other = open_store(Store(url=(tmp_path / "other").as_uri()))
+    with pytest.raises(BucketwiseError, match="a worker has written it, and it is not there"):
+        cycle.run(units=Elsewhere(Opened(database, other)))
+    assert cycle.live() == live
+    assert not cycle.rows()
