@@ -92,5 +92,5 @@ CASES += [
     Case(irregular, job, (Against(job, _CLIFF, regular),))
     for regular, some in ((MINUTES, IRREGULAR), (SAMPLES, (SPARSE,)))
     for irregular in some
-    for job in (_PARQUET, _SUMMARIES)
+    for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
 ]
