@@ -87,7 +87,7 @@ class Call:
         elif count is not None:
             work = work.model_copy(update={"executor": None, "workers": count})
         if work.executor is not None:
-            cluster.distributed()
+            cluster.check_client(work.executor)
         return partial(workers, self.settings.model_copy(update={"work": work}))
 
     @contextmanager

@@ -20,6 +20,7 @@ from jobs.unit import Outcome, Where, do, settle
 P = ParamSpec("P")
 T = TypeVar("T")
 _SECONDS_TO_CONNECT, _SECONDS_WITHOUT_WORKERS, _SECONDS_BETWEEN_CHECKS = 10, 60, 5
+_TLS = ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY")
 _AGAIN = "It is safe to run again"
 
 
@@ -35,6 +36,22 @@ def distributed() -> Any:
     for name in ("distributed", "distributed.client", "tornado", "tornado.application", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what it has to say, we say
     return distributed
+
+
+def check_client(url: str) -> None:
+    """Raises UsageError where this process could not speak to that cluster."""
+    library = distributed()
+    if urlsplit(url).scheme != "tls":
+        return
+    try:
+        context = library.Security().get_connection_args("client").get("ssl_context")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--executor {url}: dask's TLS settings don't work: {error}") from error
+    if context is None:
+        variables = ", ".join(f"DASK_DISTRIBUTED__COMM__TLS__{it}" for it in _TLS)
+        raise UsageError(
+            f"--executor {url}: dask's settings name no certificates. Set {variables}. Nothing was touched"
+        )
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from jobs.ledger import suite_version
 
 T = TypeVar("T")
 _SECONDS_TO_LEAVE = 3
+_AT_WORK = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Outcome(Generic[T]):
 
 def do(where: Where, unit: Callable[..., T], *plain: Any) -> Outcome[T]:
     """What a worker calls."""
+    _AT_WORK.set()
     try:
         if where.version != (ours := suite_version()):
             raise BucketwiseError(
@@ -75,7 +77,9 @@ def do(where: Where, unit: Callable[..., T], *plain: Any) -> Outcome[T]:
         failure = explain(error, connect.hosts(where.mongodb))
         return Outcome(error=WorkerFailure(failure.message, failure.exit_code))
     except SystemExit:
-        os._exit(1)  # asked to leave; what was opened is closed
+        os._exit(1)
+    finally:
+        _AT_WORK.clear()
 
 
 def settle(outer: Future[T], inner: Future[Outcome[T]]) -> None:
@@ -106,12 +110,14 @@ def enter(parent: Connection) -> None:
 
 
 def _leave(*_: object) -> None:
-    raise SystemExit(1)
+    if not _AT_WORK.is_set():
+        os._exit(1)
+    raise SystemExit(1)  # through what the unit has open, temporary files for one
 
 
 def _leave_with(parent: Connection) -> None:
     with suppress(EOFError, OSError):
         parent.recv_bytes()
-    os.kill(os.getpid(), signal.SIGTERM)  # the main thread closes what it has open
+    os.kill(os.getpid(), signal.SIGTERM)  # heard by the main thread
     threading.Event().wait(_SECONDS_TO_LEAVE)
     os._exit(1)

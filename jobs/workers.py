@@ -97,13 +97,15 @@ class Processes:
             if self._is_closed:
                 outer.cancel()
                 return
+            pool = self._pool = self._pool or _Pool(self.workers)
             try:
-                pool = self._pool = self._pool or _Pool(self.workers)
                 inner = pool.executor.submit(task)
-            except BrokenProcessPool:  # and nobody has heard of it yet
-                pool = self._pool = _Pool(self.workers)
-                inner = pool.executor.submit(task)
-        inner.add_done_callback(partial(self._ended, pool, outer, task, tries))
+            except (BrokenProcessPool, EOFError, OSError):  # or what they are forked from has died
+                inner = None
+        if inner is None:
+            self._again(pool, outer, task, tries)
+        else:
+            inner.add_done_callback(partial(self._ended, pool, outer, task, tries))
 
     def _ended(
         self,
@@ -113,20 +115,24 @@ class Processes:
         tries: int,
         inner: Future[Outcome[T]],
     ) -> None:
-        error = None if inner.cancelled() else inner.exception()
-        if not isinstance(error, BrokenProcessPool):
+        if not inner.cancelled() and isinstance(inner.exception(), BrokenProcessPool):
+            self._again(pool, outer, task, tries)
+        else:
             settle(outer, inner)
-            return
+
+    def _again(self, broken: _Pool, outer: Future[T], task: Callable[[], Outcome[T]], tries: int) -> None:
         with self._lock:
-            if self._pool is pool:
+            if self._pool is broken:
                 self._pool = None
+                broken.leave()
         if tries < _TRIES:
             self._start(outer, task, tries + 1)
             return
         outer.set_exception(
             BucketwiseError(
-                f"worker processes ended in the midst of their work, {_TRIES} times. Were they out of "
-                "memory? Name fewer --workers, or make work.memory smaller. It is safe to run again"
+                f"worker processes ended in the midst of their work, or did not start, {_TRIES} times. Were "
+                "they out of memory? Name fewer --workers, or make work.memory smaller. It is safe to run "
+                "again"
             )
         )
 
@@ -141,7 +147,11 @@ class _Pool:
             count, mp_context=_CONTEXT, initializer=enter, initargs=(self._theirs,)
         )
 
+    def leave(self) -> None:
+        """Says so to all that still live. What they are at writes nothing."""
+        self._ours.close()
+
     def close(self) -> None:
-        self._ours.close()  # and not a word to those at work: what they are at writes nothing
+        self.leave()
         self.executor.shutdown(wait=True, cancel_futures=True)
         self._theirs.close()

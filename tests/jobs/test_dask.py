@@ -77,6 +77,13 @@ def test_no_secret_is_logged_and_a_lost_scheduler_is_told(
     asking_mongod.drop_database(database.name)
 
 
+def test_tls_needs_certificates(empty: Place) -> None:
+    """Which are those of dask's own settings."""
+    ran = empty("run", "--executor", "tls://127.0.0.1:8786")
+    assert (ran.code, ran.connected) == (2, [])
+    assert "DASK_DISTRIBUTED__COMM__TLS__CA_FILE" in ran.err
+
+
 def test_where_no_cluster_is_nothing_is_touched(empty: Place) -> None:
     url = f"dask://127.0.0.1:{free_port()}"
     fill(empty.database, 1)
