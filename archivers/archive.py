@@ -29,10 +29,11 @@ from buckets.decode import Decoded, Lot, decode
 from buckets.raw import Batch
 from buckets.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_ms, as_text
 from config.errors import BucketwiseError
-from config.policies import Policy
+from config.policies import USUAL_MEMORY, Policy
 from rollups.guarded import transaction
 
-#: A commit is closed at about so many readings, or bytes of BSON: memory is a small multiple of it.
+#: A commit is closed at about so many readings, or bytes of BSON, where memory is as usual; with twice the
+#: memory, at twice as many.
 MAX_READINGS = 300_000
 MAX_BYTES = 8_000_000
 #: Bytes of BSON that a reading takes where it takes few.
@@ -187,6 +188,7 @@ class _Sweep:
         self._pending: list[Lot] = []
         self._read: list[Batch] = []
         self._per_reading = _LEAST_PER_READING
+        self._share = work.units.memory / USUAL_MEMORY
         self._first, self._last = LAST_MS, FIRST_MS
         self._oldest = LAST_MS  # last reading of a bucket
 
@@ -198,7 +200,8 @@ class _Sweep:
             stop = min((at // DAY_MS + 1) * DAY_MS, end)
             for batch in source.ending(at, stop):
                 self._read.append(batch)
-                if sum(it.size for it in self._read) >= min(MAX_BYTES, MAX_READINGS * self._per_reading):
+                enough = min(MAX_BYTES, MAX_READINGS * self._per_reading) * self._share
+                if sum(it.size for it in self._read) >= enough:
                     self._sort_read()
             self._sort_read()
             if self._last - self._oldest >= MAX_SPAN_MS:
@@ -242,7 +245,8 @@ class _Sweep:
 
     def _is_full(self) -> bool:
         size = sum(lot.batch.size for lot in self._pending)
-        return size >= MAX_BYTES or sum(lot.readings for lot in self._pending) >= MAX_READINGS
+        readings = sum(lot.readings for lot in self._pending)
+        return size >= MAX_BYTES * self._share or readings >= MAX_READINGS * self._share
 
     def _pinned(self, batch: Batch, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Of the expired buckets: those that were restored, and stay since they are pinned."""

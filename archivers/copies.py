@@ -19,7 +19,7 @@ from archivers.units import Opened, Units
 from buckets.decode import Lot
 from buckets.raw import Batch
 from buckets.source import Source
-from config.errors import BucketwiseError
+from config.errors import BucketwiseError, HaltedError
 from config.policies import Policy
 from rollups.units import result_of
 
@@ -68,8 +68,7 @@ class Copies:
             lot, types, copy = self._begun.popleft()
             found: Copied | Manifest | None = result_of(copy, check)
             if isinstance(found, Manifest):
-                self._see(found)
-                found = Copied(found, None)
+                found = self._seen(found, lot)
             elif found is None:  # a bucket has changed since it was read here
                 found = self._archive.copy(Ready.of(lot), types, self._origin)
             yield found
@@ -79,8 +78,8 @@ class Copies:
             begun.copy.cancel()
         self._thread.shutdown(cancel_futures=True)
 
-    def _see(self, draft: Manifest) -> None:
-        """A worker's file:// store may be another one than ours."""
+    def _seen(self, draft: Manifest, lot: Lot) -> Copied:
+        """Re-read here as well: what a worker says of its copy is not taken on trust."""
         for file in draft.files:
             found = self._archive.store.head(file.key)
             if found is None or found.size != file.bytes:
@@ -89,6 +88,14 @@ class Copies:
                     "Name the store so that it is the same from every machine that works (no folder that is "
                     "not shared). Nothing was deleted; it is safe to run again"
                 )
+        batch = self._archive.load(draft)
+        if sorted(map(batch.unit, range(len(batch)))) != sorted(map(lot.batch.unit, range(len(lot)))):
+            raise HaltedError(
+                f"policy {lot.policy.name}: commit {draft.commit}, copied by a worker to "
+                f"{self._archive.store.url}, does not give the documents that were read. Nothing was "
+                "deleted. Look at the worker and the store, then run again"
+            )
+        return Copied(draft, batch)
 
 
 def copy_buckets(

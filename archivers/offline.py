@@ -79,7 +79,7 @@ class Copied(NamedTuple):
     """A copy in the store that gives the very documents, and is no commit yet."""
 
     draft: Manifest  # without its place in the chain
-    batch: Batch | None  # as the copy gives it; None: another process has it
+    batch: Batch  # as the copy gives it
 
 
 class OfflineArchive:
@@ -227,8 +227,7 @@ class OfflineArchive:
         manifest = self.chain.sealed(copied.draft.model_copy(update=place._asdict()))
         check()
         self.chain.commit(manifest)
-        if copied.batch is not None:
-            self._loaded = (manifest.documents_sha256 + manifest.commit, copied.batch)
+        self._loaded = (manifest.documents_sha256 + manifest.commit, copied.batch)
         return manifest
 
     def load(self, manifest: Manifest) -> Batch:

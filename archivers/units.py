@@ -14,7 +14,7 @@ from pymongo.database import Database
 from archivers.offline import OfflineArchive
 from archivers.stores.base import ObjectStore
 from config.errors import BucketwiseError
-from config.policies import Policy
+from config.policies import USUAL_MEMORY, Policy
 from rollups.units import at_once
 
 Document = dict[str, Any]
@@ -39,7 +39,7 @@ class Units(Protocol):
 
     @property
     def memory(self) -> int:
-        """Bytes that results may take while they wait for their turn."""
+        """Bytes that a run may take: for results that wait for their turn, and for what is copied."""
 
     def submit(
         self, unit: Callable[Concatenate[Opened, P], T], *plain: P.args, **named: P.kwargs
@@ -53,7 +53,7 @@ class Here:
 
     opened: Opened
     workers: int = 1
-    memory: int = 0
+    memory: int = USUAL_MEMORY
 
     def submit(
         self, unit: Callable[Concatenate[Opened, P], T], *plain: P.args, **named: P.kwargs

@@ -25,10 +25,14 @@ class Store(Table):
     signing_key: tuple[SecretStr, ...] = ()  # the first signs, all verify
 
 
+#: Bytes.
+USUAL_MEMORY = 400_000_000
+
+
 class Workers(Table):
     workers: int = 1  # processes; 1: all in one
     executor: str | None = None  # URL of a cluster that works instead
-    memory: ByteSize = ByteSize(400_000_000)
+    memory: ByteSize = ByteSize(USUAL_MEMORY)
 
 
 class Rollup(Table):

@@ -13,6 +13,9 @@ from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar, cast
 
+import numpy
+import pyarrow
+
 from archivers.stores import open_store
 from archivers.units import Opened
 from config.errors import BucketwiseError
@@ -38,7 +41,7 @@ class Where:
     @classmethod
     def of(cls, settings: Settings) -> Where:
         store = settings.store and settings.store.model_copy(update={"signing_key": ()})
-        return cls(settings.mongodb, store, suite_version())
+        return cls(settings.mongodb, store, _versions())
 
 
 class WorkerFailure(BucketwiseError):
@@ -61,14 +64,19 @@ class Outcome(Generic[T]):
     error: BucketwiseError | None = None
 
 
+def _versions() -> str:
+    """Of what decides on the bytes of a part: a unit that is done twice writes the same files."""
+    return f"bucketwise {suite_version()} with pyarrow {pyarrow.__version__} and numpy {numpy.__version__}"
+
+
 def do(where: Where, unit: Callable[..., T], *plain: Any) -> Outcome[T]:
     """What a worker calls."""
     _AT_WORK.set()
     try:
-        if where.version != (ours := suite_version()):
+        if where.version != (ours := _versions()):
             raise BucketwiseError(
-                f"a worker has bucketwise {ours}, and this run is {where.version}: install one version "
-                "everywhere. It is safe to run again"
+                f"a worker has {ours}, and this run {where.version}: install the same versions everywhere. "
+                "It is safe to run again"
             )
         return Outcome(unit(_opened(where), *plain))
     except BucketwiseError as error:

@@ -61,7 +61,7 @@ def workers(settings: Settings, opened: Opened) -> Iterator[Workers]:
         finally:
             pool.close()
     else:
-        yield Alone(opened)
+        yield Alone(opened, memory=work.memory)
 
 
 @dataclass

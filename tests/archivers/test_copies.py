@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -9,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import bson
+import numpy as np
 import pytest
 from pymongo.database import Database
 
 from archivers.stores import open_store
-from archivers.units import Opened
-from config.errors import BucketwiseError
-from config.policies import Store
+from archivers.units import Here, Opened
+from buckets.raw import Batch
+from buckets.source import Source
+from config.errors import BucketwiseError, HaltedError
+from config.policies import USUAL_MEMORY, Store
 from rollups.units import at_once
-from tests.archivers.builders import Case, deletable, samples, samples_overflow
+from tests.archivers.builders import Case, deletable, samples, samples_overflow, slots
 from tests.archivers.harness import Cycle, expected_rows
 
 Document = dict[str, Any]
@@ -38,6 +42,19 @@ class Elsewhere:
         future = at_once(unit, self.opened, *plain)
         self.gave.append(future.result())
         return future
+
+
+@dataclass
+class Liar(Elsewhere):
+    """Copies fewer buckets than it was asked to."""
+
+    def submit(self, unit: Callable[..., Any], *plain: Any) -> Future[Any]:
+        policy, raw_ids, _, *more = plain
+        fewer = raw_ids[:-1]
+        found = Batch.concat(list(Source(self.opened.database, policy).by_raw_ids(fewer)))
+        place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
+        digest = found.take(np.array([place[raw_id] for raw_id in fewer])).digest
+        return super().submit(unit, policy, fewer, digest, *more)
 
 
 @pytest.mark.parametrize("case", deletable(), ids=lambda case: case.name)
@@ -99,3 +116,31 @@ def test_a_worker_with_another_store(database: Database[Document], file_store: S
         cycle.run(units=Elsewhere(Opened(database, other)))
     assert cycle.live() == live
     assert not cycle.rows()
+
+
+def test_a_worker_that_copies_something_else(database: Database[Document], file_store: Store) -> None:
+    cycle = Cycle(database, samples(), file_store).load()
+    live = cycle.live()
+    units = Liar(Opened(database, open_store(file_store)))
+    with pytest.raises(HaltedError, match="does not give the documents that were read"):
+        cycle.run(units=units)
+    assert all(units.gave)
+    assert cycle.live() == live
+    assert cycle.run().deleted == len(live)
+    assert cycle.rows() == expected_rows(cycle.case)
+
+
+def test_more_memory_makes_larger_commits(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 2)
+    monkeypatch.setattr("archivers.archive.MAX_READINGS", 200)
+    found = []
+    for share in (0.5, 1, 100):
+        cycle = Cycle(database, slots("second"), file_store).load()
+        cycle.run(units=Here(Opened(database, cycle.store), memory=int(share * USUAL_MEMORY)))
+        found.append(len(list(cycle.root.glob("*/meta/manifests/*"))))
+        shutil.rmtree(cycle.root)
+        for name in database.list_collection_names():
+            database.drop_collection(name)
+    assert found[0] > found[1] > found[2]
