@@ -15,7 +15,7 @@ from archivers.units import Opened
 from config.errors import BucketwiseError, UsageError
 from config.work import SCHEMES
 from jobs import clock
-from jobs.unit import Outcome, Where, do, settle
+from jobs.unit import Outcome, Where, do, promised, settle
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class Cluster:
     def submit(
         self, unit: Callable[Concatenate[Opened, P], T], *plain: P.args, **named: P.kwargs
     ) -> Future[T]:
-        outer: Future[T] = Future()
+        outer: Future[T] = promised()
         inner = self._executor.submit(partial(do, self.where, unit, *plain, **named))
         inner.add_done_callback(partial(self._ended, outer))
         return outer

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -90,10 +90,17 @@ def do(where: Where, unit: Callable[..., T], *plain: Any) -> Outcome[T]:
         _AT_WORK.clear()
 
 
+def promised() -> Future[Any]:
+    """A future that is there to be settled: who asked for it can't cancel it, and need not hear of it."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
 def settle(outer: Future[T], inner: Future[Outcome[T]]) -> None:
     """The outcome of a unit as that of the future that the run waits for."""
     if inner.cancelled():
-        outer.cancel()
+        outer.set_exception(CancelledError())
     elif error := inner.exception():
         outer.set_exception(error)
     elif (outcome := inner.result()).error is not None:

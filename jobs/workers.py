@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from archivers.units import Here, Opened, Units
 from config.errors import BucketwiseError
 from config.policies import Settings
 from jobs.cluster import cluster
-from jobs.unit import Outcome, Where, do, enter, settle
+from jobs.unit import Outcome, Where, do, enter, promised, settle
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Processes:
     def submit(
         self, unit: Callable[Concatenate[Opened, P], T], *plain: P.args, **named: P.kwargs
     ) -> Future[T]:
-        outer: Future[T] = Future()
+        outer: Future[T] = promised()
         self._start(outer, partial(do, self.where, unit, *plain, **named), 1)
         return outer
 
@@ -95,7 +95,7 @@ class Processes:
     def _start(self, outer: Future[T], task: Callable[[], Outcome[T]], tries: int) -> None:
         with self._lock:
             if self._is_closed:
-                outer.cancel()
+                outer.set_exception(CancelledError())
                 return
             pool = self._pool = self._pool or _Pool(self.workers)
             try:
@@ -148,7 +148,7 @@ class _Pool:
         )
 
     def leave(self) -> None:
-        """Says so to all that still live. What they are at writes nothing."""
+        """Says so to all that still live. What they are at counts for nothing before the run takes it."""
         self._ours.close()
 
     def close(self) -> None:
