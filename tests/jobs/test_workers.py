@@ -161,6 +161,31 @@ def test_a_worker_that_is_killed_in_the_middle(empty: Place) -> None:
     assert standing(empty.database) == expected
 
 
+def test_a_worker_that_is_killed_while_it_copies(empty: Place) -> None:
+    """Nothing is lost or double, whatever of its files it has left."""
+    fill(empty.database)
+    assert empty("rollup", "-p", "ticks").code == 3
+    before = sorted(encode(it) for it in empty.database.ticks.find())
+    options = ["-p", "ticks", "--now", NOW, "--workers", "2"]
+    given = {"MONGODB_URI": empty.uri, "BUCKETWISE_WORK_MEMORY": "50MB"}  # several commits
+    with started("archive", *options, cwd=empty.folder, **given) as process:
+        wait_until(lambda: len(workers_of(process.pid)) == 2, "there are no workers")
+        stopped = workers_of(process.pid)
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(stopped[0], signal.SIGKILL)
+        os.kill(stopped[1], signal.SIGCONT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 3 and "Traceback" not in errors, errors
+    assert len(list(empty.folder.glob("store/ticks/meta/manifests/*"))) > 2
+    assert empty("verify", "-p", "ticks").code == 0
+    span = ["--since", "2018-01-01", "--until", "2019-01-01"]
+    assert empty("restore", "-p", "ticks", *span, "--to", "back").code == 0
+    archived = [encode(it) for it in empty.database.back.find()]
+    assert len(archived) > 1000
+    assert sorted(archived + [encode(it) for it in empty.database.ticks.find()]) == before
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_no_worker_outlives_a_run_that_is_asked_to_stop(empty: Place, number: signal.Signals) -> None:
     by_one_process(empty)
