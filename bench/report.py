@@ -65,13 +65,16 @@ class Row(NamedTuple):
     at_least: float | None
 
 
-def write(sizes: Sequence[Size], cases: Sequence[Case], rounds: int, folder: Path) -> None:
+def write(
+    sizes: Sequence[Size], grown: Sequence[Size], cases: Sequence[Case], rounds: int, folder: Path
+) -> None:
+    """`grown`: sizes at which our own jobs alone were measured."""
     rows = [row for size in sizes for row in _rows(size, cases)]
     about = _about(rounds)
-    jobs = [entry for size in sizes for entry in _jobs(size)]
+    jobs = [entry for size in (*sizes, *grown) for entry in _jobs(size)]
     data = {"about": about, "cases": [row._asdict() for row in rows], "jobs": jobs}
     (folder / "results.json").write_text(json.dumps(data, indent=1) + "\n")
-    (folder / "RESULTS.md").write_text("\n".join(_page(sizes, rows, about)) + "\n")
+    (folder / "RESULTS.md").write_text("\n".join(_page(sizes, grown, rows, about)) + "\n")
 
 
 def _rows(size: Size, cases: Sequence[Case]) -> Iterator[Row]:
@@ -125,7 +128,9 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-def _page(sizes: Sequence[Size], rows: Sequence[Row], about: dict[str, str]) -> Iterator[str]:
+def _page(
+    sizes: Sequence[Size], grown: Sequence[Size], rows: Sequence[Row], about: dict[str, str]
+) -> Iterator[str]:
     yield "# Results\n"
     yield f"`{about['command']}`: {about['rounds']} rounds, medians."
     yield f"{about['machine']}; {about['versions']}.\n"
@@ -136,8 +141,8 @@ def _page(sizes: Sequence[Size], rows: Sequence[Row], about: dict[str, str]) -> 
         yield f"## {size.readings / 1e6:g} million readings\n"
         yield from _comparisons(of_size)
         yield from _figures(size)
-    if len(sizes) > 1:
-        yield from _growth(sizes)
+    if len(sizes) + len(grown) > 1:
+        yield from _growth(sorted((*sizes, *grown), key=lambda size: size.readings))
 
 
 def _comparisons(rows: Sequence[Row]) -> Iterator[str]:
@@ -188,7 +193,7 @@ def _growth(sizes: Sequence[Size]) -> Iterator[str]:
     yield "Nanoseconds a reading, and peak MB; linear is where the first stays within 15 %.\n"
     yield from _head("job", *(f"{size.readings / 1e6:g} M" for size in sizes))
     for workload, job in sizes[0].found:
-        if job not in JOBS:
+        if job not in JOBS or not all((workload, job) in size.found for size in sizes):
             continue
         figures = [(size.speed(workload, job), middle(size.found[workload, job]).peak_mb) for size in sizes]
         yield _line(
