@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -33,6 +34,7 @@ from buckets.timeseries import measurement
 from config.errors import BucketwiseError, HaltedError, UsageError
 from config.policies import Policy
 from rollups.guarded import Guard, transaction
+from rollups.units import at_once, result_of
 
 Document = dict[str, Any]
 _DUPLICATE_KEY = 11000
@@ -86,22 +88,27 @@ def restore(
         receipts, pins = Receipts(database, policy.name), Pins(database, policy, now)
         books = _Books(receipts, pins, pinned_until)
     archived = _archived(database, policy, store, start, end, to, books)
-    for wanted in ahead(map(partial(_wanted, policy, start, end, series), archived), lambda: True):
-        at = 0
-        for piece in chunks(wanted.batch):
-            check()
-            here = wanted.indices[at : at + len(piece)]
-            at += len(piece)
-            if policy.model == "timeseries":
-                _put_measurements(database, policy, to, piece.main)
-            else:
-                in_the_way = _put(database, policy, to, piece, guard, here, wanted.note)
-                report.pinned += len(piece) - len(in_the_way) if books else 0
-                blocked += in_the_way
-            report.overflow += len(piece.extra)
-            progress("restored buckets", len(piece))
-        report.buckets += len(wanted.batch)
-        report.readings += wanted.readings
+    with ThreadPoolExecutor(1, "bucketwise-reader") as reader:
+        seen: Future[None] = at_once(lambda: None)  # of the piece before: it is read back meanwhile
+        for wanted in ahead(map(partial(_wanted, policy, start, end, series), archived), lambda: True):
+            at = 0
+            for piece in chunks(wanted.batch):
+                check()
+                here = wanted.indices[at : at + len(piece)]
+                at += len(piece)
+                if policy.model == "timeseries":
+                    _put_measurements(database, policy, to, piece.main)
+                else:
+                    put = _put(database, policy, to, piece, guard, here, wanted.note)
+                    report.pinned += len(piece) - len(put.blocked) if books else 0
+                    blocked += [piece.main.decode_id(i) for i in sorted(put.blocked)]
+                    result_of(seen, check)
+                    seen = reader.submit(_see, database, put)
+                report.overflow += len(piece.extra)
+                progress("restored buckets", len(piece))
+            report.buckets += len(wanted.batch)
+            report.readings += wanted.readings
+        result_of(seen, check)
     if blocked:
         raise BucketwiseError(
             f"--to {to}: {len(blocked)} of {report.buckets} buckets were not restored: another document has "
@@ -219,6 +226,11 @@ def _matches(one: Series, policy: Policy, wanted: Mapping[str, str]) -> bool:
     return all(series_text(values[name]) == text for name, text in wanted.items() if name in values)
 
 
+class _Put(NamedTuple):
+    places: list[tuple[str, Docs, list[int]]]  # collection, documents, and of which bucket each is
+    blocked: set[int]  # buckets that were left out
+
+
 def _put(
     database: Database[Document],
     policy: Policy,
@@ -227,12 +239,9 @@ def _put(
     guard: Guard,
     here: Indices,
     note: Note,
-) -> list[Any]:
-    """Insert what isn't there, with the note, in one transaction; read back and compare. Mostly nothing is
-    there: it is looked up where an insert says so.
-
-    Returns the `_id`s of buckets in whose way another document is: those are left out.
-    """
+) -> _Put:
+    """Insert what isn't there, with the note, in one transaction. Mostly nothing is there: it is looked up
+    where an insert says so. Buckets in whose way another document is are left out."""
     places: list[tuple[str, Docs, list[int]]] = [(to, piece.main, list(range(len(piece))))]
     blocked: set[int] = set()
     if policy.overflow is not None:
@@ -258,15 +267,19 @@ def _put(
         for (_, documents, owner), standing in zip(places, there, strict=True):
             blocked |= {owner[i] for i, it in enumerate(standing) if it not in (None, documents[i])}
         put([[i for i, it in enumerate(standing) if it is None] for standing in there])
-    for collection, documents, owner in places:
-        if not blocked and _stands(database, collection, documents):
+    return _Put(places, blocked)
+
+
+def _see(database: Database[Document], put: _Put) -> None:
+    """Read back what was put, and compare."""
+    for collection, documents, owner in put.places:
+        if not put.blocked and _stands(database, collection, documents):
             continue
         for i, it in enumerate(_standing(database, collection, documents)):
-            if it != documents[i] and owner[i] not in blocked:
+            if it != documents[i] and owner[i] not in put.blocked:
                 raise HaltedError(
                     f"a restored document is not in {collection} as it was: _id {documents.decode_id(i)!r}"
                 )
-    return [piece.main.decode_id(i) for i in sorted(blocked)]
 
 
 def _stands(database: Database[Document], collection: str, documents: Docs) -> bool:

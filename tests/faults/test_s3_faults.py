@@ -108,13 +108,13 @@ class Behind:
     proxy: S3Proxy
     waits: Path
 
-    def faulty(self, verb: str, fault: Fault, **environment: str) -> Ran:
+    def faulty(self, verb: str, fault: Fault, memory: str = "400MB") -> Ran:
         """The client's waits are noted, and not waited."""
         self.proxy.fault = fault
         self.proxy.requests.clear()
         self.scene.write_config(endpoint_url=self.proxy.endpoint_url)
         meddle = hook(waits_noted={"file": str(self.waits)}, s3_timeout={"seconds": 0.5})
-        ran = self.scene.run(verb, meddle=meddle, **environment)
+        ran = self.scene.run(verb, meddle=meddle, BUCKETWISE_WORK_MEMORY=memory)
         self.scene.write_config()
         assert fault.struck, "the fault never struck"
         self.check_tries()
@@ -209,7 +209,7 @@ def test_credentials_expire_in_the_middle_of_a_multipart_upload(behind: Behind, 
         return bool(expired)
 
     fault = Refused(second_part_and_later, None, 400, "ExpiredToken")
-    ran = behind.faulty("archive", fault, BUCKETWISE_WORK_MEMORY="2GB")  # both in one commit
+    ran = behind.faulty("archive", fault, memory="2GB")  # both in one commit
     assert [name for name in scene.truth.files.names() if "/meta/buckets/" in name] == []
     message = aftermath.check(tally, GROUP + "archive", "expired amid an upload", scene, ran, codes=[1])
     assert "fresh credentials" in message
