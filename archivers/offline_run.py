@@ -253,6 +253,8 @@ class OfflineRun:
                 report.leave(manifest.buckets, self._work.kept)
             elif self._work.in_grace(manifest.created):
                 report.leave(manifest.buckets, self._grace)
+            elif not self._is_rolled_up(manifest):  # windows may have been, while the copy was made
+                report.leave(manifest.buckets, NOT_ROLLED_UP)
             elif changed := self._delete(manifest, np.arange(manifest.buckets)):
                 report.change(len(changed))
                 self._amend(manifest, changed)
