@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,14 @@ Indices = NDArray[np.int64]
 _HELD = "copied by an earlier run, and deleted by the next"
 
 
+class _Waiting(NamedTuple):
+    """Buckets that this run copies and does not delete."""
+
+    first: int  # what they cover, milliseconds
+    last: int
+    names: Indices  # sorted: of each `_id` 8 bytes
+
+
 class OfflineRun:
     """Satisfies `Archiver`."""
 
@@ -45,6 +54,7 @@ class OfflineRun:
             made_with = timeseries.made_with(work.database, work.policy.collection)
         self._origin = Origin(work.database.name, work.fence, work.now, made_with)
         self._before: dict[str, Commit] | None = None  # what was archived before this run reads anything
+        self._waiting: list[_Waiting] = []
         self._copies = Copies(self._archive, self._origin, work.units)
 
     def recover(self) -> None:
@@ -161,7 +171,20 @@ class OfflineRun:
         if self._before is None:  # looked up once: what is committed from now on holds what was just read
             self._before = {commit.name: commit for commit in self._archive.commits()}
         others = self._archive.manifests(first_ms, last_ms + 1, self._before.values())
-        return self._not_held(batch, others) if others else np.arange(len(batch))
+        found = self._not_held(batch, others) if others else np.arange(len(batch))
+        return found[~self._met_before(batch, first_ms, last_ms)[found]] if self._waiting else found
+
+    def _met_before(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """Buckets that have grown since this run copied them, so that it meets them again: with another copy
+        beside the first, what both hold would be double. The next run takes the first one out."""
+        mine, met = _names(batch), np.zeros(len(batch), dtype=np.bool_)
+        for waiting in self._waiting:
+            if waiting.first <= last_ms and waiting.last >= first_ms:
+                met |= np.isin(mine, waiting.names)
+        count = int(met.sum())
+        self._work.report.leave(-count, self._work.kept or self._grace)  # each is told once
+        self._work.report.change(count)
+        return met
 
     def _not_held(self, batch: Batch, others: list[Manifest]) -> Indices:
         held: set[bytes] = set()
@@ -205,6 +228,10 @@ class OfflineRun:
 
     def move(self, lot: Lot) -> None:
         """The copy is written and verified while the next buckets are read, and those before are deleted."""
+        if (self._work.kept or self._work.in_grace(self._work.now)) and not self._measured:
+            spans = lot.decoded.spans()
+            names = np.sort(_names(lot.batch))
+            self._waiting.append(_Waiting(int(spans.min()), int(spans.max()), names))
         self._copies.begin(lot)
         self._settle_copies(self._copies.ahead)
 
@@ -226,6 +253,8 @@ class OfflineRun:
                 report.leave(manifest.buckets, self._work.kept)
             elif self._work.in_grace(manifest.created):
                 report.leave(manifest.buckets, self._grace)
+            elif not self._is_rolled_up(manifest):  # windows may have been, while the copy was made
+                report.leave(manifest.buckets, NOT_ROLLED_UP)
             elif changed := self._delete(manifest, np.arange(manifest.buckets)):
                 report.change(len(changed))
                 self._amend(manifest, changed)
@@ -362,3 +391,7 @@ class OfflineRun:
     def _measured(self) -> bool:
         """Measurements of a native time-series collection don't change, and may share an `_id`."""
         return self._work.policy.model == "timeseries"
+
+
+def _names(batch: Batch) -> Indices:
+    return np.fromiter(map(hash, batch.main.raw_ids), np.int64, len(batch))

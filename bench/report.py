@@ -73,6 +73,7 @@ def write(
     about = _about(rounds)
     jobs = [entry for size in (*sizes, *grown) for entry in _jobs(size)]
     data = {"about": about, "cases": [row._asdict() for row in rows], "jobs": jobs}
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(data, indent=1) + "\n")
     (folder / "RESULTS.md").write_text("\n".join(_page(sizes, grown, rows, about)) + "\n")
 

@@ -12,7 +12,7 @@ import copy
 import struct
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +103,7 @@ def _field(data: memoryview, document: int, names: tuple[bytes, ...], kind: int)
         value = position + 1 + len(name) + 1
         if name in names and data[position] == kind:
             return value, name
-        position = value + extent(bytes(data[value : value + 4]), data[position], 0)[0]
+        position = value + extent(cast(bytes, data), data[position], value)[0]
     raise ValueError("the reply has no such field")
 
 

@@ -294,3 +294,13 @@ def test_leaving_off_waits_for_what_is_under_way() -> None:
     threading.Timer(0.05, release.set).start()
     found.close()  # type: ignore[attr-defined]
     assert done.is_set() and not fetching()
+
+
+@pytest.mark.parametrize("first", [{}, {"said": "by the server", "at": {"time": 1, "signature": b"x" * 20}}])
+def test_a_reply_whose_fields_come_in_another_order(first: dict[str, Any]) -> None:
+    """Its documents are cut out all the same, and not sooner or later made one by one."""
+    cursor = {"id": 7, "ns": "market.ticks", "firstBatch": [{"_id": 1, "v": "x"}, {"_id": 2}]}
+    rest, batch, array = raw_cursor._cut(memoryview(bson.encode({**first, "cursor": cursor, "ok": 1.0})))
+    assert bson.decode(rest) == {**first, "cursor": {**cursor, "firstBatch": []}, "ok": 1.0}
+    assert batch == "firstBatch"
+    assert list(bson.decode(bytes(array)).values()) == cursor["firstBatch"]
