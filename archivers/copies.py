@@ -36,10 +36,14 @@ class _Begun(NamedTuple):
 class Copies:
     """Of one run."""
 
-    def __init__(self, archive: OfflineArchive, origin: Origin, units: Units) -> None:
+    def __init__(
+        self, archive: OfflineArchive, origin: Origin, units: Units, check: Callable[[], None]
+    ) -> None:
+        """`check` raises where the run must stop. A thread asks it too."""
         self._archive = archive
         self._origin = origin
         self._units = units
+        self._check = check
         # Measurements of a native time-series collection can't be asked for by `_id`.
         self._is_elsewhere = units.workers > 1 and origin.timeseries is None
         self._thread = ThreadPoolExecutor(1, "bucketwise-copier")
@@ -58,19 +62,19 @@ class Copies:
             given = lot.batch.main.raw_ids, lot.batch.digest, types, self._origin
             copy = self._units.submit(copy_buckets, lot.policy, *given)
         else:
-            copy = self._thread.submit(self._archive.copy, Ready.of(lot), types, self._origin)
+            copy = self._thread.submit(self._archive.copy, Ready.of(lot), types, self._origin, self._check)
         self._begun.append(_Begun(lot, types, copy))
 
-    def done(self, ahead: int, check: Callable[[], None]) -> Iterator[Copied]:
-        """The copies in the order in which they were begun, but for the last `ahead` of them. `check` raises
-        where the run must stop. Raises what copying raised."""
+    def done(self, ahead: int) -> Iterator[Copied]:
+        """The copies in the order in which they were begun, but for the last `ahead` of them. Raises what
+        copying raised."""
         while len(self._begun) > ahead:
             lot, types, copy = self._begun.popleft()
-            found: Copied | Manifest | None = result_of(copy, check)
+            found: Copied | Manifest | None = result_of(copy, self._check)
             if isinstance(found, Manifest):
                 found = self._seen(found, lot)
             elif found is None:  # a bucket has changed since it was read here
-                found = self._archive.copy(Ready.of(lot), types, self._origin)
+                found = self._archive.copy(Ready.of(lot), types, self._origin, self._check)
             yield found
 
     def close(self) -> None:
@@ -116,5 +120,13 @@ def copy_buckets(
     if batch.digest != digest:
         return None
     assert opened.store is not None
+
+    def check() -> None:
+        if (opened.fence_of(policy.name) or 0) > origin.fence:
+            raise BucketwiseError(
+                f"policy {policy.name}: another run holds the lease by now, and what a worker was asked to "
+                "copy is that run's. It is safe to run again"
+            )
+
     archive = OfflineArchive(policy, opened.store)
-    return archive.copy(Ready.of(Lot(batch, policy)), types, origin).draft
+    return archive.copy(Ready.of(Lot(batch, policy)), types, origin, check).draft

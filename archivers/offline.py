@@ -174,11 +174,17 @@ class OfflineArchive:
         return self.known_types()
 
     def copy(
-        self, ready: Ready, types: dict[str, str], origin: Origin, replaces: str | None = None
+        self,
+        ready: Ready,
+        types: dict[str, str],
+        origin: Origin,
+        check: Callable[[], None],
+        replaces: str | None = None,
     ) -> Copied:
         """Write the buckets, and verify what was written. Raises HaltedError where it isn't equal.
 
-        Touches nothing but the store, so that a thread may do it."""
+        Touches nothing but the store, so that a thread may do it. `check` raises where the run must stop: it
+        is asked before each file, since one that comes late would lie beside what a later run has copied."""
         policy, packed, expected = ready
         name = commit_name(packed.first, packed.last, origin.fence, expected.digest)
         with tempfile.TemporaryDirectory(prefix="bucketwise-") as folder:
@@ -210,6 +216,7 @@ class OfflineArchive:
                 receipt=None,
             )
             for file in draft.files:
+                check()
                 self.store.put_file(file.key, spool / _local(file.key))
         copied = self._rebuilt(draft)
         if not copied.equals(expected):

@@ -55,7 +55,7 @@ class OfflineRun:
         self._origin = Origin(work.database.name, work.fence, work.now, made_with)
         self._before: dict[str, Commit] | None = None  # what was archived before this run reads anything
         self._waiting: list[_Waiting] = []
-        self._copies = Copies(self._archive, self._origin, work.units)
+        self._copies = Copies(self._archive, self._origin, work.units, work.check)
 
     def recover(self) -> None:
         heads = check_heads(self._receipts, self._archive)
@@ -229,9 +229,9 @@ class OfflineRun:
     def move(self, lot: Lot) -> None:
         """The copy is written and verified while the next buckets are read, and those before are deleted."""
         if (self._work.kept or self._work.in_grace(self._work.now)) and not self._measured:
-            spans = lot.decoded.spans()
-            names = np.sort(_names(lot.batch))
-            self._waiting.append(_Waiting(int(spans.min()), int(spans.max()), names))
+            times, last = lot.decoded.columns.time, lot.decoded.last
+            first = int(times.min(initial=last.min()))
+            self._waiting.append(_Waiting(first, int(last.max()), np.sort(_names(lot.batch))))
         self._copies.begin(lot)
         self._settle_copies(self._copies.ahead)
 
@@ -243,7 +243,7 @@ class OfflineRun:
 
     def _settle_copies(self, ahead: int) -> None:
         """Commit what is copied, but for the last `ahead` copies, and delete what may go."""
-        for copied in self._copies.done(ahead, self._work.check):
+        for copied in self._copies.done(ahead):
             manifest = self._archive.commit(copied, self._place(), self._work.check)
             self._register(manifest, np.ones(manifest.buckets, dtype=np.bool_), is_new=True)
             report = self._work.report
@@ -360,7 +360,9 @@ class OfflineRun:
         if len(staying):
             remaining = held.take(staying)
             ready = Ready.of(Lot(remaining, manifest.archived_policy))  # as what they were archived
-            copy = self._archive.copy(ready, manifest.series_types, self._origin, manifest.commit)
+            copy = self._archive.copy(
+                ready, manifest.series_types, self._origin, self._work.check, manifest.commit
+            )
             successor = self._archive.commit(copy, self._place(), self._work.check)
             index = {remaining.unit(i): staying[i] for i in range(len(remaining))}
             copied = self._archive.load(successor)

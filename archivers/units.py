@@ -28,6 +28,8 @@ class Opened:
 
     database: Database[Document]
     store: ObjectStore | None
+    #: The fence of the lease of a policy, as it is now; None where none was ever taken.
+    fence_of: Callable[[str], int | None] = lambda _policy: None
 
 
 class Units(Protocol):

@@ -160,3 +160,9 @@ def _who(document: Document) -> str:
         f"policy {document['_id']}: another run holds the lease: pid {host['pid']} on {host['name']}, "
         f"since {since}, until {until} unless renewed. Wait for it to end, or stop it"
     )
+
+
+def fence_of(database: Database[Document], policy: str) -> int | None:
+    """That of the last one who took a policy's lease; None where nobody has."""
+    found = database[COLLECTION].find_one({"_id": policy}, {"fence": 1})
+    return None if found is None else int(found["fence"])

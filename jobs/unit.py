@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar, cast
 
@@ -22,6 +22,7 @@ from config.errors import BucketwiseError
 from config.policies import MongoDB, Settings, Store
 from jobs import connect
 from jobs.failures import explain
+from jobs.lease import fence_of
 from jobs.ledger import suite_version
 
 T = TypeVar("T")
@@ -112,7 +113,9 @@ def settle(outer: Future[T], inner: Future[Outcome[T]]) -> None:
 @lru_cache(maxsize=4)
 def _opened(where: Where) -> Opened:
     client = connect.connect(where.mongodb)
-    return Opened(client[where.mongodb.database], None if where.store is None else open_store(where.store))
+    database = client[where.mongodb.database]
+    store = None if where.store is None else open_store(where.store)
+    return Opened(database, store, partial(fence_of, database))
 
 
 def enter(parent: Connection) -> None:

@@ -7,18 +7,19 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import bson
 import numpy as np
 import pytest
+from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
 from archivers.stores import open_store
 from archivers.units import Here, Opened
 from buckets.raw import Batch
 from buckets.source import Source
-from config.errors import BucketwiseError, HaltedError
+from config.errors import BucketwiseError, HaltedError, InterruptedRun
 from config.policies import USUAL_MEMORY, Store
 from rollups.units import at_once
 from tests.archivers.builders import Case, deletable, samples, samples_overflow, slots
@@ -127,6 +128,32 @@ def test_a_worker_that_copies_something_else(database: Database[Document], file_
     assert all(units.gave)
     assert cycle.live() == live
     assert cycle.run().deleted == len(live)
+    assert cycle.rows() == expected_rows(cycle.case)
+
+
+def test_a_unit_that_comes_late_writes_nothing(database: Database[Document], file_store: Store) -> None:
+    """It was given up, and a later run has archived the same buckets since."""
+    cycle = Cycle(database, samples(), file_store).load()
+    units = Elsewhere(Opened(database, open_store(file_store), lambda _policy: cycle.fence))
+    late: list[tuple[Any, ...]] = []
+
+    def keep(unit: Callable[..., Any], *plain: Any) -> Future[Any]:
+        late.append((unit, *plain))
+        return Future()
+
+    def stop() -> None:
+        if late:
+            raise InterruptedRun("stop")
+
+    units.submit = keep  # type: ignore[method-assign]
+    with pytest.raises(InterruptedRun):
+        cycle.run(units=units, check=stop)
+    assert cycle.run().deleted == len(cycle.case.documents)
+    for document in cycle.case.documents:  # as they were when the unit read them
+        database[cycle.policy.collection].insert_one(cast(Any, RawBSONDocument(document)))
+    unit, *plain = late[0]
+    with pytest.raises(BucketwiseError, match="another run holds the lease by now"):
+        unit(units.opened, *plain)
     assert cycle.rows() == expected_rows(cycle.case)
 
 

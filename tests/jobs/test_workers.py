@@ -355,7 +355,7 @@ def test_what_fails_in_a_worker_is_told_as_in_one_process(error: Exception, empt
 def test_a_worker_of_another_version_is_refused(empty: Place) -> None:
     where = Where.of(_settings(empty))
     told = do(Where(where.mongodb, where.store, "0.0.1"), _pid)
-    assert "install one version everywhere" in str(told.error)
+    assert "install the same versions everywhere" in str(told.error)
 
 
 def test_a_worker_gets_no_signing_key_and_shows_no_password(empty: Place) -> None:
