@@ -225,10 +225,17 @@ def take_identity(scene: Scene) -> None:
 
 def check_order(log: Path) -> None:
     """Nothing is deleted but what was read back from where it lies, and then committed."""
+    # A roll-up between the commit and the delete reads parts and manifests as well.
     last: dict[str, int] = {}
+    before: dict[str, int] = {}  # `last` as it was at the last commit
+    since: dict[str, int] = {}  # what was first after it
     for at, (mark, label) in enumerate(read_log(log)):
         if mark == "<":
-            last[_what(label)] = at
+            what = _what(label)
+            if what == "manifest put":
+                before, since = dict(last), {}
+            last[what] = at
+            since.setdefault(what, at)
         elif label == "mongo delete it in transaction":
             order = ["copied", "copies read"] if "copied" in last else list(_ORDER)
             # of an earlier run's copies: no more than that they are read
@@ -236,8 +243,9 @@ def check_order(log: Path) -> None:
             places = [last.get(it, -1) for it in order]
             assert -1 not in places, (order, last)
             if "put" in last:
-                assert last["put"] < min(places), last
-                assert max(places[:3]) < places[3] < places[4] < places[5], last
+                reads, commit = [before[it] for it in order[:3]], [since[it] for it in order[3:]]
+                assert before["put"] < min(reads), (before, since)
+                assert max(reads) < commit[0] < commit[1] < commit[2], (before, since)
             elif "copied" in last:
                 assert places == sorted(places), last
 
