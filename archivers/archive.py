@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.delete import chunks, compare, measured
+from archivers.delete import chunks, compare_all, measured
 from archivers.heads import check_all_there, check_heads
 from archivers.keys import Keys
 from archivers.offline import OfflineArchive
@@ -330,14 +330,9 @@ class _Sweep:
         work = self._work
         if work.policy.model == "timeseries":
             return measured(work.policy, batch, work.source, first, last + 1)
-        as_read: list[int] = []
-        at = 0
-        for piece in chunks(batch):
-            found = compare(work.database, work.policy, piece)
-            as_read += [at + i for i in found.deleted]
-            work.report.change(len(found.changed))
-            at += len(piece)
-        return np.array(as_read, dtype=np.int64)
+        found = compare_all(work.database, work.policy, batch)
+        work.report.change(len(found.changed))
+        return np.array(found.deleted, dtype=np.int64)
 
     def _foresee(self, count: int) -> None:
         """What would become of buckets once they are copied."""

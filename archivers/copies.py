@@ -62,7 +62,7 @@ class Copies:
             given = lot.batch.main.raw_ids, lot.batch.digest, types, self._origin
             copy = self._units.submit(copy_buckets, lot.policy, *given)
         else:
-            copy = self._thread.submit(self._archive.copy, Ready.of(lot), types, self._origin, self._check)
+            copy = self._thread.submit(self._copy, Ready.of(lot), types)
         self._begun.append(_Begun(lot, types, copy))
 
     def done(self, ahead: int) -> Iterator[Copied]:
@@ -74,13 +74,16 @@ class Copies:
             if isinstance(found, Manifest):
                 found = self._seen(found, lot)
             elif found is None:  # a bucket has changed since it was read here
-                found = self._archive.copy(Ready.of(lot), types, self._origin, self._check)
+                found = self._copy(Ready.of(lot), types)
             yield found
 
     def close(self) -> None:
         for begun in self._begun:
             begun.copy.cancel()
         self._thread.shutdown(cancel_futures=True)
+
+    def _copy(self, ready: Ready, types: dict[str, str]) -> Copied:
+        return self._archive.copy(ready, types, self._origin, self._check)
 
     def _seen(self, draft: Manifest, lot: Lot) -> Copied:
         """Re-read here as well: what a worker says of its copy is not taken on trust."""

@@ -114,6 +114,16 @@ def compare(
     return outcome
 
 
+def compare_all(database: Database[Document], policy: Policy, batch: Batch) -> Outcome:
+    """`compare` of a batch of any size, piece by piece."""
+    whole, at = Outcome([], [], []), 0
+    for piece in chunks(batch):
+        for every, some in zip(whole, compare(database, policy, piece), strict=True):
+            every += [at + i for i in some]
+        at += len(piece)
+    return whole
+
+
 def _delete(
     database: Database[Document], policy: Policy, batch: Batch, indices: list[int], session: ClientSession
 ) -> None:

@@ -16,7 +16,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.chain import Place
 from archivers.copies import Copies
-from archivers.delete import Outcome, chunks, compare, guarded_delete, units
+from archivers.delete import Outcome, chunks, compare_all, guarded_delete, units
 from archivers.deletions import last_receipt, latest, ranges
 from archivers.heads import Heads, advance, check_all_there, check_heads, read_heads, write_heads
 from archivers.manifest import Commit, Manifest
@@ -119,12 +119,8 @@ class OfflineRun:
         copied = self._archive.load(manifest)
         live = np.ones(len(copied), dtype=np.bool_)
         if not self._measured:
-            at = 0
-            for piece in chunks(copied):
-                found = compare(self._work.database, self._work.policy, piece)
-                gone = [*found.gone, *found.changed] if is_forgotten else found.gone
-                live[[at + i for i in gone]] = False
-                at += len(piece)
+            found = compare_all(self._work.database, self._work.policy, copied)
+            live[[*found.gone, *found.changed] if is_forgotten else found.gone] = False
         self._register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
         if elsewhere := self._elsewhere(manifest, copied):
             self._amend(manifest, elsewhere)
