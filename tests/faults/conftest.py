@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pymongo.database import Database
 
+from config.policies import Store
+from tests.faults.scene import OFFLINE, ROLLUP, SLOTS, MakeScene, Scene
 from tests.jobs.command import CommandLine, command_line
 from tests.jobs.conftest import bucketwise
 
@@ -15,3 +20,15 @@ def elsewhere() -> Iterator[CommandLine]:
     """A second command line, for what runs at the same time."""
     with command_line() as it:
         yield it
+
+
+@pytest.fixture
+def scene(
+    tmp_path: Path, database: Database[Any], mongodb_uri: str, file_store: Store, bucketwise: CommandLine
+) -> MakeScene:
+    """Makes a scene of a policy's text, with 12 buckets of 4 readings."""
+
+    def make(text: str = SLOTS + ROLLUP + OFFLINE, store: Store = file_store) -> Scene:
+        return Scene(tmp_path, database, mongodb_uri, store, bucketwise, text).fill(buckets=12, readings=4)
+
+    return make

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -246,3 +247,7 @@ class Scene:
     def audited(self, now: datetime = NOW) -> None:
         self.well("verify", now=now)
         self.well("audit", now=now)
+
+
+#: Gives a scene with buckets in it.
+MakeScene = Callable[..., Scene]

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from config.policies import Store
 from jobs.lease import COLLECTION as LEASES
-from tests.faults.scene import NOW, OFFLINE, ONLINE, READING, ROLLUP, SAMPLES, SLOTS, Scene
+from tests.faults.scene import NOW, OFFLINE, ONLINE, READING, ROLLUP, SAMPLES, SLOTS, MakeScene, Scene
 from tests.faults.stopping import stopped
 from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine, Meddle
 
 Db = Database[dict[str, Any]]
-MakeScene = Callable[..., Scene]
 MODELS = {"slots": SLOTS, "samples": SAMPLES, "reading": READING}
 ARCHIVES = {"offline": OFFLINE, "online": ONLINE}
 HOUR, YEARS = 3600.0, 10 * 365 * 86400.0
@@ -29,16 +25,6 @@ GROUP = "clocks"
 
 def clock_off_by(seconds: float, **more: Any) -> Meddle:
     return "tests.faults.other_host", {"skew": seconds, **more}
-
-
-@pytest.fixture
-def scene(
-    tmp_path: Path, database: Db, mongodb_uri: str, file_store: Store, bucketwise: CommandLine
-) -> MakeScene:
-    def make(text: str = SLOTS + ROLLUP + OFFLINE, store: Store = file_store) -> Scene:
-        return Scene(tmp_path, database, mongodb_uri, store, bucketwise, text).fill(buckets=12, readings=4)
-
-    return make
 
 
 def young(it: Scene) -> list[int]:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from config.policies import Store
 from tests.faults.meddling import hook
-from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SLOTS, Scene
-from tests.jobs.command import CommandLine, Meddle
+from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SLOTS, MakeScene, Scene
+from tests.jobs.command import Meddle
 
 Db = Database[dict[str, Any]]
 ARCHIVES = {"offline": OFFLINE, "online": ONLINE}
 GRACE = 'grace = "1d"\n'
-BUCKETS, GONE = 12, 7
+BUCKETS, GONE = 12, 7  # of the buckets of a scene
 
 
 def deleted_before(it: Scene, function: str) -> Meddle:
@@ -34,18 +32,14 @@ def check_archive_and_summaries(it: Scene) -> None:
 @pytest.mark.parametrize("to", ARCHIVES)
 @pytest.mark.parametrize(("late", "rest"), [("stream", ""), ("stream", GRACE), ("scan", "delete = false\n")])
 def test_once_it_is_read_and_before_its_windows_are_brought_up_to_date(
-    tmp_path: Path,
-    database: Db,
-    mongodb_uri: str,
-    file_store: Store,
-    bucketwise: CommandLine,
+    scene: MakeScene,
     to: str,
     late: str,
     rest: str,
 ) -> None:
     """What tells of the delete is read before there are copies: no later run would look there again."""
     text = f'{SLOTS}{ROLLUP}late_data = "{late}"\n{ARCHIVES[to]}{rest}'
-    it = Scene(tmp_path, database, mongodb_uri, file_store, bucketwise, text).fill(BUCKETS, 4)
+    it = scene(text)
     body = it.well(meddle=deleted_before(it, "archivers.archive._Sweep._flush"))
     it.truth.removed(GONE)
     assert body["archive"]["buckets"] == BUCKETS - 1
@@ -56,16 +50,13 @@ def test_once_it_is_read_and_before_its_windows_are_brought_up_to_date(
 
 @pytest.mark.parametrize("to", ARCHIVES)
 def test_one_that_moved_after_it_was_copied_and_before_its_original_goes(
-    tmp_path: Path,
+    scene: MakeScene,
     database: Db,
-    mongodb_uri: str,
-    file_store: Store,
-    bucketwise: CommandLine,
     to: str,
 ) -> None:
     """The delete tells where the bucket was, with a pre-image; its copy counts again, and lies elsewhere."""
     text = SLOTS + ROLLUP + 'late_data = "stream"\n' + ARCHIVES[to] + GRACE
-    it = Scene(tmp_path, database, mongodb_uri, file_store, bucketwise, text).fill(BUCKETS, 4)
+    it = scene(text)
     database.command({"collMod": "it", "changeStreamPreAndPostImages": {"enabled": True}})
     it.well()
     away = it.when(GONE, BUCKETS) + timedelta(days=20)
