@@ -190,23 +190,25 @@ class _Sweep:
         self._per_reading = _LEAST_PER_READING
         self._share = work.units.memory / USUAL_MEMORY
         self._first, self._last = LAST_MS, FIRST_MS
-        self._oldest = LAST_MS  # last reading of a bucket
 
     def run(self, start: int, end: int) -> None:
         source, report = self._work.source, self._work.report
-        at = start
+        at = begun = start
         while (found := source.earliest_ending(at)) is not None and found < end:
             at = max(at, found)  # epoch seconds may round down, to before `at`
             stop = min((at // DAY_MS + 1) * DAY_MS, end)
+            if not (self._read or self._pending):
+                begun = at
             for batch in source.ending(at, stop):
                 self._read.append(batch)
                 enough = min(MAX_BYTES, MAX_READINGS * self._per_reading) * self._share
                 if sum(it.size for it in self._read) >= enough:
                     self._sort_read()
-            self._sort_read()
-            if self._last - self._oldest >= MAX_SPAN_MS:
+            if stop - begun >= MAX_SPAN_MS:
+                self._sort_read()
                 self._flush()
             at = stop
+        self._sort_read()
         self._flush()
         self._archiver.finish()
         if self._work.dry_run and (young := source.count_ending(max(start, end), LAST_MS + 1)):
@@ -238,7 +240,6 @@ class _Sweep:
             return
         lot = lot.take(going)
         times, last = lot.decoded.columns.time, lot.decoded.last
-        self._oldest = int(min(self._oldest, last.min()))
         self._first = int(min(self._first, times.min(initial=LAST_MS), last.min()))
         self._last = int(max(self._last, last.max()))
         self._pending.append(lot)
@@ -293,7 +294,7 @@ class _Sweep:
         work, lot = self._work, self._latest(Lot.concat(self._pending))
         first, last = self._first, self._last
         self._pending = []
-        self._first, self._last, self._oldest = LAST_MS, FIRST_MS, LAST_MS
+        self._first, self._last = LAST_MS, FIRST_MS
         work.check()
         lot = lot.take(self._archiver.fresh(lot.batch, first, last))
         if not len(lot):

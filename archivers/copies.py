@@ -24,7 +24,7 @@ from config.policies import Policy
 from rollups.units import result_of
 
 #: So many copies are made by this process while the one before is committed, and its buckets are deleted.
-AHEAD = 1
+AHEAD = 2
 
 
 class _Begun(NamedTuple):
@@ -46,7 +46,7 @@ class Copies:
         self._check = check
         # Measurements of a native time-series collection can't be asked for by `_id`.
         self._is_elsewhere = units.workers > 1 and origin.timeseries is None
-        self._thread = ThreadPoolExecutor(1, "bucketwise-copier")
+        self._threads = ThreadPoolExecutor(max(1, AHEAD), "bucketwise-copier")
         self._begun: deque[_Begun] = deque()
 
     @property
@@ -62,7 +62,7 @@ class Copies:
             given = lot.batch.main.raw_ids, lot.batch.digest, types, self._origin
             copy = self._units.submit(copy_buckets, lot.policy, *given)
         else:
-            copy = self._thread.submit(self._copy, Ready.of(lot), types)
+            copy = self._threads.submit(self._copy, lot, types)
         self._begun.append(_Begun(lot, types, copy))
 
     def done(self, ahead: int) -> Iterator[Copied]:
@@ -74,16 +74,16 @@ class Copies:
             if isinstance(found, Manifest):
                 found = self._seen(found, lot)
             elif found is None:  # a bucket has changed since it was read here
-                found = self._copy(Ready.of(lot), types)
+                found = self._copy(lot, types)
             yield found
 
     def close(self) -> None:
         for begun in self._begun:
             begun.copy.cancel()
-        self._thread.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
 
-    def _copy(self, ready: Ready, types: dict[str, str]) -> Copied:
-        return self._archive.copy(ready, types, self._origin, self._check)
+    def _copy(self, lot: Lot, types: dict[str, str]) -> Copied:
+        return self._archive.copy(Ready.of(lot), types, self._origin, self._check)
 
     def _seen(self, draft: Manifest, lot: Lot) -> Copied:
         """Re-read here as well: what a worker says of its copy is not taken on trust."""

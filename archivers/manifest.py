@@ -142,7 +142,7 @@ class LastReceipt(_Model):
 
 
 #: Of the archive's format. 1 is read too: its buckets files have no unions.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class Manifest(_Model):

@@ -20,6 +20,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from archivers import parquet
 from archivers.chain import Chain, Place, unknown
@@ -351,9 +352,7 @@ def _write_parts(
     packed: Packed, policy: str, commit: str, types: dict[str, str], spool: Path
 ) -> Iterator[Part]:
     """A part for each UTC day."""
-    days = packed.rows.time // DAY_MS
-    edges = np.flatnonzero(np.diff(days, prepend=-(2**62), append=2**62)).tolist()
-    for start, end in itertools.pairwise(edges):
+    for start, end in itertools.pairwise(_edges_of_days(packed.rows.time)):
         times = packed.rows.time[start:end]
         dt = day(int(times[0]))
         key = part_key(policy, dt, commit)
@@ -366,6 +365,13 @@ def _write_parts(
             first=as_date(int(times.min())),
             last=as_date(int(times.max())),
         )
+
+
+def _edges_of_days(time: NDArray[np.int64]) -> list[int]:
+    """Where the rows of each day start, and where the last end. Rows are sorted by day."""
+    if len(time) and time[0] // DAY_MS == time[-1] // DAY_MS:
+        return [0, len(time)]
+    return [*np.flatnonzero(np.diff(time // DAY_MS, prepend=-(2**62))).tolist(), len(time)]
 
 
 def _local(key: str) -> str:

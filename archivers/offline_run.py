@@ -176,7 +176,8 @@ class OfflineRun:
         mine, met = _names(batch), np.zeros(len(batch), dtype=np.bool_)
         for waiting in self._waiting:
             if waiting.first <= last_ms and waiting.last >= first_ms:
-                met |= np.isin(mine, waiting.names)
+                at = np.searchsorted(waiting.names, mine)
+                met |= waiting.names[np.minimum(at, len(waiting.names) - 1)] == mine
         count = int(met.sum())
         self._work.report.leave(-count, self._work.kept or self._grace)  # each is told once
         self._work.report.change(count)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -67,9 +68,10 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
         arrays[column_name(field)] = (
             pa.DictionaryArray.from_arrays(indices, values) if is_coded else values.take(indices)
         )
-    arrays["time"] = pa.array(rows.time[span]).cast(pa.timestamp("ms", tz="UTC"))
+    arrays["time"] = pa.array(rows.time[span]).view(pa.timestamp("ms", tz="UTC"))
     for name, column in rows.values.items():
-        arrays[column_name(name)] = pa.array(column[span], mask=~rows.present[name][span])
+        there = rows.present[name][span]
+        arrays[column_name(name)] = pa.array(column[span], mask=None if there.all() else ~there)
     return pa.table(arrays)
 
 
@@ -112,18 +114,24 @@ def _arrow_type(kind: str) -> pa.DataType:
 
 def _repeats(values: NDArray[np.float64]) -> bool:
     """Whether a dictionary serves better than the plain bytes: prices of few decimals, states."""
-    step = max(1, len(values) // _SAMPLE)
-    sample = values[::step]
-    return len(np.unique(sample)) <= _DICTIONARY_SHARE * len(sample)
+    sample = pa.array(values[:: max(1, len(values) // _SAMPLE)])
+    distinct: int = pc.count_distinct(sample).as_py()
+    return distinct <= _DICTIONARY_SHARE * len(sample)
 
 
 def read_part(path: Path, value_fields: Sequence[str]) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
     """Times (milliseconds) and values (NaN where there is none) of a part. Raises pyarrow's errors where
     a page's checksum is wrong."""
     columns = ["time", *(column_name(name) for name in value_fields)]
-    table = pq.ParquetFile(path, page_checksum_verification=True).read(columns=columns)
+    table = _read(path, columns)
     time = table["time"].cast(pa.int64()).to_numpy()
     return time, [_numbers(table[name]) for name in columns[1:]]
+
+
+def _read(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """By this thread alone: others of the process are at work on the next commit."""
+    file = pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
+    return file.read(columns=columns, use_threads=False)
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
@@ -147,12 +155,12 @@ def write_buckets(path: Path, groups: Sequence[PackedGroup]) -> None:
     columns: dict[str, list[Any]] = {name: [] for name in _GROUP_SCHEMA.names}
     for group in groups:
         columns["overflow"].append(group.overflow)
-        columns["readings"].append(group.rows.shape[1])
+        columns["readings"].append(group.readings)
         columns["skeleton"].append(group.skeleton)
         columns["residue"].append(group.residue)
         columns["present"].append(group.present)
         for name in _LIST_COLUMNS:
-            columns[name].append(getattr(group, name).ravel().astype(np.int32))
+            columns[name].append(getattr(group, name).ravel().astype(np.int32, copy=False))
     leaves = {f"{name}.list.element": "DELTA_BINARY_PACKED" for name in _LIST_COLUMNS}
     pq.write_table(
         pa.table(columns, schema=_GROUP_SCHEMA),
@@ -166,8 +174,8 @@ def write_buckets(path: Path, groups: Sequence[PackedGroup]) -> None:
 
 
 def read_buckets(path: Path) -> list[PackedGroup]:
-    """Also those of version 1 of the format, which has no unions."""
-    table = pq.ParquetFile(path, page_checksum_verification=True).read()
+    """Also those of version 1 of the format, which has no unions, and of 2, which names each row."""
+    table = _read(path)
     for name, nothing in (("present", b""), ("flag", [])):
         if name not in table.column_names:
             column = pa.array([nothing] * table.num_rows, _GROUP_SCHEMA.field(name).type)
@@ -176,13 +184,15 @@ def read_buckets(path: Path) -> list[PackedGroup]:
     groups = []
     for i in range(table.num_rows):
         lists = {name: columns[name][i].values.to_numpy() for name in _LIST_COLUMNS}
-        readings = columns["readings"][i].as_py()
+        readings, n = columns["readings"][i].as_py(), len(lists["units"])
+        rows = lists["rows"].astype(np.int64)
         groups.append(
             PackedGroup(
                 overflow=columns["overflow"][i].as_py(),
                 units=lists["units"],
                 order=lists["order"],
-                rows=lists["rows"].astype(np.int64).reshape(len(lists["units"]), readings),
+                readings=readings,
+                rows=rows if len(rows) == n else rows.reshape(n, readings),
                 skeleton=columns["skeleton"][i].as_py(),
                 hole=lists["hole"],
                 width=lists["width"],

@@ -252,7 +252,7 @@ def _put(
     def put(absent: list[list[int]]) -> None:
         def step(session: ClientSession) -> None:
             for (collection, documents, owner), missing in zip(places, absent, strict=True):
-                new = documents.take(i for i in missing if owner[i] not in blocked)
+                new = documents.take([i for i in missing if owner[i] not in blocked])
                 insert_raw(database, collection, new, session)
             note(here[[i for i in range(len(piece)) if i not in blocked]], session)
 

@@ -40,7 +40,7 @@ class Decoded:
     def spans(self) -> NDArray[np.int64]:
         """b × 2: times of each bucket's first and last reading; its own last time where it holds none."""
         first = self.last.copy()
-        np.minimum.at(first, self.columns.bucket, self.columns.time)
+        first[self.columns.filled] = self.columns.of_filled(np.minimum)
         return np.column_stack([first, self.last])
 
     def touching(self, start_ms: int, end_ms: int) -> NDArray[np.bool_]:
@@ -48,9 +48,8 @@ class Decoded:
         times, buckets = self.columns.time, self.columns.bucket
         hit = np.zeros(len(self.units), dtype=np.bool_)
         hit[buckets[(times >= start_ms) & (times < end_ms)]] = True
-        empty = np.ones(len(self.units), dtype=np.bool_)
-        empty[buckets] = False
-        return hit | (empty & (self.last >= start_ms) & (self.last < end_ms))
+        hit |= (self.columns.lengths == 0) & (self.last >= start_ms) & (self.last < end_ms)
+        return hit
 
 
 @dataclass(frozen=True)
@@ -153,8 +152,9 @@ def _piece(
         time = read_times(found, shape.times)
     else:
         assert shape.offsets is not None
-        first = span.first[units][:, None]
-        time = np.where(first == NO_TIME, NO_TIME, first + shape.offsets)
+        first = span.first[units]
+        time = first[:, None] + shape.offsets
+        time[first == NO_TIME] = NO_TIME
     values = {name: read_values(found, shape.values[name]) for name in policy.value_fields}
     return Piece(found, shape, units, overflow, time, values, shape.there(found))
 
@@ -182,22 +182,16 @@ def _assemble(
     units = sound[np.argsort(keys[sound], kind="stable")]
     rank = np.full(len(keys), -1, dtype=np.int64)
     rank[units] = np.arange(len(units))
-    places, total = place(pieces, rank)
-    bucket = column(
-        [np.broadcast_to(rank[it.units][:, None], it.time.shape) for it in pieces], places, total, np.int32
-    )
+    places, starts = place(pieces, rank, len(units))
+    total = int(starts[-1])
     time = column([piece.time for piece in pieces], places, total, np.int64)
     values, kinds = {}, {}
     for name in policy.value_fields:
         values[name] = column([piece.values[name][0] for piece in pieces], places, total, np.float64)
         kinds[name] = column([piece.values[name][1] for piece in pieces], places, total, np.uint8)
-    last = np.full(len(units), NO_TIME, dtype=np.int64)
-    if total:
-        starts = np.flatnonzero(np.diff(bucket, prepend=-1))
-        last[bucket[starts]] = np.maximum.reduceat(time, starts)
-    empty = last == NO_TIME
-    last[empty] = span.last[units][empty]
-    columns = Columns(table.series, series[units], keys[units], bucket, time, values, kinds)
+    columns = Columns(table.series, series[units], keys[units], starts, time, values, kinds)
+    last = span.last[units]
+    last[columns.filled] = columns.of_filled(np.maximum)
     return Decoded(columns, units, last, quarantined, pieces, places)
 
 

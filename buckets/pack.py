@@ -14,16 +14,28 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from buckets.asked import series_order
 from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
 from buckets.columns import Kind, Series
 from buckets.decode import Lot
-from buckets.layout import Bytes2D, Flags, by_type, mask_of, read_holes, slabs, spread, write_holes
+from buckets.layout import (
+    Bytes2D,
+    Flags,
+    by_type,
+    mask_of,
+    read_holes,
+    slabs,
+    spread,
+    steps,
+    write_holes,
+)
+from buckets.order import Order
 from buckets.raw import Batch, Docs
 from buckets.soundness import Piece
-from buckets.times import DAY_MS, from_seconds
+from buckets.times import DAY_MS, LAST_MS, from_seconds
 from config.policies import Policy
 
 
@@ -47,6 +59,8 @@ _TIME_SOURCES = {
     DOUBLE: Source.TIME_DOUBLE,
 }
 _VALUE_SOURCES = {DOUBLE: Source.VALUE_DOUBLE, INT32: Source.VALUE_INT32, INT64: Source.VALUE_INT64}
+_MINUS_ZERO = np.array(-0.0).view("<i8")
+_TIMES = frozenset(_TIME_SOURCES.values())
 _DTYPES = {
     Source.TIME_DATE: "<i8",
     Source.TIME_INT32: "<i4",
@@ -65,7 +79,10 @@ class PackedGroup:
     overflow: bool
     units: NDArray[np.int32]  # n: the bucket
     order: NDArray[np.int32]  # n: among the overflow documents of the batch; 0 for a bucket's own
-    rows: NDArray[np.int64]  # n × k: the row of each reading
+    readings: int  # k
+    rows: NDArray[
+        np.int64
+    ]  # n: the row of the first reading, where the others follow it; else n × k, of each
     skeleton: bytes
     hole: NDArray[np.int32]  # h: offset
     width: NDArray[np.int32]  # h
@@ -107,34 +124,28 @@ def pack(lot: Lot) -> Packed:
     by_order = sorted(range(len(columns.series)), key=lambda i: series_order(columns.series[i]))
     rank = np.empty(len(by_order), dtype=np.int32)
     rank[by_order] = np.arange(len(by_order), dtype=np.int32)
-    sequence = columns.sequence(rank, DAY_MS)
-    row_of = np.empty(len(sequence), dtype=np.int64)
-    row_of[sequence] = np.arange(len(sequence))
-
-    first = np.full(len(batch), len(sequence), dtype=np.int64)  # of each bucket; none: at the end
-    starts = np.flatnonzero(np.diff(columns.bucket, prepend=-1))
-    if len(starts):
-        first[decoded.units[columns.bucket[starts]]] = np.minimum.reduceat(row_of, starts)
+    readings = Order.of(columns, rank, DAY_MS)
+    first = np.full(len(batch), len(columns.time), dtype=np.int64)  # of those without any: at the end
+    first[decoded.units] = readings.first
     order = np.argsort(first, kind="stable")
     number = np.empty(len(batch), dtype=np.int64)
     number[order] = np.arange(len(batch))
-
     rows = Rows(
         series=[columns.series[i] for i in by_order],
-        row_series=rank[columns.bucket_series][columns.bucket[sequence]],
-        time=columns.time[sequence],
-        values={name: column[sequence] for name, column in columns.values.items()},
+        row_series=readings.take_of_buckets(rank[columns.bucket_series]),
+        time=readings.take(columns.time),
+        values={name: readings.take(column) for name, column in columns.values.items()},
         present={
-            name: (kinds[sequence] == Kind.FINITE) | (kinds[sequence] == Kind.NONFINITE)
+            name: readings.take((kinds == Kind.FINITE) | (kinds == Kind.NONFINITE))
             for name, kinds in columns.kinds.items()
         },
     )
     groups = [
-        _pack_group(piece, number, place.grid(row_of, piece.time.shape), policy)
+        _pack_group(piece, number, readings.rows(place, piece.time.shape), policy)
         for piece, place in zip(decoded.pieces, decoded.places, strict=True)
     ]
-    covered = np.concatenate([columns.time, decoded.last])
-    return Packed(rows, groups, order, int(covered.min()), int(covered.max()))
+    first_ms = min(columns.time.min(initial=LAST_MS), decoded.last.min())
+    return Packed(rows, groups, order, int(first_ms), int(decoded.last.max()))
 
 
 def _pack_group(
@@ -143,10 +154,8 @@ def _pack_group(
     units = number[piece.units]
     order = piece.group.members if piece.overflow else np.zeros(len(units), dtype=np.int64)
     sequence = np.lexsort((order, units))
-    matrix, present, variants = piece.group.matrix[sequence], piece.group.present, piece.group.layout.variants
-    if present is not None:
-        present = present[sequence]
-    carried = _carried(piece, matrix, policy)
+    matrix, present, variants = piece.group.matrix, piece.group.present, piece.group.layout.variants
+    carried = _carried(piece, policy)
     elements = [element for element in piece.group.layout.elements if element.width]
     hole = np.array([element.hole for element in elements], dtype=np.int32)
     width = np.array([element.width for element in elements], dtype=np.int32)
@@ -155,6 +164,7 @@ def _pack_group(
     kept = source == Source.KEPT
     return PackedGroup(
         overflow=piece.overflow,
+        readings=piece.time.shape[1],
         units=units[sequence].astype(np.int32),
         order=order[sequence].astype(np.int32),
         rows=rows[sequence],
@@ -164,13 +174,13 @@ def _pack_group(
         source=source,
         reading=np.array([reading for _, reading, _ in described], dtype=np.int32),
         field=np.array([field for _, _, field in described], dtype=np.int16),
-        residue=np.ascontiguousarray(matrix[:, spread(hole[kept], width[kept])].T).tobytes(),
+        residue=matrix[:, spread(hole[kept], width[kept])][sequence].T.tobytes(),
         flag=np.zeros(0, dtype=np.int32) if variants is None else variants.flag + 1,
-        present=b"" if present is None else np.packbits(present[:, :-1].T, axis=1).tobytes(),
+        present=b"" if present is None else np.packbits(present[sequence, :-1].T, axis=1).tobytes(),
     )
 
 
-def _carried(piece: Piece, matrix: Bytes2D, policy: Policy) -> dict[int, tuple[Source, int, int]]:
+def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]:
     """The holes that the rows carry: offset -> source, reading, field. A hole that is absent holds zeros,
     which a row gives back."""
     cells = [(_TIME_SOURCES, 0, piece.shape.times or [])]
@@ -180,8 +190,13 @@ def _carried(piece: Piece, matrix: Bytes2D, policy: Policy) -> dict[int, tuple[S
         for kind, readings, elements in by_type(of_field):
             if kind not in sources:
                 continue
-            source, holes = sources[kind], np.array([element.hole for element in elements], dtype=np.int64)
-            exact = _exact(read_holes(matrix, holes, _DTYPES[source]), source)
+            source = sources[kind]
+            if source == Source.VALUE_DOUBLE and piece.group.present is None:
+                raw: NDArray[Any] = piece.values[policy.value_fields[field]][0][:, steps(readings)]
+            else:
+                holes = np.array([element.hole for element in elements], dtype=np.int64)
+                raw = read_holes(piece.group.matrix, holes, _DTYPES[source])
+            exact = _exact(raw, source)
             found.update(
                 (elements[i].hole, (source, readings[i], field))
                 for i in np.flatnonzero(exact.all(axis=0)).tolist()
@@ -193,7 +208,7 @@ def _exact(raw: NDArray[Any], source: Source) -> Flags:
     """Of n × h holes: whether a row's double (value) or milliseconds (time) give the bits back."""
     if source == Source.VALUE_DOUBLE:
         # -0.0 and NaN survive in Parquet, but a dictionary may take one NaN, or zero, for another
-        same = (raw == raw) & ((raw != 0) | ~np.signbit(raw))
+        same = ~(np.isnan(raw) | (raw.view("<i8") == _MINUS_ZERO))
     elif source == Source.VALUE_INT64:
         same = (raw >= -(2**53)) & (raw <= 2**53)
     elif source == Source.TIME_DOUBLE:
@@ -226,7 +241,7 @@ def _unpack_groups(
     lengths = np.concatenate([lengths for _, lengths in found])
     docs = Docs(b"".join(data for data, _ in found), np.append(0, np.cumsum(lengths)))
     in_order = bool((np.diff(sequence) > 0).all())
-    return docs if in_order else docs.take(sequence.tolist()), units[sequence].astype(np.int32)
+    return docs if in_order else docs.take(sequence), units[sequence].astype(np.int32)
 
 
 def _documents(
@@ -260,17 +275,29 @@ def _fill(
     for source in np.unique(group.source[group.source != Source.KEPT]).tolist():
         for field in np.unique(group.field[group.source == source]).tolist():
             at = np.flatnonzero((group.source == source) & (group.field == field))
-            rows = group.rows[some][:, group.reading[at]]
-            filled: NDArray[Any]
-            if source == Source.TIME_DATE:
-                filled = time[rows]
-            elif source == Source.TIME_DOUBLE:
-                filled = time[rows] / 1000.0
+            filled: NDArray[Any] = _taken(group, some, at, time if source in _TIMES else values[field])
+            if source == Source.TIME_DOUBLE:
+                filled = filled / 1000.0
             elif source in (Source.TIME_INT32, Source.TIME_INT64):
-                filled = time[rows] // 1000
-            else:
-                filled = values[field][rows]
+                filled = filled // 1000
             with np.errstate(invalid="ignore"):  # no number where nothing is there
-                filled = filled.astype(_DTYPES[Source(source)])
+                filled = filled.astype(_DTYPES[Source(source)], copy=False)
             write_holes(matrix, group.hole[at].astype(np.int64), filled)
     return matrix
+
+
+def _taken(group: PackedGroup, some: slice, at: NDArray[np.int64], column: NDArray[Any]) -> NDArray[Any]:
+    """What the rows of these holes hold: a row for each of some documents."""
+    rows, reading = group.rows[some], group.reading[at]
+    if rows.ndim == 2:
+        return column[rows[:, reading]]
+    if not len(rows):
+        return column[:0].reshape(0, len(at))
+    following = sliding_window_view(column, group.readings)  # row r: the readings from r on
+    step = steps(reading.tolist())
+    if (
+        len(rows) * group.readings == rows[-1] - rows[0] + group.readings
+        and (np.diff(rows) == group.readings).all()
+    ):
+        return following[rows[0] : rows[-1] + 1 : group.readings, step]
+    return following[rows][:, step]

@@ -17,6 +17,7 @@ class Place(NamedTuple):
 
     chosen: NDArray[np.int64] | None  # one after another; None: all
     rows: NDArray[np.int64] | slice
+    starts: NDArray[np.int64]  # n: the row of each document's first
 
     def grid(self, row_of: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
         """n × k: `row_of` these rows. Where there is no reading, that of the one before: what hardly changes
@@ -31,11 +32,14 @@ class Place(NamedTuple):
         return np.asarray(found[np.minimum(at, len(found) - 1)]) if len(found) else at
 
 
-def place(pieces: list[Piece], rank: NDArray[np.int64]) -> tuple[list[Place], int]:
+def place(
+    pieces: list[Piece], rank: NDArray[np.int64], buckets: int
+) -> tuple[list[Place], NDArray[np.int64]]:
     """Documents by the rank of their buckets (below 0: not there), a bucket's own before its overflow; and
-    how many readings there are."""
+    where the readings of each of the buckets start, with the end of the last: buckets + 1."""
+    offsets = np.zeros(buckets + 1, dtype=np.int64)
     if not pieces:
-        return [], 0
+        return [], offsets
     ranks = np.concatenate([rank[piece.units] for piece in pieces])
     order = np.concatenate(
         [piece.group.members + 1 if piece.overflow else np.zeros(len(piece.units), int) for piece in pieces]
@@ -48,9 +52,12 @@ def place(pieces: list[Piece], rank: NDArray[np.int64]) -> tuple[list[Place], in
     places, at = [], 0
     for piece in pieces:
         here = slice(at, at + len(piece.units))
-        places.append(Place(_chosen(piece, ranks[here] >= 0), _rows(starts[here], lengths[here])))
+        rows = _rows(starts[here], lengths[here])
+        places.append(Place(_chosen(piece, ranks[here] >= 0), rows, starts[here]))
         at += len(piece.units)
-    return places, int(lengths.sum())
+    held = ranks >= 0
+    np.cumsum(np.bincount(ranks[held], lengths[held], buckets), out=offsets[1:], dtype=np.int64)
+    return places, offsets
 
 
 def _chosen(piece: Piece, sound: NDArray[np.bool_]) -> NDArray[np.int64] | None:
@@ -72,7 +79,7 @@ def column(
 ) -> NDArray[Any]:
     """What pieces hold of each reading, n × k, as a column."""
     whole = np.empty(total, dtype=dtype)
-    for matrix, (chosen, rows) in zip(matrices, places, strict=True):
+    for matrix, (chosen, rows, _) in zip(matrices, places, strict=True):
         found = matrix.reshape(-1) if chosen is None else matrix.reshape(-1)[chosen]
         if isinstance(rows, slice) and len(found) == total:
             return found.astype(dtype, copy=False)  # the only piece

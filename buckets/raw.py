@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -156,8 +156,8 @@ class Docs:
         low, high = int(self.offsets[start]), int(self.offsets[stop])
         return Docs(self.data[low:high], self.offsets[start : stop + 1] - low)
 
-    def take(self, indices: Iterable[int]) -> Docs:
-        chosen = np.fromiter(indices, np.int64)
+    def take(self, indices: Sequence[int] | NDArray[np.integer]) -> Docs:
+        chosen = np.asarray(indices, dtype=np.int64)
         lengths = np.diff(self.offsets)
         offsets = np.concatenate([[0], np.cumsum(lengths[chosen])]).astype(np.int64)
         if len(self) and (lengths == lengths[0]).all():
@@ -218,7 +218,7 @@ class Batch:
         """These buckets, in this order, each with its overflow."""
         if len(indices) == len(self) and (indices == np.arange(len(self))).all():
             return self
-        main = self.main.take(indices.tolist())
+        main = self.main.take(indices)
         if not len(self.extra):
             return Batch.of(main)
         place = np.full(len(self.main), -1, dtype=np.int64)
@@ -226,7 +226,7 @@ class Batch:
         new_owner = place[self.owner]
         kept = np.flatnonzero(new_owner >= 0)
         kept = kept[np.argsort(new_owner[kept], kind="stable")]
-        return Batch(main, self.extra.take(kept.tolist()), new_owner[kept].astype(np.int32))
+        return Batch(main, self.extra.take(kept), new_owner[kept].astype(np.int32))
 
     def slice(self, start: int, stop: int) -> Batch:
         """Buckets start to stop, each with its overflow."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from buckets.columns import Columns
 from buckets.layout import spread
+from buckets.order import Order
 
 Integers = NDArray[np.int64]
 #: Readings of a run, on average, from which on it pays to keep them where they are.
@@ -43,28 +44,26 @@ def runs_of(columns: Columns, edges: Integers, *, in_order: bool, local: bool) -
 
 def _by_buckets(columns: Columns, edges: Integers) -> Runs | None:
     """None where times don't ascend in each bucket, or buckets are short."""
-    time, bucket = columns.time, columns.bucket
-    if not len(bucket):
-        return None
-    starts = np.append(0, np.flatnonzero(bucket[1:] != bucket[:-1]) + 1)
-    if len(bucket) < _LONG * len(starts):
+    time, starts = columns.time, columns.starts[columns.filled]
+    if not len(time) or len(time) < _LONG * len(starts):
         return None
     ascends = time[1:] >= time[:-1]
     ascends[starts[1:] - 1] = True
     if not ascends.all():
         return None
-    lengths = np.diff(starts, append=len(bucket))
+    lengths = np.diff(starts, append=len(time))
     window = np.searchsorted(edges, time[starts], side="right")
     parted = window != np.searchsorted(edges, time[starts + lengths - 1], side="right")
     if parted.any():
         readings = spread(starts[parted], lengths[parted])
         changes = np.diff(np.searchsorted(edges, time[readings], side="right"), prepend=-1)
         starts = np.union1d(starts, readings[changes != 0])
-        lengths = np.diff(starts, append=len(bucket))
+        lengths = np.diff(starts, append=len(time))
         window = np.searchsorted(edges, time[starts], side="right")
     inside = (window > 0) & (window < len(edges))
     starts, lengths, window = starts[inside], lengths[inside], window[inside]
-    series = columns.bucket_series[bucket[starts]]
+    bucket = np.searchsorted(columns.starts, starts, side="right") - 1
+    series = columns.bucket_series[bucket]
     cells, cell = np.unique(series * len(edges) + window - 1, return_inverse=True)
     order = None
     if not inside.all():
@@ -74,7 +73,7 @@ def _by_buckets(columns: Columns, edges: Integers) -> Runs | None:
 
 def _by_time(columns: Columns, edges: Integers) -> Runs:
     # Stable, so that where times tie the readings stay in bucket order, then as they lie in the bucket.
-    order = columns.sequence(np.arange(len(columns.series)))
+    order = Order.of(columns, np.arange(len(columns.series))).readings
     time, of_reading = columns.time[order], columns.bucket_series[columns.bucket[order]]
     bounds = np.searchsorted(of_reading, np.arange(len(columns.series) + 1)).tolist()
     cuts = [low + np.searchsorted(time[low:high], edges) for low, high in pairwise(bounds)]

@@ -95,7 +95,7 @@ def aggregate(
     runs = runs_of(columns, edges, in_order=interval is not None, local=is_local)
     if not len(runs.starts):
         return []
-    size = len(columns.bucket) if runs.order is None else len(runs.order)
+    size = len(columns.time) if runs.order is None else len(runs.order)
     lengths = np.diff(runs.starts, append=size)
     counts = np.bincount(runs.cell, lengths).astype(np.int64).tolist()
     fields = [_states(columns, name, runs, lengths, binned) for name in columns.values]

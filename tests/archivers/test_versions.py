@@ -1,6 +1,7 @@
 """Archives of older versions of the format are read; those of later ones are left alone, and it is said why.
 
-`version1` holds two policies' archives as they were written then, beside the documents that went into them.
+`version1` and `version2` hold two policies' archives as they were written then; beside the first lie the
+documents that went into both.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from archivers.manifest import (
 from archivers.offline import OfflineArchive
 from archivers.stores.file import FileStore
 
-OLD = Path(__file__).parent / "version1"
+HERE = Path(__file__).parent
+OLD = HERE / "version1"
 
 
 def documents(name: str) -> list[bytes]:
@@ -31,13 +33,14 @@ def documents(name: str) -> list[bytes]:
     return [bson.encode(it) for it in bson.decode_all(path.read_bytes())] if path.exists() else []
 
 
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
 @pytest.mark.parametrize("policy", ["gaps", "probes"])
-def test_version_1_is_read(policy: str) -> None:
-    store = FileStore(OLD)
+def test_older_versions_are_read(policy: str, version: int) -> None:
+    store = FileStore(HERE / f"version{version}")
     found: dict[str, list[bytes]] = {"main": [], "extra": []}
     for commit in commits(store, policy):
         manifest = read_manifest(store, policy, commit.name)
-        assert manifest.schema_version == 1
+        assert manifest.schema_version == version
         batch = OfflineArchive(manifest.archived_policy, store).load(manifest)
         found["main"] += batch.main
         found["extra"] += batch.extra
@@ -58,5 +61,5 @@ def test_a_later_version_is_named(tmp_path: Path) -> None:
         read_manifest(store, "gaps", commit.name)
 
     read_as(schema_version=SCHEMA_VERSION)
-    with pytest.raises(DamagedError, match=r"version 3 .* reads 1 to 2.* Use the release that wrote it"):
+    with pytest.raises(DamagedError, match=r"version 4 .* reads 1 to 3.* Use the release that wrote it"):
         read_as(schema_version=SCHEMA_VERSION + 1)

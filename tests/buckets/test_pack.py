@@ -23,6 +23,14 @@ pytestmark = pytest.mark.filterwarnings("error")
 quick = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+SLOTS = READING.model_copy(update={"model": "slots", "slot": "second"})
+
+
+def minute(number: int, series: str, start: int, slots: int = 60) -> Bucket:
+    held = bson_of.sub(*((str(slot), bson_of.double(start + slot / 8)) for slot in range(slots)))
+    return reading(number, ("s", bson_of.text(series)), ("d", bson_of.date(start * 60_000)), ("p", held))
+
+
 def check_round_trip(policy: Policy, found: list[Bucket]) -> Packed:
     packed = pack(Lot(batch_of(found), policy))
     columns = [packed.rows.values[name] for name in policy.value_fields]
@@ -127,16 +135,31 @@ def test_a_negative_zero_as_time_comes_back() -> None:
 
 def test_plain_numbers_and_times_are_carried_by_the_rows() -> None:
     """What the archive's size rests on."""
-    policy = READING.model_copy(update={"model": "slots", "slot": "second"})
-    held = bson_of.sub(*((str(slot), bson_of.double(50 + slot / 8)) for slot in range(60)))
-    found = [
-        reading(i, ("s", bson_of.text("x")), ("d", bson_of.date(i * 60_000)), ("p", held)) for i in range(50)
-    ]
-    packed = check_round_trip(policy, found)
-    (group,) = packed.groups
+    (group,) = check_round_trip(SLOTS, [minute(i, "x", i) for i in range(50)]).groups
     assert np.count_nonzero(group.source == Source.VALUE_DOUBLE) == 60
     kept = group.width[group.source == Source.KEPT]
     assert len(group.residue) == 50 * int(kept.sum()) == 50 * (4 + 1 + 8)  # _id, s, d
+
+
+def test_of_buckets_that_follow_one_another_the_first_row_is_kept() -> None:
+    found = [minute(2 * i + k, "ba"[k], i) for i in range(5) for k in range(2)]
+    (group,) = check_round_trip(SLOTS, found).groups
+    assert group.rows.tolist() == list(range(0, 600, 60))
+
+
+def test_the_same_with_others_in_between() -> None:
+    """Documents of two layouts by turns: those of one group don't follow directly."""
+    found = [minute(i, "a", i, 60 - 10 * (i % 3 == 1)) for i in range(9)]
+    groups = check_round_trip(SLOTS, found).groups
+    rows = {group.readings: group.rows.tolist() for group in groups}
+    assert rows == {60: [0, 110, 170, 280, 340, 450], 50: [60, 230, 400]}
+
+
+def test_of_buckets_that_mix_each_row_is_kept() -> None:
+    found = [minute(i, "a", i // 2) for i in range(10)]  # two of each minute
+    (group,) = check_round_trip(SLOTS, found).groups
+    assert group.rows.shape == (10, 60)
+    assert group.rows[:2].tolist() == [list(range(0, 120, 2)), list(range(1, 120, 2))]
 
 
 def test_a_bucket_over_midnight_lies_in_both_days() -> None:

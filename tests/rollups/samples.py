@@ -68,7 +68,7 @@ def columns_of(found: Sequence[Reading]) -> Columns:
         series=[("MDB", 1), ("ACME", 2), ("MDB", True)],
         bucket_series=np.array([number % 3 for number in ids], dtype=np.int32),
         bucket_order=np.array([b"%02d" % number for number in ids], dtype="S2"),
-        bucket=np.array([ids.index(one.bucket) for one in laid], dtype=np.int32),
+        starts=np.array([sum(one.bucket < number for one in laid) for number in ids] + [len(laid)]),
         time=np.array([one.time for one in laid], dtype=np.int64),
         values={
             name: np.array(

@@ -1,4 +1,4 @@
-"""The order of readings is that of a plain sort, whether whole buckets follow one another or not."""
+"""Readings have the order of a plain sort, whether whole buckets follow one another or not."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from buckets.columns import Columns
+from buckets.order import Order
 
 times = st.integers(-30, 30)
 ascending = st.builds(
@@ -35,7 +36,7 @@ def test_readings_are_sorted_by_part_then_series_then_time(
         series=[("a",), ("b",), ("c",)],
         bucket_series=np.array([series for series, _ in found], dtype=np.int32),
         bucket_order=np.array([b"%d" % at for at in range(len(found))], dtype=np.bytes_),
-        bucket=np.array(owner, dtype=np.int32),
+        starts=np.array([sum(of < at for of in owner) for at in range(len(found) + 1)]),
         time=np.array(time, dtype=np.int64),
         values={},
         kinds={},
@@ -46,4 +47,12 @@ def test_readings_are_sorted_by_part_then_series_then_time(
 
     wanted = sorted(range(len(time)), key=key)  # stable, as it must be
     event(f"strict: {len(set(map(key, wanted))) == len(wanted)}")
-    assert columns.sequence(np.array(rank), part).tolist() == wanted
+    order = Order.of(columns, np.array(rank), part)
+    assert order.readings.tolist() == wanted
+    assert order.take(columns.time).tolist() == [time[at] for at in wanted]
+    assert order.take_of_buckets(columns.bucket_series).tolist() == [found[owner[at]][0] for at in wanted]
+    lowest = [
+        min((wanted.index(at) for at, of in enumerate(owner) if of == b), default=len(time))
+        for b in range(len(found))
+    ]
+    assert order.first.tolist() == lowest
