@@ -317,7 +317,7 @@ class _Sweep:
 
     def _latest(self, lot: Lot) -> Lot:
         """Each bucket once: a cursor gives one twice where its end moves forward meanwhile."""
-        if self._work.policy.model == "timeseries":  # whose `_id`s need not be unique
+        if self._work.measured:
             return lot
         names = lot.decoded.columns.bucket_order
         if not (names[1:] == names[:-1]).any():
@@ -329,7 +329,7 @@ class _Sweep:
         """What is live as it was read, now that its windows are up to date. What went before may be in no
         summary, and what is told of it has been read: with a copy it would be archived and not rolled up."""
         work = self._work
-        if work.policy.model == "timeseries":
+        if work.measured:
             return measured(work.policy, batch, work.source, first, last + 1)
         found = compare_all(work.database, work.policy, batch)
         work.report.change(len(found.changed))

@@ -127,7 +127,7 @@ class OnlineRun:
 
     def _standing(self, batch: Batch) -> set[int]:
         """Those that need no copy, or can have none."""
-        work, measured = self._work, self._work.policy.model == "timeseries"
+        work, measured = self._work, self._work.measured
         ids = [batch.main.decode_id(i) for i in range(len(batch))]
         copied = self._receipts.copied(ids)
         mine = units(work.policy, batch)

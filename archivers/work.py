@@ -127,6 +127,11 @@ class Work:
         return np.setdiff1d(np.arange(len(batch)), list(self.pins.of(batch)))
 
     @property
+    def measured(self) -> bool:
+        """Measurements of a native time-series collection don't change, and may share an `_id`."""
+        return self.policy.model == "timeseries"
+
+    @property
     def cutoff(self) -> int:
         """Milliseconds; a bucket whose last reading is before it has expired."""
         after = self.archive.after
@@ -135,7 +140,7 @@ class Work:
     @property
     def kept(self) -> str | None:
         """Why copies are not followed by a delete; None where they are."""
-        if self.policy.model == "timeseries":
+        if self.measured:
             return timeseries.KEPT
         return None if self.archive.delete else "copied and kept: the policy says delete = false"
 

@@ -22,7 +22,7 @@ from jobs import clock, machine
 #: Whose transactions: the module, and what it uses them for.
 _TRANSACTIONS = {
     "archivers.delete": "delete",
-    "archivers.offline_run": "receipt",
+    "archivers.books": "receipt",
     "archivers.online": "copy",
     "archivers.restore": "restore",
     "archivers.archive": "pin",

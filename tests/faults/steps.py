@@ -42,7 +42,7 @@ _ONLINE = ("online", "online changed")
 _AMENDS = ("amended", "amended s3")
 
 _LEASE, _LEDGER = "jobs.lease:Lease.", "jobs.ledger:Ledger."
-_RUN, _OFFLINE = "archivers.offline_run:OfflineRun.", "archivers.offline:OfflineArchive."
+_BOOKS, _OFFLINE = "archivers.books:Books.", "archivers.offline:OfflineArchive."
 _ONLINE_RUN, _RECEIPTS = "archivers.online:OnlineRun.", "archivers.receipts:Receipts."
 _CHAIN, _DELETIONS = "archivers.chain:Chain.", "archivers.deletions:Deletions."
 _PROGRESS, _STREAM = "rollups.progress:", "rollups.stream:Stream."
@@ -149,7 +149,7 @@ STEPS = (
         _RECEIPTS + "set_live",
         _COPIES,
     ),
-    Step("receipt committed", "mongo commit receipt", _RUN + "_register", _COPIES),
+    Step("receipt committed", "mongo commit receipt", _BOOKS + "register", _COPIES),
     Step(
         "chain's heads written",
         "mongo update bucketwise_receipts heads in transaction",
@@ -177,7 +177,7 @@ STEPS = (
     Step(
         "receipt read",
         "mongo find bucketwise_receipts in transaction",
-        _RUN + "_record",
+        _BOOKS + "record",
         ("offline", "grace"),
     ),
     Step("delete committed", "mongo commit delete", "archivers.delete:guarded_delete", _DELETES),
@@ -188,8 +188,8 @@ STEPS = (
     Step("what leaves put aside, S3", "s3 PutObject superseded", _OFFLINE + "set_aside", ("amended s3",)),
     Step("what leaves read back", "file read superseded", _CHAIN + "drop", ("amended",)),
     Step("what leaves read back, S3", "s3 GetObject superseded", _CHAIN + "drop", ("amended s3",)),
-    Step("exchange", "mongo update bucketwise_receipts replaced in transaction", _RUN + "_amend", _AMENDS),
-    Step("exchange committed", "mongo commit exchange", _RUN + "_amend", _AMENDS),
+    Step("exchange", "mongo update bucketwise_receipts replaced in transaction", _BOOKS + "amend", _AMENDS),
+    Step("exchange committed", "mongo commit exchange", _BOOKS + "amend", _AMENDS),
     Step("old manifest removed", "file remove manifests", _OFFLINE + "drop", ("amended",)),
     Step("old part removed", "file remove data", _OFFLINE + "drop", ("amended",)),
     Step("old buckets file removed", "file remove buckets", _OFFLINE + "drop", ("amended",)),
