@@ -185,7 +185,7 @@ _FEWER = 0.25
 
 MINUTES = Workload("minute buckets", _regular, _SLOT_KEYS)
 READINGS = Workload("one-reading documents", _readings, _READING_KEYS)
-SAMPLES = Workload("sample buckets", _samples, _SAMPLE_KEYS, _FEWER, _SAMPLE_INDEXES)
+SAMPLES = Workload("sample buckets", _samples, _SAMPLE_KEYS, indexes=_SAMPLE_INDEXES)
 IRREGULAR = (
     Workload("minute buckets, one slot in ten missing", _gaps, _SLOT_KEYS, _FEWER),
     Workload("minute buckets, ints and doubles in each", _mixed, _SLOT_KEYS, _FEWER),
