@@ -48,7 +48,7 @@ class Decoded:
         times, buckets = self.columns.time, self.columns.bucket
         hit = np.zeros(len(self.units), dtype=np.bool_)
         hit[buckets[(times >= start_ms) & (times < end_ms)]] = True
-        hit |= (self.columns.lengths == 0) & (self.last >= start_ms) & (self.last < end_ms)
+        hit |= (self.last >= start_ms) & (self.last < end_ms)
         return hit
 
 

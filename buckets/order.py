@@ -106,5 +106,5 @@ def _whole(columns: Columns, ranks: NDArray[np.integer], part_ms: int | None) ->
     if not ascends.all():
         return None
     order = np.lexsort((firsts, ranks[filled], parts))
-    same = (np.diff(ranks[filled][order]) == 0) & (np.diff(parts[order]) == 0)
-    return filled[order] if (~same | (firsts[order][1:] > lasts[order][:-1])).all() else None
+    follows = (np.diff(ranks[filled][order]) != 0) | (firsts[order][1:] > lasts[order][:-1])
+    return filled[order] if follows.all() else None

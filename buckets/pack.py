@@ -80,9 +80,8 @@ class PackedGroup:
     units: NDArray[np.int32]  # n: the bucket
     order: NDArray[np.int32]  # n: among the overflow documents of the batch; 0 for a bucket's own
     readings: int  # k
-    rows: NDArray[
-        np.int64
-    ]  # n: the row of the first reading, where the others follow it; else n × k, of each
+    #: n: the row of the first reading, where the others follow it; else n × k, of each
+    rows: NDArray[np.int64]
     skeleton: bytes
     hole: NDArray[np.int32]  # h: offset
     width: NDArray[np.int32]  # h
@@ -291,13 +290,8 @@ def _taken(group: PackedGroup, some: slice, at: NDArray[np.int64], column: NDArr
     rows, reading = group.rows[some], group.reading[at]
     if rows.ndim == 2:
         return column[rows[:, reading]]
-    if not len(rows):
-        return column[:0].reshape(0, len(at))
     following = sliding_window_view(column, group.readings)  # row r: the readings from r on
     step = steps(reading.tolist())
-    if (
-        len(rows) * group.readings == rows[-1] - rows[0] + group.readings
-        and (np.diff(rows) == group.readings).all()
-    ):
+    if (np.diff(rows) == group.readings).all():
         return following[rows[0] : rows[-1] + 1 : group.readings, step]
     return following[rows][:, step]

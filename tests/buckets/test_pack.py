@@ -7,11 +7,12 @@ from itertools import groupby
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
 
 from buckets.decode import Lot
 from buckets.pack import Packed, Source, pack, unpack
-from config.policies import Policy
+from config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.batches import batch_of
@@ -52,8 +53,11 @@ def test_gives_the_same_bytes_back(case: Case) -> None:
 @quick
 @given(cases())
 def test_rows_are_sorted_and_hold_every_number(case: Case) -> None:
-    policy, found = case
-    rows = pack(Lot(batch_of(found), policy)).rows
+    check_rows(case.policy, case.buckets, pack(Lot(batch_of(case.buckets), case.policy)))
+
+
+def check_rows(policy: Policy, found: list[Bucket], packed: Packed) -> None:
+    rows = packed.rows
     named = [typed(series) for series in rows.series]
     expected = [
         (held.time // oracle.DAY, named.index(typed(oracle.series(policy, bucket))), held)
@@ -77,6 +81,62 @@ def test_tells_what_the_buckets_cover(case: Case) -> None:
     times = [r.time for bucket in case.buckets for r in oracle.readings(case.policy, bucket)]
     times += [oracle.last(case.policy, bucket) for bucket in case.buckets]
     assert (packed.first, packed.last) == (min(times), max(times))
+
+
+SAMPLES = Policy(
+    name="it", collection="it", model="samples", series_fields=("s",), value_fields=("p",),
+    samples_field="xs", sample_time_field="t", start_field="first", end_field="last",
+    overflow=Overflow(flag_field="more", collection="extra", ref_field="of", samples_field="xs"),
+)  # fmt: skip
+#: Of each bucket: its series, how many samples it and its overflow documents hold, where it has no value.
+one_after_another = st.lists(
+    st.tuples(st.sampled_from("ab"), st.lists(st.integers(0, 5), min_size=1, max_size=3), st.integers(0, 9)),
+    min_size=1,
+    max_size=8,
+)
+
+
+def samples(sizes: list[int], start: int, bare: int) -> list[bson_of.Value]:
+    """Arrays of samples, a second apart."""
+    found = []
+    for size in sizes:
+        moments = range(start, start + size)
+        found.append(
+            bson_of.array(
+                *(
+                    bson_of.sub(
+                        ("t", bson_of.date(1000 * at)), *[("p", bson_of.double(at / 8))][at == bare :]
+                    )
+                    for at in moments
+                )
+            )
+        )
+        start += size
+    return found
+
+
+@quick
+@given(one_after_another, st.permutations(range(8)))
+def test_buckets_that_follow_one_another_with_overflow_and_without_readings(
+    shapes: list[tuple[str, list[int], int]], identities: list[int]
+) -> None:
+    """Each bucket goes as a whole; what its documents hold stands in the middle of it."""
+    found, at = [], -20  # before 1970, and after
+    for (series, sizes, bare), number in zip(shapes, identities, strict=False):
+        identity, bounds = bson_of.int32(number), (bson_of.date(1000 * at), bson_of.date(1000 * (at + 60)))
+        own, *more = samples(sizes, at, at + bare)
+        extras = [
+            bson_of.document(("_id", bson_of.text(f"{number}.{i}")), ("of", identity), ("xs", held))
+            for i, held in enumerate(more)
+        ]
+        fields = [("s", bson_of.text(series)), ("first", bounds[0]), ("last", bounds[1]), ("xs", own)]
+        fields += [("more", bson_of.boolean(True))] if more else []
+        found.append(Bucket(bson_of.document(("_id", identity), *fields), tuple(extras)))
+        at += sum(sizes)
+    packed = check_round_trip(SAMPLES, found)
+    check_rows(SAMPLES, found, packed)
+    for group in packed.groups:
+        event(f"overflow: {group.overflow}, union: {len(group.flag) > 0}, rows: {group.rows.ndim}")
 
 
 def test_a_bucket_that_breaks_its_model_is_refused() -> None:
