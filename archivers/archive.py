@@ -197,16 +197,16 @@ class _Sweep:
         while (found := source.earliest_ending(at)) is not None and found < end:
             at = max(at, found)  # epoch seconds may round down, to before `at`
             stop = min((at // DAY_MS + 1) * DAY_MS, end)
-            if not (self._read or self._pending):
-                begun = at
+            if stop - begun > MAX_SPAN_MS:
+                self._sort_read()
+                self._flush()
             for batch in source.ending(at, stop):
+                if not (self._read or self._pending):
+                    begun = at
                 self._read.append(batch)
                 enough = min(MAX_BYTES, MAX_READINGS * self._per_reading) * self._share
                 if sum(it.size for it in self._read) >= enough:
                     self._sort_read()
-            if stop - begun >= MAX_SPAN_MS:
-                self._sort_read()
-                self._flush()
             at = stop
         self._sort_read()
         self._flush()

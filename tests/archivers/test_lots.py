@@ -1,0 +1,119 @@
+"""Which buckets make a commit, and what becomes of the copies that are under way when one fails."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from archivers import archive as sweep
+from archivers.offline import OfflineArchive
+from archivers.stores.base import StoreError
+from archivers.stores.file import FileStore
+from config.policies import Policy, Store
+from tests.archivers.builders import DAY0, LATER, Case, encode, offline
+from tests.archivers.harness import Cycle
+
+Document = dict[str, Any]
+DAY = timedelta(days=1)
+
+
+def on_days(*days: float) -> Case:
+    """A reading on each of these days."""
+    policy = Policy(
+        name="ticks", collection="ticks", model="reading", time_field="d", series_fields=("symbol",),
+        value_fields=("p",), archive=offline(),
+    )  # fmt: skip
+    moments = [DAY0 + day * DAY for day in days]
+    documents = [encode({"_id": i, "symbol": "MDB", "d": at, "p": i / 8}) for i, at in enumerate(moments)]
+    return Case("days", policy, documents, [(("MDB",), at, i / 8) for i, at in enumerate(moments)])
+
+
+def commits(cycle: Cycle) -> list[tuple[float, float]]:
+    """Of each, as the chain has them: its first and last day."""
+    archive = OfflineArchive(cycle.policy, cycle.store)
+    found = sorted((archive.manifest(it.name) for it in archive.commits()), key=lambda it: it.sequence)
+    return [((it.first - DAY0) / DAY, (it.last - DAY0) / DAY) for it in found]
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        (range(70), [(0, 30), (31, 61), (62, 69)]),
+        ([0, 1, 100, 101, 140], [(0, 1), (100, 101), (140, 140)]),
+        ([0, 30.5], [(0, 30.5)]),
+        ([0, 31], [(0, 0), (31, 31)]),
+    ],
+    ids=str,
+)
+def test_sparse_readings_make_a_commit_a_month(
+    database: Database[Document], file_store: Store, days: Any, expected: list[tuple[float, float]]
+) -> None:
+    """Who asks for a day reads no more than a month, whatever gaps there are."""
+    case = on_days(*days)
+    cycle = Cycle(database, case, file_store).load()
+    assert cycle.run(LATER + 200 * DAY).deleted == len(case.documents)
+    assert commits(cycle) == expected
+    assert sum(cycle.rows().values()) == len(case.documents)
+
+
+def test_days_share_a_commit_until_it_is_full(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a day closes none."""
+    monkeypatch.setattr(sweep, "MAX_BYTES", 20 * len(on_days(0).documents[0]))
+    case = on_days(*range(70))
+    cycle = Cycle(database, case, file_store).load()
+    cycle.run(LATER + 200 * DAY)
+    assert commits(cycle) == [(0, 19), (20, 39), (40, 59), (60, 69)]
+
+
+class Waiting(FileStore):
+    """What is put for the commit of one day waits until that of another is there; then it may fail."""
+
+    def __init__(self, root: Path, day: int, other: int, *, fails: bool) -> None:
+        super().__init__(root)
+        self._day, self._other = (f"{DAY0 + number * DAY:/%Y-%m-%d}_" for number in (day, other))
+        self._fails = fails
+        self._is_there = Event()
+
+    def put_file(self, key: str, path: Path) -> None:
+        if self._day in key:
+            assert self._is_there.wait(30), "no other copy was made meanwhile"
+            if self._fails:
+                raise StoreError("put", key, "no")
+        super().put_file(key, path)
+        if self._other in key and "/meta/buckets/" in key:
+            self._is_there.set()
+
+
+#: Each makes a commit.
+APART = range(0, 240, 40)
+
+
+def test_copies_that_are_ready_early_are_committed_in_their_turn(
+    database: Database[Document], file_store: Store
+) -> None:
+    cycle = Cycle(database, on_days(*APART), file_store).load()
+    store = Waiting(cycle.root, 40, 80, fails=False)
+    assert cycle.run(LATER + 300 * DAY, store=store).deleted == 6
+    assert commits(cycle) == [(day, day) for day in APART]
+    assert sum(cycle.rows().values()) == 6
+
+
+def test_a_copy_that_fails_while_the_next_is_ready(database: Database[Document], file_store: Store) -> None:
+    """What was read before it is archived; it and what comes after stay as if they had not been copied."""
+    cycle = Cycle(database, on_days(*APART), file_store).load()
+    live = cycle.live()
+    with pytest.raises(StoreError):
+        cycle.run(LATER + 300 * DAY, store=Waiting(cycle.root, 40, 80, fails=True))
+    assert commits(cycle) == [(0, 0)]
+    assert cycle.live() == live[1:]
+    assert cycle.run(LATER + 300 * DAY).deleted == 5
+    assert commits(cycle) == [(day, day) for day in APART]
+    assert sum(cycle.rows().values()) == 6
+    assert not list(OfflineArchive(cycle.policy, cycle.store).unlisted())
