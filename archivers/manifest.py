@@ -141,7 +141,7 @@ class LastReceipt(_Model):
     sha256: str
 
 
-#: Of the archive's format. 1 is read too: its buckets files have no unions.
+#: Of the archive's format. 1 and 2 are read too: their buckets files name each row, and 1 has no unions.
 SCHEMA_VERSION = 3
 
 

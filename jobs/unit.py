@@ -13,9 +13,7 @@ from functools import lru_cache, partial
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar, cast
 
-import numpy
-import pyarrow
-
+from archivers.parquet import WRITTEN_BY
 from archivers.stores import open_store
 from archivers.units import Opened
 from config.errors import BucketwiseError
@@ -67,7 +65,7 @@ class Outcome(Generic[T]):
 
 def _versions() -> str:
     """Of what decides on the bytes of a part: a unit that is done twice writes the same files."""
-    return f"bucketwise {suite_version()} with pyarrow {pyarrow.__version__} and numpy {numpy.__version__}"
+    return f"bucketwise {suite_version()} with {WRITTEN_BY}"
 
 
 def do(where: Where, unit: Callable[..., T], *plain: Any) -> Outcome[T]:

@@ -100,18 +100,12 @@ def samples(sizes: list[int], start: int, bare: int) -> list[bson_of.Value]:
     """Arrays of samples, a second apart."""
     found = []
     for size in sizes:
-        moments = range(start, start + size)
-        found.append(
-            bson_of.array(
-                *(
-                    bson_of.sub(
-                        ("t", bson_of.date(1000 * at)), *[("p", bson_of.double(at / 8))][at == bare :]
-                    )
-                    for at in moments
-                )
-            )
-        )
-        start += size
+        moments, start = range(start, start + size), start + size
+        held = [
+            [("t", bson_of.date(1000 * at)), ("p", bson_of.double(at / 8))][: 1 if at == bare else 2]
+            for at in moments
+        ]
+        found.append(bson_of.array(*(bson_of.sub(*fields) for fields in held)))
     return found
 
 

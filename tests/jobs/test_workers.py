@@ -6,6 +6,8 @@ import errno
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -350,6 +352,13 @@ def test_what_fails_in_a_worker_is_told_as_in_one_process(error: Exception, empt
     assert told.error is not None
     host = empty.uri.partition("://")[2].partition("/")[0]
     assert explain(told.error) == explain(error, host)
+
+
+def test_arrow_takes_memory_from_the_system_in_a_worker_too() -> None:
+    """A cluster's worker imports the unit before anything else of the suite."""
+    code = "import jobs.unit, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ARROW_")}
+    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "system\n"
 
 
 def test_a_worker_of_another_version_is_refused(empty: Place) -> None:
