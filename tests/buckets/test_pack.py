@@ -195,6 +195,19 @@ def test_plain_numbers_and_times_are_carried_by_the_rows() -> None:
     assert len(group.residue) == 50 * int(kept.sum()) == 50 * (4 + 1 + 8)  # _id, s, d
 
 
+def test_so_they_are_where_slots_are_missing_here_and_there() -> None:
+    found = []
+    for i in range(40):
+        held = [(str(slot), bson_of.double(i + slot / 8)) for slot in range(60) if (i * slot) % 11 != 3]
+        start = bson_of.date((50 - i) * 60_000)  # the last first
+        found.append(reading(i, ("s", bson_of.text("x")), ("d", start), ("p", bson_of.sub(*held))))
+    packed = check_round_trip(SLOTS, found)
+    check_rows(SLOTS, found, packed)
+    (union,) = (group for group in packed.groups if len(group.flag))
+    assert np.count_nonzero(union.source == Source.VALUE_DOUBLE) >= 59
+    assert union.rows.shape == (len(union.units), 60)
+
+
 def test_of_buckets_that_follow_one_another_the_first_row_is_kept() -> None:
     found = [minute(2 * i + k, "ba"[k], i) for i in range(5) for k in range(2)]
     (group,) = check_round_trip(SLOTS, found).groups
