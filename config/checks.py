@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import zoneinfo
 from collections import Counter
 from datetime import timedelta
-from functools import cache
 
 from config.completeness import check_completeness
 from config.cron import CronError, parse_cron
@@ -15,6 +13,7 @@ from config.names import policy_fault
 from config.policies import Policy, Rollup
 from config.problems import Fault, Key, Report
 from config.tables import nearest
+from config.zones import is_zone, zones
 
 _NOTHING = timedelta(0)
 _ABOVE_ZERO = Fault("it has to be longer than zero", 'write a duration such as "10m" or "30d"')
@@ -58,8 +57,8 @@ def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:
             "name the collection of at least one, or take the table out",
         )
         report.add(at, fault, rests_on=[(*at, "hourly"), (*at, "daily")])
-    if rollup.timezone not in _zones():
-        near = nearest(rollup.timezone, sorted(_zones()))
+    if not is_zone(rollup.timezone):
+        near = nearest(rollup.timezone, sorted(zones()))
         mend = f'did you mean "{near}"?' if near else 'write a name such as "UTC" or "Europe/Berlin"'
         report.add((*at, "timezone"), Fault("it is no IANA time zone", mend))
     if rollup.recheck == _NOTHING:
@@ -87,12 +86,6 @@ def _check_local_days(policy: Policy, at: Key, report: Report) -> None:
     elif policy.rollup.timezone != "UTC":
         message = f"days go by rollup.timezone ({policy.rollup.timezone}), or by this field, not by both"
         report.add(key, Fault(message, "take one of the two out"), rests_on=[zone])
-
-
-@cache
-def _zones() -> set[str]:
-    # What these two mean depends on the machine.
-    return zoneinfo.available_timezones() - {"localtime", "Factory"}
 
 
 def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> None:

@@ -44,10 +44,10 @@ def day_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
     """
     first = _local_date(start_ms, zone).toordinal() - 2
     last = _local_date(max(start_ms, end_ms), zone).toordinal() + 3
-    # A day that does not exist starts where the next one does: `unique` leaves no window for it.
-    starts = np.unique([_day_start(date.fromordinal(day), zone) for day in range(first, last)]).astype(
-        np.int64
-    )
+    # A day that does not exist starts where the next one does: the set leaves no window for it. (`np.unique`
+    # imports numpy's masked arrays, which takes as long as a run that finds nothing new.)
+    found = {_day_start(date.fromordinal(day), zone) for day in range(first, last)}
+    starts = np.array(sorted(found), dtype=np.int64)
     begin = int(np.searchsorted(starts, start_ms, side="right")) - 1
     stop = max(begin, int(np.searchsorted(starts, end_ms, side="left")))
     return starts[begin : stop + 1]

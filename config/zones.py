@@ -1,0 +1,25 @@
+"""Time zones by their IANA names."""
+
+from __future__ import annotations
+
+import zoneinfo
+
+#: What these mean depends on the machine.
+_NO_NAMES = {"localtime", "Factory", "posixrules"}
+#: The same zones in another reckoning of seconds.
+_VARIANTS = ("posix/", "right/")
+
+
+def is_zone(name: str) -> bool:
+    """Whether `zones` has it, without looking into the files of all."""
+    if name in _NO_NAMES or name.startswith(_VARIANTS):
+        return False
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+def zones() -> set[str]:
+    return zoneinfo.available_timezones() - _NO_NAMES
