@@ -162,10 +162,9 @@ def check_archive(database: Database[Document], policy: Policy, store: ObjectSto
         check_heads(receipts, held)
         check_all_there(receipts, held)
     to = policy.archive.to if policy.archive is not None else "none"
-    others = Receipts(database, policy.name).kinds() - {to}
-    if others:
+    if other := Receipts(database, policy.name).other_kind(to):
         raise BucketwiseError(
-            f"policy {policy.name}: buckets lie in its {others.pop()} archive, and archive.to says {to!r}: "
+            f"policy {policy.name}: buckets lie in its {other} archive, and archive.to says {to!r}: "
             'its summaries could not be told from both. Set archive.to back (archive.after = "forever" ends '
             "archiving), or restore those buckets and start a policy with another name. Nothing was changed"
         )

@@ -116,12 +116,11 @@ class Receipts:
         assert found is not None
         return str(found["owner"])
 
-    def kinds(self) -> set[str]:
-        """The archives that this policy has written to: "offline", "online"."""
-        wanted = ("offline", "online")
-        return {
-            kind for kind in wanted if self.collection.find_one({"_id.policy": self.policy, "kind": kind})
-        }
+    def other_kind(self, to: str) -> str | None:
+        """The archive, "offline" or "online", that this policy has written to though it is not `to`."""
+        others = [kind for kind in ("offline", "online") if kind != to]
+        found = self.collection.find_one({"_id.policy": self.policy, "kind": {"$in": others}}, {"kind": 1})
+        return None if found is None else str(found["kind"])
 
     def commits(self) -> Iterator[str]:
         """The offline commits that must be there, by their receipts."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any
 
@@ -36,13 +36,15 @@ class Lease:
     """The right to work on one policy, renewed in the background until the block ends.
 
     `with Lease(database, policy) as lease:` raises LeaseHeldError where another run holds it.
-    `fence` grows by one with each taking: the later holder has the higher one.
+    `fence` grows by one with each taking: the later holder has the higher one. `taken_at` is when that was,
+    by the server's clock.
     """
 
     def __init__(self, database: Database[Document], policy: str, ttl: timedelta = TTL) -> None:
         self.policy = policy
         self.holder = uuid.uuid4().hex
         self.fence = 0
+        self.taken_at = datetime.min.replace(tzinfo=UTC)
         self._ttl = ttl
         self._leases: Collection[Document] = database.get_collection(
             COLLECTION, write_concern=majority(database)
@@ -57,7 +59,7 @@ class Lease:
         document = self._take()
         if document["holder"] != self.holder:
             raise LeaseHeldError(_who(document))
-        self.fence = document["fence"]
+        self.fence, self.taken_at = document["fence"], _utc(document["taken_at"])
         self._good_until = before + self._ttl.total_seconds()
         self._renewer.start()
         return self
@@ -97,14 +99,20 @@ class Lease:
             raise self._loss("another run took it")
 
     def _take(self) -> Document:
-        seen = self._leases.find_one({"_id": self.policy})
-        dead = seen if seen and seen["holder"] and machine.surely_gone(seen["host"]) else None
+        """The lease as it is now: ours, or that of one who may be alive."""
+        document = self._ask()
+        if document["holder"] != self.holder and machine.surely_gone(document["host"]):
+            # The very holder we were told of, and not one that came after it.
+            dead = [document["holder"], document["fence"]]
+            document = self._ask({"$eq": [["$holder", "$fence"], dead]})
+        return document
+
+    def _ask(self, *also_free: Document) -> Document:
         free: list[Document] = [
             {"$eq": [{"$ifNull": ["$holder", None]}, None]},
             {"$lte": ["$expires_at", "$$NOW"]},
+            *also_free,
         ]
-        if dead:  # the very holder we looked at, and not one that came after it
-            free.append({"$eq": [["$holder", "$fence"], [dead["holder"], dead["fence"]]]})
         ours = {
             "holder": self.holder,
             "host": {"$literal": machine.this_process()},
@@ -155,11 +163,15 @@ class Lease:
 
 def _who(document: Document) -> str:
     host = document["host"]
-    since, until = (clock.iso(document[key].replace(tzinfo=UTC)) for key in ("taken_at", "expires_at"))
+    since, until = (clock.iso(_utc(document[key])) for key in ("taken_at", "expires_at"))
     return (
         f"policy {document['_id']}: another run holds the lease: pid {host['pid']} on {host['name']}, "
         f"since {since}, until {until} unless renewed. Wait for it to end, or stop it"
     )
+
+
+def _utc(told: datetime) -> datetime:
+    return told if told.tzinfo else told.replace(tzinfo=UTC)
 
 
 def fence_of(database: Database[Document], policy: str) -> int | None:

@@ -51,6 +51,7 @@ class Work:
     until: datetime | None
     dry_run: bool
     fence: int
+    taken_at: datetime  # the lease, by the server's clock; `now` where there is none
     guard: Callable[[ClientSession], None]
     check: Callable[[], None]
     progress: Progress
@@ -150,7 +151,7 @@ class Runner:
                 clock.check_skew(self.now, self._server_now)
             with self.staff(Opened(self.database, self.store)) as workers:
                 if self.dry_run:
-                    self._do(result, self._work(policy, 0, dry, workers, self.stop.check))
+                    self._do(result, self._work(policy, 0, self.now, dry, workers, self.stop.check))
                     return result
                 with Lease(self.database, policy.name) as lease:
                     if not is_wanted():
@@ -170,7 +171,8 @@ class Runner:
         entry = ledger.start(self.run, self.verb, policy.name, self.now, lease)
 
         try:
-            self._do(result, self._work(policy, lease.fence, lease.guard, workers, lease.check))
+            work = self._work(policy, lease.fence, lease.taken_at, lease.guard, workers, lease.check)
+            self._do(result, work)
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
             # Once another run has the lease, what was found changed or missing is its doing.
             self._fail(result, lease.taken() or error)
@@ -189,6 +191,7 @@ class Runner:
         self,
         policy: Policy,
         fence: int,
+        taken_at: datetime,
         guard: Callable[[ClientSession], None],
         workers: Workers,
         is_ours: Callable[[], None],
@@ -212,6 +215,7 @@ class Runner:
             until=self.until,
             dry_run=self.dry_run,
             fence=fence,
+            taken_at=taken_at,
             guard=guard,
             check=check,
             progress=self.progress,

@@ -61,7 +61,7 @@ def _prepare(work: Work, keys: Keys | None = None) -> None:
         return
     if work.store is not None:
         # By the clock that is behind: an upload that another machine is at must not pass for an old one.
-        present = min(clock.current(), clock.of_server(work.database))
+        present = min(clock.current(), work.taken_at)
         with contextlib.suppress(Denied):  # listing unfinished uploads takes a right that nothing else needs
             work.store.clean_temporaries(present - _ABANDONED)
     recover(

@@ -50,12 +50,12 @@ def alone(opened: Opened) -> Iterator[Workers]:
 @contextmanager
 def workers(settings: Settings, opened: Opened) -> Iterator[Workers]:
     """For one run of one policy. Raises BucketwiseError where the cluster can't be reached."""
-    work, where = settings.work, Where.of(settings)
+    work = settings.work
     if work.executor is not None:
-        with cluster(work.executor, where, work.memory) as found:
+        with cluster(work.executor, Where.of(settings), work.memory) as found:
             yield found
     elif work.workers > 1:
-        pool = Processes(work.workers, work.memory, where)
+        pool = Processes(work.workers, work.memory, Where.of(settings))
         try:
             yield pool
         finally:

@@ -52,11 +52,10 @@ _FILES, _OBJECTS = "archivers.stores.file:", "archivers.stores.s3:S3Store."
 STEPS = (
     # Every job
     Step("config read", "read config", "config.load:load", _ALL),
-    Step("lease looked at", "mongo find bucketwise_lease", _LEASE + "_take", _ALL),
     Step("lease taken", "mongo findAndModify bucketwise_lease take", _LEASE + "_take", _ALL),
     Step("lease renewed", "mongo update bucketwise_lease renew", _LEASE + "_renew_once", _ALL),
     Step("lease asked", "mongo update bucketwise_lease guard in transaction", _LEASE + "guard", _ALL),
-    Step("ledger's index", "mongo createIndexes bucketwise_runs", _LEDGER + "start", _ALL),
+    Step("ledger's index", "mongo createIndexes bucketwise_runs", _LEDGER + "start", ("first run",)),
     Step("ledger entry begun", "mongo insert bucketwise_runs", _LEDGER + "start", _ALL),
     Step("ledger entry ended", "mongo update bucketwise_runs", _LEDGER + "finish", _ALL),
     Step("lease released", "mongo update bucketwise_lease release", _LEASE + "__exit__", _ALL),

@@ -62,6 +62,7 @@ def test_a_lease_says_who_holds_it_and_ends_with_the_block(database: Db) -> None
         assert document["host"]["pid"] == os.getpid()
         assert document["fence"] == held.fence == 1
         assert document["expires_at"] - document["taken_at"] == lease.TTL
+        assert held.taken_at == document["taken_at"]
         assert set(document) == {"_id", "holder", "host", "fence", "taken_at", "expires_at"}
         held.check()
     assert stored(database)["holder"] is None
@@ -253,6 +254,24 @@ def test_a_killed_holder_on_this_machine_is_taken_over_at_once(
     assert stored(database)["holder"] is not None
     with Lease(database, "ticks") as held:
         assert held.fence == 2
+
+
+def test_of_two_who_find_the_holder_gone_one_gets_it(database: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other takes it between our look at the holder and our taking of it."""
+    with Lease(database, "ticks"):
+        others: list[Lease] = []
+
+        def look(_host: machine.Host) -> bool:
+            steal(database)
+            others.append(Lease(database, "ticks").__enter__())
+            return True
+
+        monkeypatch.setattr(machine, "surely_gone", look)
+        with pytest.raises(LeaseHeldError), Lease(database, "ticks"):
+            pytest.fail("taken from one who lives")
+        (other,) = others
+        assert (stored(database)["holder"], stored(database)["fence"]) == (other.holder, other.fence)
+        other.__exit__(None, None, None)
 
 
 @pytest.mark.parametrize(

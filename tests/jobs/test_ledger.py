@@ -37,6 +37,19 @@ def test_a_run_is_entered_at_its_start_and_finished_at_its_end(database: Db) -> 
     assert (document["holder"], document["fence"], document["now"]) == (held.holder, held.fence, NOW)
 
 
+def test_its_index_is_looked_at_by_a_policy_s_first_run_and_now_and_then(database: Db) -> None:
+    runs, leases = database[ledger.COLLECTION], database[lease.COLLECTION]
+    looked_at = set()
+    for fence in (1, 2, 100, 101, 102, 201):
+        leases.replace_one({"_id": "ticks"}, {"fence": fence - 1}, upsert=True)
+        with Lease(database, "ticks") as held:
+            Ledger(database).start("r", "run", "ticks", NOW, held)
+        if len(runs.index_information()) > 1:
+            looked_at.add(held.fence)
+            runs.drop_indexes()
+    assert looked_at == {1, 101, 201}
+
+
 def test_the_last_runs_come_newest_first_and_by_policy(database: Db) -> None:
     book = Ledger(database)
     with Lease(database, "ticks") as held:

@@ -165,9 +165,11 @@ def test_a_client_reads_and_writes_for_a_majority_whatever_the_uri_says() -> Non
         assert client.options.server_selection_timeout == 10
         assert client.codec_options.tz_aware
         assert client.options.pool_options.appname == "bucketwise"
-    quick = MongoDB.model_validate({"uri": f"{uri}&serverSelectionTimeoutMS=50", "database": "d"})
-    with connect.connect(quick) as client:
+        assert client.options.server_monitoring_mode == "poll"
+    said = f"{uri}&serverSelectionTimeoutMS=50&serverMonitoringMode=stream"
+    with connect.connect(MongoDB.model_validate({"uri": said, "database": "d"})) as client:
         assert client.options.server_selection_timeout == 0.05
+        assert client.options.server_monitoring_mode == "stream"
 
 
 class _Seen(HTMLParser):
