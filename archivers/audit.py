@@ -80,7 +80,7 @@ class _Audit:
         return Finding(code, self.policy.name, place, severity, message)
 
     def ttl(self) -> Iterator[Finding]:
-        for expiry in ttl.conflicts(self.database, self.policy):
+        for expiry in ttl.conflicts(Source(self.database, self.policy)):
             yield self._finding(
                 "ttl-conflict",
                 expiry.place,

@@ -12,6 +12,7 @@ from archivers.findings import Finding, Severity
 from archivers.privileges import Needs, missing_rights, needs_of
 from archivers.stores.base import ObjectStore, StoreError
 from buckets import timeseries
+from buckets.source import Source
 from config.policies import Policy
 from rollups import ttl
 from rollups.late import may_stream
@@ -149,7 +150,7 @@ class _Check:
         yield self._finding("index-missing", f"{collection}, {field}", "warning", message)
 
     def expiry(self) -> Iterator[Finding]:
-        for expiry in ttl.conflicts(self.database, self.policy):
+        for expiry in ttl.conflicts(Source(self.database, self.policy)):
             message = (
                 f"MongoDB deletes after {expiry.after} what is archived after {self._after}: drop the index "
                 "or the option, or make it longer"
@@ -157,7 +158,7 @@ class _Check:
             yield self._finding("ttl-conflict", expiry.place, "error", message)
         for name, kept in self._kept().items():
             if name in self.here:
-                for expiry in ttl.expiries(self.database, name):
+                for expiry in ttl.expiries(self.database, [self.here[name]]):
                     if kept is None or expiry.after < kept:
                         message = (
                             f"MongoDB deletes after {expiry.after} what is to be kept {kept or 'forever'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from itertools import islice
 from typing import Any, cast
 
@@ -64,6 +65,12 @@ class Source:
                 overflow or policy.overflow.collection, codec_options=_CODEC
             )
         self._first, self._last = first_and_last(policy)
+
+    @cached_property
+    def listed(self) -> list[Document]:
+        """The policy's collections that are there, as MongoDB lists them. Asked once."""
+        named = {"name": {"$in": self.policy.sources}}
+        return [dict(info) for info in self.collection.database.list_collections(filter=named)]
 
     def batches(self, start_ms: int, end_ms: int, also: Document | None = None) -> Iterator[Batch]:
         """Every bucket that may hold a reading in [start, end), and is met by the query `also`."""
@@ -151,9 +158,13 @@ class Source:
         """The first instant, at or after the argument, that a bucket covers; None where there is none. (Where
         bounds are seconds, the argument itself may be given for the whole second in which a bucket ended.)"""
         at = FIRST_MS if at_or_after_ms is None else at_or_after_ms
-        if at > FIRST_MS and self._covers(at):
+        if at > LAST_MS:
+            return None
+        if self._is_running(at):
             return at
-        return self._extreme(self._first, at, ASCENDING)
+        reach = slots.length_ms(self.policy) - 1 if self.policy.model == "slots" else 0
+        found = self._extreme(self._first, max(FIRST_MS, at - reach), ASCENDING)
+        return None if found is None else max(found, at)
 
     def earliest_of(self, series: Document) -> int | None:
         """The first time that a bucket's fields tell, of the buckets that meet the query."""
@@ -174,10 +185,11 @@ class Source:
         """The last time that a bucket's fields tell (`slots`: the start of the last bucket)."""
         return self._extreme(self._last, FIRST_MS, DESCENDING)
 
-    def _covers(self, at: int) -> bool:
-        if at > LAST_MS or self.policy.model in ("reading", "timeseries"):
+    def _is_running(self, at: int) -> bool:
+        """Whether a bucket of unknown length covers the instant."""
+        if self.policy.model != "samples" or at <= FIRST_MS:
             return False
-        running = _HOLDING[self.policy.model](self.policy, at, at + 1)
+        running = samples.holding(self.policy, at, at + 1)
         found = self.collection.find(running, {"_id": 0, self._first: 1}, session=self._session)
         return any(True for _ in found.limit(1))
 

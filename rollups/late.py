@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from pymongo.database import Database
@@ -50,7 +51,7 @@ def find_late(
     loaded: Progress,
     calendar: Calendar,
     *,
-    clears: bool,
+    clears: Callable[[], bool],
     books: str,
     shadowed: Shadowed,
     check: Callable[[], None],
@@ -142,7 +143,7 @@ class _Finder:
     loaded: Progress
     calendar: Calendar
     stream: Stream
-    clears: bool
+    clears: Callable[[], bool]
     shadowed: Shadowed
 
     def find(self, check: Callable[[], None], *, dry_run: bool) -> Late:
@@ -151,14 +152,18 @@ class _Finder:
             return Late("stream", [], bookmark=self._anew())
         if standing is None:
             return self._look_back("no earlier run has left a bookmark in the change stream")
-        # Before the mark: what is live at the mark was live now, or came in since.
-        live, collections = live_days(self.source), collections_of(self.database, self.policy)
+        live, collections = standing.live, collections_of(self.source)
+        drain = partial(
+            self.stream.drain, rolled_up_to=_rolled_up_to(self.policy, through), check=check, dry_run=dry_run
+        )
         try:
             if collections != standing.collections:
                 raise LostError("the collection is another one than it was: dropped, renamed or restored")
-            changed = self.stream.drain(
-                standing.token, _rolled_up_to(self.policy, through), check, dry_run=dry_run
-            )
+            changed = drain(standing.token)
+            if changed.is_anything and not dry_run:
+                # Before another mark: what is live at that was live now, or came in since.
+                live = live_days(self.source)
+                changed = changed.then(drain(changed.token))
         except LostError as error:
             return self._look_back(f"the change stream does not go on from the last run's bookmark: {error}")
         live = [*live, *changed.told, (min(through.values()), HIGHEST)]
@@ -169,12 +174,12 @@ class _Finder:
     def _looked_for(self, changed: Changed, standing: Bookmark) -> tuple[Mapping[str, Spans], str | None]:
         """By operation: the spans that were told, and for changes that don't tell, all that was live."""
         spans, unknown = dict(changed.spans), +changed.unknown
-        if self.clears:  # MongoDB's own deletes are no changes of the readings: summaries outlive them
-            spans["delete"] = Spans(())
-            del unknown["delete"]
-        elif spans["delete"].spans or unknown["delete"]:
-            # What such a bucket has left in the archive counts again.
-            spans["delete"] = Spans([*spans["delete"].spans, *self.shadowed()])
+        if spans["delete"].spans or unknown["delete"]:
+            if self.clears():  # MongoDB's own deletes are no changes of the readings: summaries outlive them
+                spans["delete"] = Spans(())
+                del unknown["delete"]
+            else:  # what such a bucket has left in the archive counts again
+                spans["delete"] = Spans([*spans["delete"].spans, *self.shadowed()])
         if not unknown:
             return spans, None
         for operation in unknown:  # where a move went from is not told: no proof against any one summary
@@ -199,7 +204,7 @@ class _Finder:
     def _anew(self) -> Bookmark:
         """From here on. What was live before, or after, may be in summaries."""
         before = live_days(self.source)
-        token, collections = self.stream.token_now(), collections_of(self.database, self.policy)
+        token, collections = self.stream.token_now(), collections_of(self.source)
         return Bookmark(token, collections, Spans([*before, *live_days(self.source)]).spans)
 
 

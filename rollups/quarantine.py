@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -41,6 +41,7 @@ class Quarantine:
         self._now = now
         self._dry_run = dry_run
         self._met: set[int] = set()  # hashes: a few bytes a bucket, however many are broken
+        self._may_heal = False
         # As it lies there: an `_id` that is a document must name the same bucket again.
         self._collection = database.get_collection(
             COLLECTION, codec_options=TOLERANT, write_concern=majority(database)
@@ -61,13 +62,16 @@ class Quarantine:
         """Reads again what is recorded. What is still broken is added; of what is sound now, the UTC days of
         its readings, which want rolling up."""
         days: set[int] = set()
+        nameless: list[Span] = []  # where those are that can't be looked up by their `_id`
         recorded = self._recorded()
-        while ids := list(islice(recorded, _AT_ONCE)):
-            for batch in source.by_ids(ids):
+        while some := list(islice(recorded, _AT_ONCE)):
+            self._may_heal = True
+            nameless += [(it["span"][0], it["span"][1] + 1) for it in some if "span" in it]
+            for batch in source.by_ids([it["_id"]["id"] for it in some]):
                 decoded = decode(batch, self._policy)
                 self.add(decoded.quarantined)
                 days |= set(np.unique(decoded.columns.time // DAY_MS).tolist())
-        for start, end in self._nameless():
+        for start, end in Spans(nameless).spans:
             for batch in source.batches(start, end):
                 self.add(decode(batch, self._policy).quarantined)
         return {(day * DAY_MS, (day + 1) * DAY_MS) for day in days}
@@ -75,10 +79,11 @@ class Quarantine:
     def forget(self) -> None:
         """Drops what this run, which rechecked all, did not find broken. A run cut off before leaves the
         records, so that the next one rolls up the same days."""
-        if self._dry_run:
+        if self._dry_run or not self._may_heal:
             return
         name = self._policy.name
-        healed = (identity for identity in self._recorded() if _key(identity) not in self._met)
+        known = (document["_id"]["id"] for document in self._recorded())
+        healed = (identity for identity in known if _key(identity) not in self._met)
         while ids := list(islice(healed, _AT_ONCE)):
             self._collection.delete_many({"_id": {"$in": [{"policy": name, "id": one} for one in ids]}})
 
@@ -95,20 +100,11 @@ class Quarantine:
             key, {"$set": seen | by_time, "$setOnInsert": {"first_seen": self._now}}, upsert=True
         )
 
-    def _recorded(self) -> Iterator[Any]:
-        # From the `_id` index alone, a NaN would come without its payload.
-        for document in self._collection.find(self._mine, {"_id": 1, "field": 1}).sort("_id", 1):
-            yield document["_id"]["id"]
-
-    def _nameless(self) -> Sequence[Span]:
-        """Where those are that can't be looked up by their `_id`."""
-        found = self._collection.find({**self._mine, "span": {"$exists": True}}, {"span": 1})
-        return Spans((first, last + 1) for first, last in (document["span"] for document in found)).spans
-
-    @property
-    def _mine(self) -> Document:
+    def _recorded(self) -> Iterator[Document]:
         low, high = ({"policy": self._policy.name, "id": bound} for bound in (MinKey(), MaxKey()))
-        return {"_id": {"$gte": low, "$lte": high}}
+        mine = {"_id": {"$gte": low, "$lte": high}}
+        # From the `_id` index alone, a NaN would come without its payload: `span` is not in it.
+        return self._collection.find(mine, {"_id": 1, "span": 1}).sort("_id", 1)
 
 
 def _key(identity: Any) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from itertools import chain, islice, pairwise
 from typing import Any
 
@@ -91,7 +92,7 @@ def roll_up(
     source, quarantine = Source(database, policy), Quarantine(database, policy, now, dry_run=dry_run)
     is_asked_for = since is not None or until is not None
     archived_from = archived_span[0] if archived_span else None
-    cleared = is_cleared or clears(database, policy)
+    cleared = cache(lambda: is_cleared or clears(source))
     worn = Worn(source, policy, archived_from, calendar.recheck_from, cleared, is_asked_for)
     run = _Run(
         database,
@@ -170,6 +171,10 @@ class _Run:
         }
         bookmark = _meanwhile(loaded.bookmark, late.bookmark) if through else late.bookmark
 
+        def begun() -> None:
+            if through and not self.dry_run:
+                store(self.database, self.policy, Progress(through, bookmark))
+
         def finished(end: int) -> None:
             if nothing:
                 return
@@ -179,9 +184,7 @@ class _Run:
             if not self.dry_run:
                 store(self.database, self.policy, Progress(through, bookmark))
 
-        if through and not self.dry_run:
-            store(self.database, self.policy, Progress(through, bookmark))
-        self.look_at(spans, check, finished)
+        self.look_at(spans, check, begun, finished)
         bookmark = late.bookmark
         finished(calendar.due_end)
         self.quarantine.forget()
@@ -190,10 +193,14 @@ class _Run:
         self,
         wanted: dict[KindName, list[Span]],
         check: Callable[[], None],
+        begun: Callable[[], None] = lambda: None,
         finished: Callable[[int], None] = lambda _end: None,
     ) -> None:
-        """Every due window that touches its kind's spans, slice by slice; `finished` hears how far."""
-        for piece, windows, found in self._read(wanted, check):
+        """Every due window that touches its kind's spans, slice by slice. `begun` is called before the first
+        is written, if there is any; `finished` hears how far."""
+        for number, (piece, windows, found) in enumerate(self._read(wanted, check)):
+            if number == 0:
+                begun()
             if found is not None:
                 self._roll_up(windows, found)
             finished(piece[1])

@@ -50,12 +50,24 @@ class UnavailableError(Exception):
 @dataclass
 class Changed:
     """What has changed since the last run: by operation (`EventReader.operation`), the time that was touched,
-    and how many of them don't tell what time that was."""
+    and how many of them don't tell what time that was. `is_anything`: deletes of an archive run count too."""
 
     token: Mapping[str, Any]
     spans: Mapping[str, Spans]
     unknown: Counter[str]
     events: int
+    is_anything: bool
+
+    def then(self, later: Changed) -> Changed:
+        """This, and what has changed after it."""
+        spans = {kind: Spans([*some.spans, *later.spans[kind].spans]) for kind, some in self.spans.items()}
+        return Changed(
+            later.token,
+            spans,
+            self.unknown + later.unknown,
+            self.events + later.events,
+            self.is_anything or later.is_anything,
+        )
 
     @property
     def told(self) -> list[Span]:
@@ -67,13 +79,11 @@ def flat(spans: Mapping[str, Spans]) -> list[Span]:
     return [span for some in spans.values() for span in some.spans]
 
 
-def collections_of(database: Database[Document], policy: Policy) -> dict[str, str]:
+def collections_of(source: Source) -> dict[str, str]:
     """What the stream is of: the collections that are there, and what tells one from another of its name."""
-    named = {"name": {"$in": policy.sources}}
-    found = list(database.with_options(codec_options=OPTIONS).list_collections(filter=named))
-    if any(info["type"] != "collection" for info in found):
+    if any(info["type"] != "collection" for info in source.listed):
         raise UnavailableError("views and native time-series collections have none")
-    return {info["name"]: str(info["info"]["uuid"]) for info in found}
+    return {info["name"]: str(info["info"]["uuid"]) for info in source.listed}
 
 
 class Stream:
@@ -107,11 +117,12 @@ class Stream:
         Raises LostError, UnavailableError, and BucketwiseError where the stream stays silent.
         """
         found = _Gathering(self._source, self._reader)
+        # Before the stream is opened: most often its first reply tells of the mark.
+        mark = None if dry_run else progress.leave_mark(self._database, self._policy)
         with self._open(token, rolled_up_to) as stream:
-            mark = None if dry_run else progress.leave_mark(self._database, self._policy)
-            started = self._database.client.admin.command("ping").get("operationTime")
+            started = self._database.client.admin.command("ping").get("operationTime") if dry_run else None
             for event in self._events(stream, mark, check):
-                if mark is None and event["clusterTime"] > started:
+                if started is not None and event["clusterTime"] > started:
                     break
                 self._take(event, found)
             assert stream.resume_token is not None
@@ -200,9 +211,11 @@ class _Gathering:
         self._deletes: tuple[Document, list[Change]] | None = None  # of one transaction
         self._unknown: Counter[str] = Counter()
         self._events = 0
+        self._is_anything = False
         self._most_spans = _AT_ONCE
 
     def add(self, event: Document) -> None:
+        self._is_anything = True
         change, operation = self._reader.read(event), self._reader.operation(event)
         transaction = _transaction(event)
         if self._deletes is not None and self._deletes[0] != transaction:
@@ -223,7 +236,7 @@ class _Gathering:
         self._keep_deletes()
         self._look_up()
         spans = {kind: Spans(spans) for kind, spans in self._spans.items()}
-        return Changed(token, spans, self._unknown, self._events)
+        return Changed(token, spans, self._unknown, self._events, self._is_anything)
 
     def _keep_deletes(self) -> None:
         for change in self._deletes[1] if self._deletes is not None else ():

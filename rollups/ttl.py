@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from pymongo.database import Database
 
-from config.policies import Policy
+from buckets.source import Source
 
 Document = dict[str, Any]
 
@@ -19,39 +20,34 @@ class Expiry(NamedTuple):
     after: timedelta
 
 
-def expiries(database: Database[Document], collection: str) -> list[Expiry]:
-    """TTL indexes of a collection, and the expiry of a native time-series collection."""
+def expiries(database: Database[Document], listed: Iterable[Document]) -> list[Expiry]:
+    """TTL indexes of collections as MongoDB lists them, and the expiry of native time-series collections."""
     found = []
-    for info in database.list_collections(filter={"name": collection}):
+    for info in listed:
         seconds = info.get("options", {}).get("expireAfterSeconds")
         if seconds is not None:
-            found.append(Expiry(f"{collection} (expireAfterSeconds)", timedelta(seconds=float(seconds))))
+            found.append(Expiry(f"{info['name']} (expireAfterSeconds)", timedelta(seconds=float(seconds))))
         if info["type"] == "view":
-            return found
-    for name, index in database[collection].index_information().items():
-        if "expireAfterSeconds" in index:
-            after = timedelta(seconds=float(index["expireAfterSeconds"]))
-            found.append(Expiry(f"{collection}, index {name}", after))
+            continue
+        for name, index in database[info["name"]].index_information().items():
+            if "expireAfterSeconds" in index:
+                after = timedelta(seconds=float(index["expireAfterSeconds"]))
+                found.append(Expiry(f"{info['name']}, index {name}", after))
     return found
 
 
-def conflicts(database: Database[Document], policy: Policy) -> list[Expiry]:
-    """What would delete this policy's buckets before they are archived."""
-    if policy.archive is None or policy.archive.to == "none":
+def conflicts(source: Source) -> list[Expiry]:
+    """What would delete a policy's buckets before they are archived."""
+    archive = source.policy.archive
+    if archive is None or archive.to == "none":
         return []
-    return _faster_than(database, policy, policy.archive.after)
+    found = expiries(source.collection.database, source.listed)
+    return [expiry for expiry in found if archive.after is None or expiry.after <= archive.after]
 
 
-def clears(database: Database[Document], policy: Policy) -> bool:
+def clears(source: Source) -> bool:
     """Whether MongoDB deletes raw data that is not archived by then: no change of the readings, to us."""
-    archives = policy.archive is not None and policy.archive.to != "none"
-    return bool(conflicts(database, policy) if archives else _faster_than(database, policy, None))
-
-
-def _faster_than(database: Database[Document], policy: Policy, after: timedelta | None) -> list[Expiry]:
-    return [
-        expiry
-        for name in policy.sources
-        for expiry in expiries(database, name)
-        if after is None or expiry.after <= after
-    ]
+    archive = source.policy.archive
+    if archive is None or archive.to == "none":
+        return bool(expiries(source.collection.database, source.listed))
+    return bool(conflicts(source))

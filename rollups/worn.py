@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import bson
@@ -33,7 +33,7 @@ class Worn:
     policy: Policy
     archived_from: int | None  # milliseconds; None: nothing is archived
     recheck_from: int
-    clears: bool
+    clears: Callable[[], bool]
     is_asked_for: bool  # somebody wants just this range computed
     changed: Mapping[str, Spans] | None = None  # by operation; None: no change stream told
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Worn:
         was, now = bson.decode(standing, OPTIONS), bson.decode(computed, OPTIONS) if computed else None
         if now is not None and now["count"] >= was["count"]:
             return False
-        if self.clears:
+        if self.clears():
             return True
         if window[1] >= self.recheck_from or (now is None and self._has("move", window)):
             return False

@@ -28,7 +28,8 @@ def rolled_up(scene: Scene) -> None:
 
 
 def more_to_roll_up(scene: Scene) -> None:
-    """Half is archived; then more came, for the same hours, one bucket of it broken, and one was mended."""
+    """Half is archived; then more came, for the same hours, one bucket of it broken; one was mended, and one
+    came and went."""
     scene.fill(8)
     scene.database["it"].insert_one({"_id": 90, **BROKEN})
     assert scene.run().code == 3
@@ -36,6 +37,8 @@ def more_to_roll_up(scene: Scene) -> None:
         scene.insert(number, START + (number - 8) * timedelta(minutes=61), 5)
     scene.insert(90, START + timedelta(minutes=33), 3)
     scene.database["it"].insert_one({"_id": 91, **BROKEN})
+    scene.database["it"].insert_one({"_id": 92, **BROKEN})
+    scene.database["it"].delete_one({"_id": 92})
 
 
 def mended(scene: Scene) -> None:

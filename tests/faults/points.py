@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partialmethod
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -173,10 +174,13 @@ def _change(uri: str, database: str, document: bytes) -> None:
 
 
 def _make_small() -> None:
-    """Few readings make several commits, several batches of deletes, several parts of an upload."""
+    """Few readings make several commits, several batches of deletes, several parts of an upload; few events
+    several replies of the stream."""
     setattr(import_module("archivers.archive"), "MAX_READINGS", 1)  # noqa: B010
     for module in ("archivers.delete", "archivers.online"):
         setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010
+    database: Any = import_module("pymongo.database").Database
+    database.watch = partialmethod(database.watch, batch_size=1)
     import_module("s3transfer.utils").ChunksizeAdjuster.__init__.__defaults__ = (5 << 30, 1, 10_000)
     s3 = import_module("archivers.stores.s3").S3Store
     s3.__init__.__kwdefaults__ = {**s3.__init__.__kwdefaults__, "multipart_threshold": 2048}

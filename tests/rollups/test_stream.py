@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pymongo import MongoClient
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
+from pymongo.monitoring import (
+    CommandFailedEvent,
+    CommandListener,
+    CommandStartedEvent,
+    CommandSucceededEvent,
+)
 
 from buckets.source import Source
 from config.errors import BucketwiseError, InterruptedRun
 from config.policies import Policy
+from rollups import late
 from rollups.late import Watch
 from rollups.rollup import RollupReport
-from rollups.stream import Stream
+from rollups.stream import Changed, Stream
 from rollups.windows import to_ms
 from tests.rollups.conftest import Bench
 
@@ -509,6 +518,76 @@ def test_a_run_that_lost_its_lease_as_it_slept_writes_nothing(bench: Bench) -> N
     assert (report.hourly.written, report.hourly.unchanged) == (0, 0)
 
 
+class _Commands(CommandListener):
+    def __init__(self) -> None:
+        self.names: Counter[str] = Counter()
+
+    def started(self, event: CommandStartedEvent) -> None:
+        self.names[event.command_name] += 1
+
+    def succeeded(self, _event: CommandSucceededEvent) -> None: ...
+
+    def failed(self, _event: CommandFailedEvent) -> None: ...
+
+
+@pytest.mark.parametrize("policy", [readings(), slots()], ids=["reading", "slots"])
+def test_a_run_that_finds_nothing_new_asks_little_however_many_days_are_live(
+    bench: Bench, mongodb_uri: str, policy: Policy
+) -> None:
+    load(bench, policy)
+    seen = _Commands()
+    with MongoClient[Document](mongodb_uri, tz_aware=True, event_listeners=[seen]) as client:
+        report = Bench(client[bench.database.name]).roll_up(policy, NOW)
+    assert windows(report) == (0, 0)
+    del seen.names["getMore"]  # where the first reply of the stream does not tell of the mark yet
+    archive = 2  # whose span is asked for
+    assert seen.names == {
+        "find": 6 + archive,  # progress, source, quarantine, buckets without a time, hourly, daily summaries
+        "listCollections": 1,
+        "update": 2,  # mark, progress
+        "aggregate": 1,  # the stream
+        "killCursors": 1,
+        "endSessions": 1,
+    }
+
+
+@pytest.mark.parametrize("moment", ["before it is listed", "after the last mark"])
+def test_a_bucket_that_goes_while_a_run_looks_is_told_to_this_run_or_the_next(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Its delete does not say where it was: that it was live is known."""
+    policy = readings()
+    bench.database["ticks"].insert_one(reading(-1, FIRST - 9 * DAY))  # raw data is not cleared away by age
+    load(bench, policy)
+    bench.database["ticks"].insert_one(reading(1000, FIRST + 20 * DAY))
+    bench.roll_up(policy, NOW)
+    bench.database["ticks"].insert_one(reading(1001, FIRST + 21 * DAY))
+    list_days, drain, drained = late.live_days, Stream.drain, []
+
+    def go() -> None:
+        bench.database["ticks"].delete_one({"_id": 1000})
+
+    def hooked_list(source: Source) -> Any:
+        if moment == "before it is listed":
+            go()
+        return list_days(source)
+
+    def hooked_drain(*given: Any, **named: Any) -> Changed:
+        found = drain(*given, **named)
+        drained.append(found)
+        if len(drained) == 2 and moment == "after the last mark":
+            go()
+        return found
+
+    with monkeypatch.context() as meddling:
+        meddling.setattr(late, "live_days", hooked_list)
+        meddling.setattr(Stream, "drain", hooked_drain)
+        bench.roll_up(policy, NOW)
+    assert len(drained) == 2 and bench.database["ticks"].find_one({"_id": 1000}) is None
+    mended(bench, policy)
+    assert bench.database["daily"].find_one({"start": FIRST + 20 * DAY}) is None
+
+
 def test_a_look_back_leaves_out_what_was_not_live(bench: Bench) -> None:
     """One late reading of long ago is live, and all between it and the last days is archived."""
     policy = readings()
@@ -525,32 +604,30 @@ def test_a_look_back_leaves_out_what_was_not_live(bench: Bench) -> None:
     assert report.daily.due == 1 + 3
 
 
-@pytest.mark.parametrize("cut_off", [False, True], ids=["a range", "a run cut off"])
+@pytest.mark.parametrize("how", ["a range", "a run cut off", "a run cut off in a slice"])
 def test_a_bucket_that_moved_and_went_is_looked_for_where_it_was_met_meanwhile(
-    bench: Bench, cut_off: bool
+    bench: Bench, how: str
 ) -> None:
     """Neither event says where the bucket was in between, and a summary of it is there."""
-    policy = samples()
-    # An older one shows that raw data is not cleared away by age.
-    bench.database["ticks"].insert_many([bucket(1, FIRST + 9 * DAY), bucket(2, FIRST - 9 * DAY)])
+    policy = readings(rollup={**ROLLUP, "recheck": 400 * DAY})  # what goes did not go by its age
+    bench.database["ticks"].insert_many([reading(1, FIRST + 9 * DAY), reading(2, FIRST + 20 * DAY)])
     bench.roll_up(policy, NOW)
-    moved = bucket(1, FIRST)
-    fields = {name: moved[name] for name in ("first", "last", "samples")}
-    bench.database["ticks"].update_one({"_id": 1}, {"$set": fields})
-    if cut_off:
+    bench.database["ticks"].update_one({"_id": 1}, {"$set": {"d": FIRST}})
 
-        def stop() -> None:
-            if bench.database["hourly"].count_documents({"start": FIRST}):
-                raise InterruptedRun("stopped")
+    def stop(_session: ClientSession | None = None) -> None:
+        if bench.database["hourly"].count_documents({"start": FIRST}):
+            raise InterruptedRun("stopped")
 
-        with pytest.raises(InterruptedRun):
-            bench.roll_up(policy, NOW, check=stop)
-    else:
+    if how == "a range":
         bench.roll_up(policy, NOW, since=FIRST, until=FIRST + DAY)
+    else:
+        meanwhile: dict[str, Any] = {"check": stop} if how == "a run cut off" else {"guard": stop}
+        with pytest.raises(InterruptedRun):
+            bench.roll_up(policy, NOW, **meanwhile)
     assert FIRST in bench.starts("hourly")
     bench.database["ticks"].delete_one({"_id": 1})
     bench.roll_up(policy, NOW)
-    assert bench.starts("hourly") == [FIRST - 9 * DAY]
+    assert bench.starts("hourly") == [FIRST + 20 * DAY]
 
 
 def test_a_stream_that_is_opened_while_writes_come_in_has_a_token(bench: Bench) -> None:
