@@ -208,6 +208,27 @@ class _Finder:
         return Bookmark(token, collections, Spans([*before, *live_days(self.source)]).spans)
 
 
+def read_on(
+    database: Database[Document],
+    policy: Policy,
+    source: Source,
+    bookmark: Bookmark,
+    calendar: Calendar,
+    books: str,
+    check: Callable[[], None],
+) -> Bookmark:
+    """The bookmark, once all windows of the calendar are rolled up: behind the summaries that this run has
+    written, if nothing else has happened. They are of the same database, and else each who reads the stream
+    next, the archive among them, reads past every one."""
+    through = {kind.name: kind.through(calendar.due_end) for kind in calendar.kinds}
+    stream = Stream(database, policy, source, books)
+    try:
+        changed = stream.drain(bookmark.token, _rolled_up_to(policy, through), check, dry_run=False)
+    except (LostError, UnavailableError):
+        return bookmark
+    return bookmark if changed.is_anything else replace(bookmark, token=changed.token)
+
+
 def note_live(database: Database[Document], policy: Policy, live: Sequence[Span]) -> None:
     """Before summaries are written from what is live now, and the bookmark stays: a bucket that has moved may
     be gone by the time its changes are read, and these do not tell where it was meanwhile."""

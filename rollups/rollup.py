@@ -23,7 +23,7 @@ from config.policies import Policy
 from rollups import documents
 from rollups.due import Calendar, Kind, KindName, Span, Spans, widened
 from rollups.guarded import Guard
-from rollups.late import Late, Shadowed, find_late, live_days, note_live
+from rollups.late import Late, Shadowed, find_late, live_days, note_live, read_on
 from rollups.progress import Bookmark, Progress, gone_before, load, store
 from rollups.quarantine import Quarantine
 from rollups.slices import Asked, Cells, Found, Reader, shares
@@ -38,6 +38,8 @@ Document = dict[str, Any]
 Windows = dict[KindName, list[Span]]
 #: So many tell which series there are.
 _LAST_SUMMARIES = 10_000
+#: To read past so many summaries in the change stream takes about as long as one more look at it.
+_MUCH = 1000
 
 
 @dataclass
@@ -186,6 +188,9 @@ class _Run:
 
         self.look_at(spans, check, begun, finished)
         bookmark = late.bookmark
+        written = self.report.hourly.written + self.report.daily.written
+        if bookmark is not None and late.mode == "stream" and written >= _MUCH and not self.dry_run:
+            bookmark = read_on(self.database, self.policy, self.source, bookmark, calendar, books, check)
         finished(calendar.due_end)
         self.quarantine.forget()
 

@@ -177,6 +177,7 @@ def _make_small() -> None:
     """Few readings make several commits, several batches of deletes, several parts of an upload; few events
     several replies of the stream."""
     setattr(import_module("archivers.archive"), "MAX_READINGS", 1)  # noqa: B010
+    setattr(import_module("rollups.rollup"), "_MUCH", 1)  # noqa: B010
     for module in ("archivers.delete", "archivers.online"):
         setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010
     database: Any = import_module("pymongo.database").Database

@@ -23,7 +23,7 @@ from pymongo.monitoring import (
 from buckets.source import Source
 from config.errors import BucketwiseError, InterruptedRun
 from config.policies import Policy
-from rollups import late
+from rollups import late, rollup
 from rollups.late import Watch
 from rollups.rollup import RollupReport
 from rollups.stream import Changed, Stream
@@ -586,6 +586,44 @@ def test_a_bucket_that_goes_while_a_run_looks_is_told_to_this_run_or_the_next(
     assert len(drained) == 2 and bench.database["ticks"].find_one({"_id": 1000}) is None
     mended(bench, policy)
     assert bench.database["daily"].find_one({"start": FIRST + 20 * DAY}) is None
+
+
+@pytest.mark.parametrize("much", [1, 10_000])
+def test_a_run_that_has_written_much_reads_past_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, much: int
+) -> None:
+    monkeypatch.setattr(rollup, "_MUCH", much)
+    load(bench, readings())
+    progress = bench.database["bucketwise_progress"].find_one({"_id": "ticks"})
+    assert progress is not None
+    with bench.database.watch(start_after=progress["stream"]["token"], max_await_time_ms=50) as stream:
+        event = stream.try_next()
+    if much == 1:
+        assert event is None or event["ns"]["coll"] == "bucketwise_progress"
+    else:
+        assert event is not None and event["ns"]["coll"] == "hourly"
+
+
+@pytest.mark.parametrize("at", [FIRST + MINUTE, NOW + DAY + MINUTE], ids=["late", "new"])
+def test_what_comes_in_while_much_is_written_is_told_to_the_next_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, at: datetime
+) -> None:
+    """It comes into a slice that has been read already."""
+    policy = readings()
+    load(bench, policy)
+    monkeypatch.setattr(rollup, "_MUCH", 1)
+    bench.database["ticks"].insert_many([reading(500, FIRST), reading(501, NOW + DAY)])
+
+    slices = iter(("late", "new"))
+
+    def come(_what: str, _count: int) -> None:
+        if next(slices) == ("late" if at < NOW else "new"):
+            bench.database["ticks"].insert_one(reading(502, at))
+
+    bench.roll_up(policy, NOW + 5 * DAY, progress=come)
+    bench.roll_up(policy, NOW + 5 * DAY)
+    (hour,) = bench.database["hourly"].find({"start": at - MINUTE})
+    assert hour["count"] == (3 if at < NOW else 2)
 
 
 def test_a_look_back_leaves_out_what_was_not_live(bench: Bench) -> None:
