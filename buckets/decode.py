@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.columns import Columns, Quarantined
-from buckets.groups import group
+from buckets.groups import Unions, group
 from buckets.ids import sort_keys, unnameable
 from buckets.layout import Group
 from buckets.local import local_times
@@ -85,8 +85,9 @@ class Lot:
         return lots[0] if len(lots) == 1 else cls(Batch.concat([it.batch for it in lots]), lots[0].policy)
 
 
-def decode(batch: Batch, policy: Policy) -> Decoded:
-    """All readings of a batch, in the order that `Columns` promises."""
+def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decoded:
+    """All readings of a batch, in the order that `Columns` promises. `unions` that have fitted before are tried
+    first; what is decoded with them can't be packed."""
     faults = Faults(len(batch))
     table = SeriesTable()
     series = np.zeros(len(batch), dtype=np.int32)
@@ -95,7 +96,7 @@ def decode(batch: Batch, policy: Policy) -> Decoded:
     pieces: list[Piece] = []
     lonely = np.zeros(len(batch), dtype=np.bool_)
     nameless: set[int] = set()
-    for found in group(batch.main, loose(policy)):
+    for found in group(batch.main, loose(policy), unions):
         identity = found.layout.get(("_id",))
         keys.append((found.members, sort_keys(found, identity)))
         rows, reason = unnameable(found, identity)
@@ -113,7 +114,7 @@ def decode(batch: Batch, policy: Policy) -> Decoded:
         span.fill(found, shape, policy, faults)
         pieces.append(_piece(found, shape, found.members, span, policy, overflow=False))
     lonely[batch.owner] = False
-    pieces += _overflow(batch, lonely, span, policy, faults)
+    pieces += _overflow(batch, lonely, span, policy, faults, unions)
     for piece in pieces:
         check_times(piece, span, policy, faults)
     check_totals(pieces, policy, faults)
@@ -124,7 +125,12 @@ def decode(batch: Batch, policy: Policy) -> Decoded:
 
 
 def _overflow(
-    batch: Batch, lonely: NDArray[np.bool_], span: Span, policy: Policy, faults: Faults
+    batch: Batch,
+    lonely: NDArray[np.bool_],
+    span: Span,
+    policy: Policy,
+    faults: Faults,
+    unions: Unions | None,
 ) -> list[Piece]:
     if policy.overflow is None:
         return []
@@ -132,7 +138,7 @@ def _overflow(
     missing = f"says that there is overflow, but no document of {target} refers to this bucket"
     faults.add(np.flatnonzero(lonely), policy.overflow.flag_field, missing)
     pieces = []
-    for found in group(batch.extra, loose_overflow(policy)):
+    for found in group(batch.extra, loose_overflow(policy), unions):
         units = batch.owner[found.members].astype(np.int64)
         rows, reason = unnameable(found, found.layout.get(("_id",)))
         faults.add(units[rows], f"{target}: _id", reason)

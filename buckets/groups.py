@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +10,15 @@ from numpy.typing import NDArray
 from buckets.layout import Bytes2D, Group, Layout, Path, slabs
 from buckets.merge import union_of
 from buckets.raw import Docs
+from buckets.recent import Recent
+from buckets.union import Union
 
 #: A layout that fewer than one in so many documents share.
 _FEW = 128
 #: Documents that fewer are like look for a union.
 _COMPANY = 4
-#: After so many lengths without company, the rest look for a union first.
-_FRUITLESS = 8
+#: So do those of a length that fewer than this share have; and after so many lengths without company, all.
+_RARE, _FRUITLESS = 1 / 32, 4
 #: So few documents are walked one by one sooner than a union is made for them.
 _LEAST = 8
 #: A union that takes a smaller share of the documents is the last.
@@ -29,14 +30,36 @@ _MOST = 4
 Members = NDArray[np.int64]
 
 
-class Loose(NamedTuple):
-    """Where documents of one policy may be irregular, and what a layout must keep to for a union."""
-
-    containers: frozenset[Path]  # inside these, elements may be absent or of several types
-    is_sound: Callable[[Layout], bool]
+#: Bytes of the layouts, and of the unions, that are remembered. Their elements take some sixty times as much.
+_LAYOUTS, _UNIONS = 1 << 16, 1 << 15
 
 
-def group(docs: Docs, loose: Loose | None = None) -> Iterator[Group]:
+class Loose:
+    """Where documents of one policy may be irregular, and what a layout must keep to for a union.
+
+    Remembers layouts that many documents shared: what would be made of the next one is the same."""
+
+    def __init__(self, containers: frozenset[Path], is_sound: Callable[[Layout], bool]) -> None:
+        self.containers = containers  # inside these, elements may be absent or of several types
+        self.is_sound = is_sound
+        self.layouts: Recent[Layout] = Recent(_LAYOUTS)
+
+
+class Unions:
+    """Unions that have fitted, to be tried before others are made.
+
+    With these, the groups of some documents depend on what was grouped before. Their columns don't, but what
+    is packed does, and has to be the same wherever and whenever it is made: nothing that is packed may come
+    of these."""
+
+    def __init__(self) -> None:
+        self._by_loose: dict[Loose, Recent[Union]] = {}
+
+    def of(self, loose: Loose) -> Recent[Union]:
+        return self._by_loose.setdefault(loose, Recent(_UNIONS))
+
+
+def group(docs: Docs, loose: Loose | None = None, unions: Unions | None = None) -> Iterator[Group]:
     """The documents by their layouts. Where they are `loose`, those that are like few others are tried
     together; what fits into no union is walked one by one."""
     everything = np.arange(len(docs))
@@ -44,22 +67,17 @@ def group(docs: Docs, loose: Loose | None = None) -> Iterator[Group]:
         yield from _by_length(docs, everything)
         return
     lonely: list[Members] = []
-    yield from _by_length(docs, everything, lonely)
+    yield from _by_length(docs, everything, loose, lonely)
     rest = np.sort(np.concatenate(lonely)) if lonely else everything[:0]
-    most = _MOST * len(docs.data)
-    while len(rest) >= _LEAST:
-        found = _united(docs, rest, loose, most)
-        if found is None:
-            break
+    for found in _united(docs, rest, loose, unions.of(loose) if unions else Recent(0)):
         yield found
-        most -= found.matrix.size
         rest = np.setdiff1d(rest, found.members, assume_unique=True)
-        if len(found.members) < _SHARE * len(rest):
-            break
     yield from _by_length(docs, rest)
 
 
-def _by_length(docs: Docs, members: Members, lonely: list[Members] | None = None) -> Iterator[Group]:
+def _by_length(
+    docs: Docs, members: Members, loose: Loose | None = None, lonely: list[Members] | None = None
+) -> Iterator[Group]:
     """The most frequent lengths first. What finds no company is left in `lonely`, where that is given."""
     lengths = np.diff(docs.offsets)[members]
     by_length = members[np.argsort(lengths, kind="stable")]
@@ -67,24 +85,29 @@ def _by_length(docs: Docs, members: Members, lonely: list[Members] | None = None
     starts, fruitless = np.cumsum(counts) - counts, 0
     for i in np.argsort(-counts, kind="stable").tolist():
         alike = by_length[starts[i] : starts[i] + counts[i]]
-        if lonely is not None and (len(alike) < _COMPANY or fruitless >= _FRUITLESS):
+        few = len(alike) < max(_COMPANY, len(members) * _RARE)
+        if lonely is not None and (few or fruitless >= _FRUITLESS):
             lonely.append(alike)
             continue
         chosen = docs if len(alike) == len(docs) else docs.take(alike.tolist())
         matrix = np.frombuffer(chosen.data, dtype=np.uint8).reshape(len(alike), int(found[i]))
         before = len(lonely or ())
-        yield from _of_one_length(alike, matrix, lonely)
+        yield from _of_one_length(alike, matrix, loose, lonely)
         fruitless += len(lonely or ()) > before
 
 
-def _of_one_length(members: Members, matrix: Bytes2D, lonely: list[Members] | None) -> Iterator[Group]:
+def _of_one_length(
+    members: Members, matrix: Bytes2D, loose: Loose | None, lonely: list[Members] | None
+) -> Iterator[Group]:
     while len(members):
-        layout = Layout(matrix[0].tobytes())
+        layout = _layout_of(matrix[0].tobytes(), loose)
         alike = _alike(matrix, layout)
-        if alike.all():
+        count = np.count_nonzero(alike)
+        if loose is not None and count >= _COMPANY:
+            loose.layouts.put(layout)
+        if count == len(members):
             yield Group(layout, members, matrix)
             return
-        count = np.count_nonzero(alike)
         if lonely is not None and (count < _COMPANY or count * _FEW < len(members)):
             lonely.append(members)
             return
@@ -111,11 +134,32 @@ def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
     )
 
 
-def _united(docs: Docs, members: Members, loose: Loose, most: int) -> Group | None:
-    """Those that fit into one union, made by some of them; None where none does."""
-    chosen = docs if len(members) == len(docs) else docs.take(members.tolist())
-    union = union_of(chosen, loose.containers, loose.is_sound, most)
-    if union is None:
-        return None
-    rows, present, matrix = union.take(chosen)
-    return Group(union.layout, members[rows], matrix, present) if len(rows) else None
+def _layout_of(document: bytes, loose: Loose | None) -> Layout:
+    known = (layout for layout in loose.layouts if layout.fits(document)) if loose else iter(())
+    return next(known, None) or Layout(document)
+
+
+def _united(docs: Docs, rest: Members, loose: Loose, known: Recent[Union]) -> Iterator[Group]:
+    """Groups of those that fit into unions: known ones, then such as are made of some of them."""
+    tried, most = iter(known), _MOST * len(docs.data)
+    taken: list[tuple[int, Union]] = []
+    while len(rest) >= _LEAST:
+        chosen = docs if len(rest) == len(docs) else docs.take(rest.tolist())
+        union = next(tried, None)
+        is_new = union is None
+        if union is None:
+            union = union_of(chosen, loose.containers, loose.is_sound, most)
+        elif union.size * len(rest) > most:
+            continue
+        if union is None:
+            break
+        rows, present, matrix = union.take(chosen)
+        if len(rows):
+            taken.append((len(rows), union))
+            yield Group(union.layout, rest[rows], matrix, present)
+        most -= matrix.size
+        rest = np.delete(rest, rows)
+        if is_new and len(rows) < max(1, _SHARE * len(rest)):
+            break
+    for _, union in sorted(taken, key=lambda it: it[0]):  # that which took most is the first to be tried
+        known.put(union)

@@ -72,6 +72,13 @@ class Layout:
         self.mask[spread(holes[:, 0], holes[:, 1])] = 0
         self.skeleton = np.frombuffer(document, dtype=np.uint8) & self.mask
 
+    def fits(self, document: bytes) -> bool:
+        """Whether this is a document's layout: equal in every byte outside the holes."""
+        if len(document) != self.size:
+            return False
+        wrong = (np.frombuffer(document, dtype=np.uint8) ^ self.skeleton) & self.mask
+        return not wrong.any()
+
     def get(self, path: Path) -> Element | None:
         """What stands there; the first where a field is repeated."""
         return self._cells[path][0] if path in self._cells else None

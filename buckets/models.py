@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from buckets import reading, samples, slots, timeseries
 from buckets.groups import Loose
@@ -10,15 +12,35 @@ from buckets.layout import Layout
 from buckets.shape import Breach, Shape, split
 from config.policies import Policy
 
-SHAPES: dict[str, Callable[[Layout, Policy], Shape]] = {
-    "reading": reading.shape,
-    "slots": slots.shape,
-    "samples": samples.shape,
-    "timeseries": timeseries.shape,
+#: Of so many policies something is remembered.
+_POLICIES = 8
+
+Shaper = Callable[[Layout, Policy], Shape]
+
+
+def _once(shaper: Shaper) -> Shaper:
+    """A layout's shape is made once for a policy, and kept as long as the layout is."""
+    made: WeakKeyDictionary[Layout, tuple[Policy, Shape]] = WeakKeyDictionary()
+
+    def shape(layout: Layout, policy: Policy) -> Shape:
+        held = made.get(layout)
+        if held is None or held[0] != policy:
+            made[layout] = held = policy, shaper(layout, policy)
+        return held[1]
+
+    return shape
+
+
+SHAPES: dict[str, Shaper] = {
+    "reading": _once(reading.shape),
+    "slots": _once(slots.shape),
+    "samples": _once(samples.shape),
+    "timeseries": _once(timeseries.shape),
 }
-OVERFLOW_SHAPES = {"slots": slots.overflow_shape, "samples": samples.overflow_shape}
+OVERFLOW_SHAPES = {"slots": _once(slots.overflow_shape), "samples": _once(samples.overflow_shape)}
 
 
+@lru_cache(_POLICIES)
 def loose(policy: Policy) -> Loose | None:
     """Of a bucket's own documents: slots, or samples."""
     if policy.model == "slots":
@@ -28,6 +50,7 @@ def loose(policy: Policy) -> Loose | None:
     return None
 
 
+@lru_cache(_POLICIES)
 def loose_overflow(policy: Policy) -> Loose | None:
     """Of its overflow: samples, or slots under the value fields or inside the samples field."""
     if policy.overflow is None:

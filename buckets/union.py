@@ -84,6 +84,10 @@ class Union(NamedTuple):
     layout: Layout
     steps: Sequence[Step]
 
+    @property
+    def size(self) -> int:
+        return self.layout.size
+
     def take(self, docs: Docs) -> tuple[NDArray[np.int64], Flags, Bytes2D]:
         """The rows of the documents that fit, the flags of each, and each padded."""
         variants, size = self.layout.variants, self.layout.size

@@ -88,6 +88,9 @@ class Policy(Table):
     retain: Retain | None = None
     overflow: Overflow | None = None
 
+    def __hash__(self) -> int:  # a dict has none
+        return hash((self.name, self.collection, self.model))
+
     @property
     def sources(self) -> list[str]:
         """The collections that its buckets lie in."""

@@ -1,0 +1,37 @@
+"""What was made of late, and may serve again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
+
+
+class Sized(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+T = TypeVar("T", bound=Sized)
+
+
+class Recent(Generic[T]):
+    """The last ones, the latest first, as many as have no more than `most` bytes together.
+
+    Threads may share it. What is held is never changed but replaced, so that of two that are put at once one
+    may be forgotten, and nothing else can happen."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: tuple[T, ...] = ()
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._held)
+
+    def put(self, it: T) -> None:
+        """To the front."""
+        held, left = [], self._most
+        for other in (it, *(other for other in self._held if other is not it)):
+            left -= other.size
+            if left >= 0:
+                held.append(other)
+        self._held = tuple(held)
