@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 from archivers.reader import ArchivedReader
 from archivers.units import Here, Opened, Sight, Units, check_sight, sight
+from buckets.groups import Unions
 from buckets.source import Source
 from config.policies import Policy
 from rollups.slices import Asked, Found, Reader, here, read
@@ -30,8 +31,9 @@ def read_slice(opened: Opened, policy: Policy, run: str, expected: Sight, asked:
     """The unit. Of one `run`, a worker looks at the archive's manifests once."""
     if getattr(_KEPT, "run", None) != run:
         check_sight(opened, policy, expected)
-        _KEPT.run, _KEPT.archived = run, ArchivedReader(opened.database, policy, opened.store)
-    return read(Source(opened.database, policy), _KEPT.archived.batches, policy, asked)
+        _KEPT.archived = ArchivedReader(opened.database, policy, opened.store)
+        _KEPT.run, _KEPT.unions = run, Unions()
+    return read(Source(opened.database, policy), _KEPT.archived.batches, policy, asked, _KEPT.unions)
 
 
 #: Of each thread: a worker of a cluster may have several.

@@ -19,6 +19,8 @@ _FEW = 128
 _COMPANY = 4
 #: So do those of a length that fewer than this share have; and after so many lengths without company, all.
 _RARE, _FRUITLESS = 1 / 32, 4
+#: To walk one document takes as long as to decode so many.
+_WALK = 64
 #: So few documents are walked one by one sooner than a union is made for them.
 _LEAST = 8
 #: A union that takes a smaller share of the documents is the last.
@@ -83,10 +85,11 @@ def _by_length(
     by_length = members[np.argsort(lengths, kind="stable")]
     found, counts = np.unique(lengths, return_counts=True)
     starts, fruitless = np.cumsum(counts) - counts, 0
+    most = min(_FRUITLESS, 1 + len(members) // _WALK)
     for i in np.argsort(-counts, kind="stable").tolist():
         alike = by_length[starts[i] : starts[i] + counts[i]]
         few = len(alike) < max(_COMPANY, len(members) * _RARE)
-        if lonely is not None and (few or fruitless >= _FRUITLESS):
+        if lonely is not None and (few or fruitless >= most):
             lonely.append(alike)
             continue
         chosen = docs if len(alike) == len(docs) else docs.take(alike.tolist())

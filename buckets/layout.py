@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,8 +191,23 @@ def steps(numbers: list[int]) -> list[int] | slice:
     return slice(numbers[0], numbers[-1] + 1, step)
 
 
-def by_type(cells: Sequence[Cell]) -> list[tuple[int, list[int], list[Element]]]:
-    """All that may stand in some cells by its type: type, cells, elements; each cell once in each."""
+#: All that may stand in some cells by its type: type, cells, elements; each cell once in each.
+ByType = list[tuple[int, list[int], list[Element]]]
+
+
+class Cells(list[Cell]):
+    """Those of all readings of a layout, which are asked for again with each batch."""
+
+    @cached_property
+    def by_type(self) -> ByType:
+        return _by_type(self)
+
+
+def by_type(cells: Sequence[Cell]) -> ByType:
+    return cells.by_type if isinstance(cells, Cells) else _by_type(cells)
+
+
+def _by_type(cells: Sequence[Cell]) -> ByType:
     found: dict[tuple[int, int], tuple[list[int], list[Element]]] = {}
     for i, cell in enumerate(cells):
         for rank, element in enumerate(cell):

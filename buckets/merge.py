@@ -11,12 +11,15 @@ import numpy as np
 from buckets.bsontypes import ARRAY, CODE, DOCUMENT, STRING, SYMBOL
 from buckets.layout import ALWAYS, Element, Layout, Path, Variants
 from buckets.raw import Docs
-from buckets.union import Choice, Close, Open, Skip, Step, Test, Text, Union, words_of
+from buckets.union import Choice, Close, Each, Open, Skip, Step, Test, Text, Union, words_of
 
 #: A union is made of so many documents, spread over all lengths that there are: of fewer where they are long.
 _SAMPLES, _LEAST, _BYTES = 24, 6, 1 << 15
 #: What fewer than this share hold has no place in a union that would be too long with it.
 _RARE = (0.0, 1 / 32)
+
+#: An array may be longer by one in so many than the longest that a union is made of.
+_MORE = 32
 
 _DOCUMENTS = (DOCUMENT, ARRAY)
 #: Texts of up to so many bytes may be of any length.
@@ -49,10 +52,20 @@ class _Alternative(NamedTuple):
     value: bytes  # of a text of any length the longest
     fields: list[_Field]  # of a document
     is_text: bool = False  # of any length
+    alike: bool = False  # are its fields the same but for their names?
 
     @property
     def varies(self) -> bool:
         return self.is_text or any(it.is_choice or it.alternatives[0].varies for it in self.fields)
+
+    @property
+    def is_each(self) -> bool:
+        """Whether it is an array of documents of one kind."""
+        if self.kind != ARRAY or not self.alike or not self.fields:
+            return False
+        names = [it.name for it in self.fields]
+        kinds = [it.kind for it in self.fields[0].alternatives]
+        return kinds == [DOCUMENT] and names == [b"%d" % number for number in range(len(names))]
 
 
 class _Field(NamedTuple):
@@ -138,7 +151,14 @@ def _alternative(held: list[_Held], inside: _Inside) -> _Alternative:
         lacking = any(len(row) < len(names) for row in rows) if alike else len(there) < len(rows)
         if alternatives and (alike or inside.counts(len(there), len(rows))):
             fields.append(_Field(name, alternatives, lacking))
-    return _Alternative(element.type, b"", fields)
+    found = _Alternative(element.type, b"", fields, alike=alike)
+    return found._replace(fields=_and_more(fields)) if found.is_each and fields[0].optional else found
+
+
+def _and_more(fields: list[_Field]) -> list[_Field]:
+    """Where arrays are of different lengths, others than these may be longer."""
+    more = range(len(fields), len(fields) + 1 + len(fields) // _MORE)
+    return [*fields, *(fields[0]._replace(name=b"%d" % number) for number in more)]
 
 
 def _alternatives(held: list[_Held], inside: _Inside) -> list[_Alternative]:
@@ -174,6 +194,10 @@ def _in_order(rows: list[dict[bytes, _Held]]) -> list[bytes]:
     return order
 
 
+def _text_of(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
+
+
 class _Plan:
     """A union written down: the template, the flags, and the steps through a document."""
 
@@ -196,15 +220,18 @@ class _Plan:
         self._put(bytes(4), flag)
         if it.varies:
             self.steps.append(Open())
-        for field in it.fields:
-            self._field(field, flag, path)
+        if it.is_each:
+            self._each(it.fields, flag, path)
+        else:
+            for field in it.fields:
+                self._field(field, flag, path)
         self._put(b"\0", flag)
         if it.varies:
             self.steps.append(Close(flag))
         self.template[start : start + 4] = (len(self.template) - start).to_bytes(4, "little")
 
     def _field(self, field: _Field, parent: int, above: Path) -> None:
-        path = (*above, field.name.decode("utf-8", "backslashreplace"))
+        path = (*above, _text_of(field.name))
         flags = []
         if field.optional or above in self._several:
             self._doubtful.add(path)
@@ -227,6 +254,28 @@ class _Plan:
                 self._put(it.value, flag)
         if len(flags) > 1:
             self.steps.append(Choice(parent, flags, not field.optional))
+
+    def _each(self, fields: list[_Field], parent: int, above: Path) -> None:
+        """Documents of one kind side by side: what one is like is written down once, and once for each."""
+        (alternative,), optional = fields[0].alternatives, fields[0].optional
+        inside, headers = _Plan(alternative), [bytes([DOCUMENT]) + field.name + b"\0" for field in fields]
+        self.steps.append(Each(parent, self._count, optional, headers, inside.steps, inside._count))
+        for field, header in zip(fields, headers, strict=True):
+            path = (*above, _text_of(field.name))
+            if optional or above in self._several:
+                self._doubtful.add(path)
+            self._doubtful.update((*path, *below) for below in inside._doubtful)
+            flag = self._count if optional else parent
+            self._count += optional
+            base = self._count
+
+            def here(number: int, flag: int = flag, base: int = base) -> int:
+                return flag if number == ALWAYS else base + number
+
+            self._marks += [(here(number), varies) for number, varies in inside._marks]
+            self.template += header + inside.template
+            self._flag += [flag] * len(header) + [here(number) for number in inside._flag]
+            self._count += inside._count
 
     def _text(self, it: _Alternative, flag: int) -> None:
         most = len(it.value) - 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from buckets.bsontypes import ARRAY, DOCUMENT, TYPE_NAMES
-from buckets.layout import Cell, Layout, Path
+from buckets.layout import Cells, Layout, Path
 from buckets.shape import EPOCH_TYPES, TIME_TYPES, Breach, Shape, find_all, need, need_all, split
 from buckets.times import as_date, as_seconds
 from buckets.values import NUMBERS
@@ -37,8 +37,8 @@ def overflow_shape(layout: Layout, policy: Policy) -> Shape:
 def sampled(layout: Layout, array: Path, time: Path, policy: Policy, types: tuple[int, ...]) -> Shape:
     """The readings of an array of sub-documents, each with its time."""
     need(layout, array, (ARRAY,), "array of samples")
-    times: list[Cell] = []
-    values: dict[str, list[Cell]] = {name: [] for name in policy.value_fields}
+    times = Cells()
+    values = {name: Cells() for name in policy.value_fields}
     for sample in layout.children(array):
         if sample.type != DOCUMENT:
             raise Breach(".".join(sample.path), f"{TYPE_NAMES[sample.type]} stands where a sample is needed")

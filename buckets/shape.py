@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,8 +30,8 @@ class Breach(Exception):
 class Shape:
     """The k readings of a document. Times lie in it (`times`), or follow from its start (`offsets`)."""
 
-    values: dict[str, list[Cell]]  # value field -> k
-    times: list[Cell] | None = None  # k
+    values: Mapping[str, Sequence[Cell]]  # value field -> k
+    times: Sequence[Cell] | None = None  # k
     offsets: NDArray[np.int64] | None = None  # k, milliseconds from the bucket's start
     start: Element | None = None  # `slots`: the bucket's start
     step: int = 0  # `slots`: the start is a multiple of this many milliseconds

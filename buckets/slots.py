@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from buckets.bsontypes import ARRAY, DATE, DOCUMENT, NULL, TYPE_NAMES, UNDEFINED
-from buckets.layout import Cell, Element, Layout, Path
+from buckets.layout import Cell, Cells, Element, Layout, Path
 from buckets.samples import sampled
 from buckets.shape import Breach, Shape, find, need, split
 from buckets.times import as_date
@@ -51,7 +51,7 @@ def _slotted(layout: Layout, policy: Policy, paths: dict[str, Path], start: Elem
         start=start,
         step=_ALIGNMENT_MS[unit],
         offsets=np.array(slots, dtype=np.int64) * _SLOT_MS[unit],
-        values={name: [filled.get(slot, ()) for slot in slots] for name, filled in found.items()},
+        values={name: Cells(filled.get(slot, ()) for slot in slots) for name, filled in found.items()},
     )
 
 

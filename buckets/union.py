@@ -24,12 +24,16 @@ from buckets.layout import ALWAYS, Bytes2D, Flags, Layout, mask_of, slabs
 from buckets.raw import Docs
 
 
+#: Bytes in 8 at a time: offset, mask, and what has to be there.
+Words = tuple[tuple[int, int, int], ...]
+
+
 class Test(NamedTuple):
     """Does this name with this type come next? If so, go on behind the element's bytes."""
 
     flag: int
     parent: int
-    words: tuple[tuple[int, int, int], ...]  # offset, mask, and what has to be there
+    words: Words
     width: int
 
 
@@ -66,12 +70,24 @@ class Choice(NamedTuple):
     certain: bool
 
 
-Step = Test | Skip | Text | Open | Close | Choice
+class Each(NamedTuple):
+    """An array of documents, alike but for their names. Each says how long it is, so that where they lie is
+    found first, one after another; then the same steps lead through all of them at once."""
+
+    parent: int
+    first: int  # flag of the first: others follow, those inside of each behind its own
+    optional: bool  # has each a flag of its own?
+    headers: list[bytes]
+    steps: list[Step]
+    inside: int  # how many flags
+
+
+Step = Test | Skip | Text | Open | Close | Choice | Each
 
 _WORD = 8
 
 
-def words_of(header: bytes) -> tuple[tuple[int, int, int], ...]:
+def words_of(header: bytes) -> Words:
     """A header as numbers of 8 bytes, the last with the mask of what belongs to it."""
     return tuple(
         (at, (1 << 8 * len(part)) - 1, int.from_bytes(part, "little"))
@@ -120,25 +136,29 @@ class Union(NamedTuple):
                 self.layout.size + _WORD
             )  # no guess reads beyond
             words = np.ndarray((len(buffer) - _WORD + 1,), "<u8", buffer, strides=(1,))
-            fits[some], flags = _follow(self.steps, words, edges - edges[0], count)
+            edges = edges - edges[0]
+            fits[some], flags = _follow(self.steps, words, edges[:-1], edges[1:], count)
             present[some] = flags.T
         return fits, present
 
 
 #: So many documents are followed at once.
 _AT_ONCE = 4096
+_LENGTH = np.uint64(0xFFFFFFFF)
+
+Places = NDArray[np.int64]
 
 
 def _follow(
-    steps: Sequence[Step], words: NDArray[np.uint64], edges: NDArray[np.int64], count: int
+    steps: Sequence[Step], words: NDArray[np.uint64], starts: Places, stops: Places, count: int
 ) -> tuple[Flags, Flags]:
-    """Step by step through all documents at once."""
-    at, fits = edges[:-1].copy(), np.ones(len(edges) - 1, dtype=np.bool_)
+    """Step by step through all documents at once: which seem to fit, and the flags of all, a row a flag."""
+    at, fits = starts.copy(), np.ones(len(starts), dtype=np.bool_)
     flags = np.zeros((count + 1, len(at)), dtype=np.bool_)
     flags[ALWAYS] = True
     forward = np.empty_like(at)
-    begun: list[NDArray[np.int64]] = []
-    spans: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
+    begun: list[Places] = []
+    spans: list[tuple[int, Places, Places]] = []
     for step in steps:
         if isinstance(step, Test):
             hit = flags[step.flag]
@@ -158,13 +178,15 @@ def _follow(
             )
         elif isinstance(step, Text):
             there = flags[step.flag]
-            size = (words[at] & np.uint64(0xFFFFFFFF)).astype(np.int64) - 1  # a zero byte ends it
+            size = (words[at] & _LENGTH).astype(np.int64) - 1  # a zero byte ends it
             fits &= ((size >= 0) & (size <= step.most)) | ~there
             size = np.clip(size, 0, step.most)
             bytes_of = flags[step.first : step.first + step.most]
             np.greater(size, np.arange(step.most)[:, None], out=bytes_of)
             bytes_of &= there
             at += np.multiply(there, size + 5, out=forward)
+        elif isinstance(step, Each):
+            _follow_each(step, words, at, stops, flags, fits)
         elif isinstance(step, Open):
             begun.append(at.copy())
         elif isinstance(step, Close):
@@ -173,6 +195,61 @@ def _follow(
             held = flags[step.flags].sum(axis=0)
             fits &= (held == 1) | ((held == 0) & (~flags[step.parent] if step.certain else True))
     for flag, start, stop in spans:
-        told = words[start - 4] & np.uint64(0xFFFFFFFF)
+        told = words[start - 4] & _LENGTH
         fits &= (told == (stop - start + 4).view(np.uint64)) | ~flags[flag]
-    return fits & (at == edges[1:]), flags
+    return fits & (at == stops), flags
+
+
+def _follow_each(
+    step: Each, words: NDArray[np.uint64], at: Places, stops: Places, flags: Flags, fits: Flags
+) -> None:
+    """Fill in the flags, clear `fits` where a document doesn't, and go on behind the last."""
+    count, own = len(step.headers), int(step.optional)
+    held = flags[step.first : step.first + count * (own + step.inside)].reshape(count, -1, len(at))
+    places = _places(step, words, at, stops)
+    widths = np.array([len(header) for header in step.headers])[:, None]
+    ends = [header[-_SEEN:] for header in step.headers]
+    wanted, masks = _in_words(ends), _in_words([b"\xff" * len(end) for end in ends])
+    number, alive = np.zeros(len(at), dtype=np.int64), flags[step.parent]
+    for some in slabs(count, _WORD * len(at)):
+        seen = places[:-1][some] + widths[some]
+        found = words[seen]
+        there = (found & masks[some]) == wanted[some]
+        there[0] &= alive
+        np.logical_and.accumulate(there, axis=0, out=there)
+        alive, number = there[-1], number + there.sum(axis=0)
+        start = seen[there] + _SEEN
+        length = (found[there] >> _SHIFT).view(np.int64)
+        fit, inside = _follow(step.steps, words, start, start + length, step.inside)
+        if not fit.all():
+            fits[np.nonzero(there)[1][~fit]] = False
+        if own:
+            held[some, 0] = there
+        for flag, here in enumerate(inside[:-1], own):
+            held[some, flag][there] = here
+    if not own:
+        fits &= (number == count) | ~flags[step.parent]
+    at[:] = places[number, np.arange(len(at))] + _SEEN
+
+
+#: Of what is in front of a length so many bytes are looked at, with 3 of the length: one word.
+_SEEN = 5
+_SHIFT = np.uint64(8 * _SEEN)
+
+
+def _in_words(ends: list[bytes]) -> NDArray[np.uint64]:
+    joined = b"".join(end.rjust(_SEEN, b"\0").ljust(_WORD, b"\0") for end in ends)
+    return np.frombuffer(joined, "<u8")[:, None]
+
+
+def _places(step: Each, words: NDArray[np.uint64], at: Places, stops: Places) -> Places:
+    """Where each begins if those before are there, and where the last ends; less what is seen of a header."""
+    places = np.empty((len(step.headers) + 1, len(at)), dtype=np.int64)
+    np.subtract(at, _SEEN, out=places[0])
+    for header, place, behind in zip(step.headers, places, places[1:], strict=False):
+        seen = place + len(header)
+        length = words[seen]
+        length >>= _SHIFT
+        np.add(seen, length.view(np.int64), out=behind)
+        np.minimum(behind, stops, out=behind)  # what leads out of its document fits no step to come
+    return places

@@ -16,6 +16,7 @@ import numpy as np
 
 from buckets.columns import Quarantined, Series
 from buckets.decode import decode
+from buckets.groups import Unions
 from buckets.local import LARGEST_MS
 from buckets.raw import Batch
 from buckets.series import series_key
@@ -134,10 +135,11 @@ class Reader:
 
 def here(source: Source, archived: Archived, policy: Policy) -> Reader:
     """Slices are read in this process, one after another."""
-    return Reader(lambda asked: at_once(read, source, archived, policy, asked))
+    unions = Unions()
+    return Reader(lambda asked: at_once(read, source, archived, policy, asked, unions))
 
 
-def read(source: Source, archived: Archived, policy: Policy, asked: Asked) -> Found:
+def read(source: Source, archived: Archived, policy: Policy, asked: Asked, unions: Unions) -> Found:
     """Live and archived buckets alike; of one that reaches over a slice's rim, what is inside.
     `archived(start_ms, end_ms)` gives archived ones that may hold a reading in the range and are not live."""
     found = Found({local: Cells(edges) for local, edges in asked.edges.items()})
@@ -147,7 +149,7 @@ def read(source: Source, archived: Archived, policy: Policy, asked: Asked) -> Fo
     interval = interval_of(policy)
     live = source.batches(start, end, asked.share.query(policy))
     for batch in chain(live, () if asked.share.low else archived(start, end)):
-        decoded = decode(batch, policy)
+        decoded = decode(batch, policy, unions)
         found.quarantined += decoded.quarantined
         columns = decoded.columns
         keys = [series_key(series) for series in columns.series]
