@@ -180,7 +180,10 @@ class Group(NamedTuple):
             target[:, columns] = values
         else:
             there = self.present[:, steps([element.flag for element in elements])]
-            target[:, columns] = np.where(there, values, target[:, columns])
+            if isinstance(columns, slice):
+                np.copyto(target[:, columns], values, where=there)
+            else:
+                target[:, columns] = np.where(there, values, target[:, columns])
 
 
 def steps(numbers: list[int]) -> list[int] | slice:

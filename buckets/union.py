@@ -129,14 +129,11 @@ class Union(NamedTuple):
         count = self.layout.variants.flags if self.layout.variants else 0
         present = np.empty((len(docs), count + 1), dtype=np.bool_)
         fits = np.empty(len(docs), dtype=np.bool_)
+        beyond = bytes(self.layout.size + _WORD)  # no guess reads so far beyond a document's end
         for start in range(0, len(docs), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
-            edges = docs.offsets[start : start + _AT_ONCE + 1]
-            buffer = docs.data[edges[0] : edges[-1]] + bytes(
-                self.layout.size + _WORD
-            )  # no guess reads beyond
-            words = np.ndarray((len(buffer) - _WORD + 1,), "<u8", buffer, strides=(1,))
-            edges = edges - edges[0]
+            some, edges = slice(start, start + _AT_ONCE), docs.offsets[start : start + _AT_ONCE + 1]
+            data, edges = docs.data[edges[0] : edges[-1]] + beyond, edges - edges[0]
+            words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
             fits[some], flags = _follow(self.steps, words, edges[:-1], edges[1:], count)
             present[some] = flags.T
         return fits, present

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pymongo.collation import Collation
 from pymongo.database import Database
 
+from buckets.groups import Unions
 from buckets.raw import LOSSLESS
 from buckets.source import Source
 from buckets.times import FIRST_MS, LAST_MS
@@ -88,6 +89,7 @@ class Elsewhere:
         self.reader = Reader(self._read, workers, 10**9)
         self.asked: list[Asked] = []
         self.under_way = self.most = 0
+        self._unions = Unions()
 
     def _read(self, asked: Asked) -> Future[Found]:
         database, policy = self._bench.database, self._policy
@@ -95,7 +97,7 @@ class Elsewhere:
         self.asked.append(asked)
         self.under_way += 1
         self.most = max(self.most, self.under_way)
-        return self._pool.submit(read, Source(database, policy), archive.batches, policy, asked)
+        return self._pool.submit(read, Source(database, policy), archive.batches, policy, asked, self._unions)
 
     def wrote(self, *_: object) -> None:
         self.under_way -= 1
