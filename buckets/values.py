@@ -30,7 +30,7 @@ def read_values(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.float64
         else:
             holes = np.array([element.hole for element in elements], dtype=np.int64)
             read = read_holes(group.matrix, holes, _DTYPES[kind]).astype(np.float64, copy=False)
-        found = Kind.NONFINITE - np.isfinite(read).view(np.uint8)  # FINITE is one less
+        found = np.uint8(Kind.NONFINITE) - np.isfinite(read).view(np.uint8)  # FINITE is one less
         if group.present is None and len(at) == len(cells):
             return read, found
         group.put(values, at, read, elements)
