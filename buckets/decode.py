@@ -86,8 +86,8 @@ class Lot:
 
 
 def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decoded:
-    """All readings of a batch, in the order that `Columns` promises. `unions` that have fitted before are tried
-    first; what is decoded with them can't be packed."""
+    """All readings of a batch, in the order that `Columns` promises. `unions` that have fitted before are
+    tried first; what is decoded with them can't be packed."""
     faults = Faults(len(batch))
     table = SeriesTable()
     series = np.zeros(len(batch), dtype=np.int32)

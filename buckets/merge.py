@@ -83,20 +83,28 @@ def union_of(
 ) -> Union | None:
     """The union of some of these documents that are equal outside the containers, but for their values.
     None where there is none that is sound, and under which all take at most so many bytes."""
-    by_outside: dict[tuple[tuple[Path, int, int], ...], list[_Held]] = {}
+    held = []
     for document in _spread(docs):
         layout = Layout(document)
-        if not layout.repeated and is_sound(layout):
+        if not layout.repeated:
             whole = Element((), DOCUMENT, 0, len(document), 0, 0)
-            by_outside.setdefault(_outside(layout, containers), []).append(_Held(document, layout, whole))
-    if not by_outside:
-        return None
-    chosen = max(by_outside.values(), key=len)
-    for rare in _RARE:
+            held.append(_Held(document, layout, whole))
+    longest = most // max(1, len(docs))
+    found = _merged(held, containers, longest)
+    if found is None or not is_sound(found.layout):  # mostly it is, and to look at each takes long
+        found = _merged([it for it in held if is_sound(it.layout)], containers, longest)
+    return found if found is not None and is_sound(found.layout) else None
+
+
+def _merged(held: list[_Held], containers: frozenset[Path], longest: int) -> Union | None:
+    by_outside: dict[tuple[tuple[Path, int, int], ...], list[_Held]] = {}
+    for it in held:
+        by_outside.setdefault(_outside(it.layout, containers), []).append(it)
+    chosen = max(by_outside.values(), key=len, default=[])
+    for rare in _RARE if chosen else ():
         plan = _Plan(_alternative(chosen, _Inside(containers, rare)))
-        if plan.variants.flags and len(plan.template) * len(docs) <= most:
-            layout = Layout(bytes(plan.template), plan.variants)
-            return Union(layout, plan.steps) if is_sound(layout) else None
+        if plan.variants.flags and len(plan.template) <= longest:
+            return Union(Layout(bytes(plan.template), plan.variants), plan.steps)
     return None
 
 

@@ -31,7 +31,7 @@ class Recent(Generic[T]):
         """To the front."""
         held, left = [], self._most
         for other in (it, *(other for other in self._held if other is not it)):
-            left -= other.size
-            if left >= 0:
+            if other.size <= left:
                 held.append(other)
+                left -= other.size
         self._held = tuple(held)

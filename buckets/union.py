@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from buckets.layout import ALWAYS, Bytes2D, Flags, Layout, mask_of, slabs
 from buckets.raw import Docs
 
-
 #: Bytes in 8 at a time: offset, mask, and what has to be there.
 Words = tuple[tuple[int, int, int], ...]
 

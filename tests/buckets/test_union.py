@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import astuple
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import bson
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,9 +22,10 @@ from buckets import groups
 from buckets.decode import Decoded, Lot, decode
 from buckets.groups import group
 from buckets.merge import union_of
-from buckets.models import SHAPES, loose
-from buckets.pack import pack
+from buckets.models import SHAPES, loose, loose_overflow
+from buckets.pack import Packed, pack
 from buckets.raw import Batch, Docs
+from buckets.recent import Recent
 from buckets.shape import Breach
 from config.policies import Policy
 from tests.buckets import handmade as bson_of
@@ -113,6 +117,103 @@ def test_any_buckets_are_decoded_as_one_by_one(case: Case) -> None:
     check_as_one_by_one(batch_of(case.buckets), case.policy)
     with eager():
         check_round_trip(case.policy, case.buckets)
+
+
+@settings(quick, max_examples=20)
+@given(seeds, st.sampled_from(POLICIES), st.data())
+def test_what_was_decoded_before_makes_no_difference(seed: int, policy: Policy, data: st.DataObject) -> None:
+    """Three batches again and again, by one memory: the third is of another policy."""
+    chance = Random(seed)
+    other = data.draw(st.sampled_from(POLICIES))
+    batches = [(batch_of(Writer(chance, it).buckets(20)), it) for it in (policy, policy, other)]
+    with one_by_one():
+        expected = [as_told(decode(*it)) for it in batches]
+    unions = groups.Unions()
+    order = data.draw(st.lists(st.integers(0, 2), min_size=3, max_size=8))
+    with eager() if data.draw(st.booleans()) else nullcontext():
+        for i in order:
+            assert as_told(decode(*batches[i], unions)) == expected[i]
+
+
+def test_threads_may_share_what_was_decoded_before() -> None:
+    chance, unions = Random(5), groups.Unions()
+    batches = [batch_of(Writer(chance, policy).buckets(30)) for policy in POLICIES for _ in range(4)]
+    policies = [policy for policy in POLICIES for _ in range(4)]
+    with one_by_one():
+        expected = [as_told(decode(*it)) for it in zip(batches, policies, strict=True)]
+    with eager(), ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            found = pool.map(lambda *it: as_told(decode(*it, unions)), batches, policies)
+            assert list(found) == expected
+
+
+def in_bytes(packed: Packed) -> list[list[bytes]]:
+    """What of the groups is written."""
+    return [
+        [part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode() for part in astuple(group)]
+        for group in packed.groups
+    ]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda it: f"{it.model} {it.value_fields[0]}")
+def test_what_is_packed_does_not_come_of_what_was_decoded_before(policy: Policy) -> None:
+    """A copy that is made twice has to be the same: one lies over the other."""
+    chance = Random(9)
+    first, second = (batch_of(Writer(chance, policy).buckets(64)) for _ in range(2))
+    forget()
+    expected = in_bytes(pack(Lot(first, policy)))
+    forget()
+    unions = groups.Unions()
+    for batch in (second, first, second):
+        decode(batch, policy, unions)
+        pack(Lot(batch, policy))
+    assert in_bytes(pack(Lot(first, policy))) == expected
+
+
+def forget() -> None:
+    loose.cache_clear()
+    loose_overflow.cache_clear()
+
+
+def test_a_union_that_fits_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, documents = in_samples(sampled(100, _SOUND))
+    batch, unions = batch_of([Bucket(document) for document in documents]), groups.Unions()
+    decode(batch, policy, unions)
+    monkeypatch.setattr(groups, "union_of", None)
+    decode(batch, policy, unions)
+
+
+def test_so_many_bytes_are_remembered_and_no_more() -> None:
+    class Thing(NamedTuple):
+        size: int
+
+    recent: Recent[Thing] = Recent(10)
+    small, large, huge = Thing(3), Thing(6), Thing(11)
+    recent.put(small)
+    recent.put(large)
+    assert list(recent) == [large, small]
+    recent.put(small)
+    assert list(recent) == [small, large]
+    recent.put(Thing(2))
+    assert list(recent) == [Thing(2), small]
+    recent.put(huge)
+    assert list(recent) == [Thing(2), small]
+
+
+def long_samples(number: int, count: int, odd: int) -> bytes:
+    """The names of the last have four digits. One sample of so many has a value."""
+    time, value = ("time", bson_of.int32(7)), ("val", bson_of.double(1.5))
+    with_value, without = bson_of.sub(time, value), bson_of.sub(time)
+    return sampled(number, *(without if i % odd else with_value for i in range(count)))
+
+
+def test_arrays_of_a_thousand_samples_are_laid_out_together() -> None:
+    documents = [long_samples(n, 995 + n, 3 + n % 5) for n in range(9)]
+    assert in_unions(documents, SAMPLES) == 9
+    place = documents[8].index(b"\x031001\0") + 6
+    for at, bit in [(place, 0), (place + 2, 7), (place - 2, 0)]:
+        changed = [*documents[:8], flipped(documents[8], at, bit)]
+        check_as_one_by_one(batch_of([Bucket(it) for it in changed]), SAMPLES)
 
 
 def check_writer(seed: int, policy: Policy, count: int) -> None:
