@@ -22,7 +22,7 @@ from buckets import groups
 from buckets.decode import Decoded, Lot, decode
 from buckets.groups import group
 from buckets.merge import union_of
-from buckets.models import SHAPES, loose, loose_overflow
+from buckets.models import SHAPES, loose
 from buckets.pack import Packed, pack
 from buckets.raw import Batch, Docs
 from buckets.recent import Recent
@@ -158,21 +158,15 @@ def in_bytes(packed: Packed) -> list[list[bytes]]:
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda it: f"{it.model} {it.value_fields[0]}")
 def test_what_is_packed_does_not_come_of_what_was_decoded_before(policy: Policy) -> None:
     """A copy that is made twice has to be the same: one lies over the other."""
-    chance = Random(9)
-    first, second = (batch_of(Writer(chance, policy).buckets(64)) for _ in range(2))
-    forget()
-    expected = in_bytes(pack(Lot(first, policy)))
-    forget()
-    unions = groups.Unions()
-    for batch in (second, first, second):
-        decode(batch, policy, unions)
+    writer = Writer(Random(9), policy)
+    writer.missing, writer.odd = 0.1, 0.05
+    batches = [batch_of(writer.buckets(40)) for _ in range(4)]
+    for batch in batches:
         pack(Lot(batch, policy))
-    assert in_bytes(pack(Lot(first, policy))) == expected
-
-
-def forget() -> None:
-    loose.cache_clear()
-    loose_overflow.cache_clear()
+    for batch in batches:
+        anew = Lot(batch, policy)
+        anew.__dict__["decoded"] = decode(batch, policy, groups.Unions())
+        assert in_bytes(pack(Lot(batch, policy))) == in_bytes(pack(anew))
 
 
 def test_a_union_that_fits_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +175,32 @@ def test_a_union_that_fits_is_not_made_again(monkeypatch: pytest.MonkeyPatch) ->
     decode(batch, policy, unions)
     monkeypatch.setattr(groups, "union_of", None)
     decode(batch, policy, unions)
+
+
+def test_a_union_is_of_one_policy() -> None:
+    """To another the same samples have their times elsewhere, and not all have one."""
+    documents = [sampled(n, _SOUND, _SOUND) if n % 4 else sampled(n, _SOUND, _TIMELESS) for n in range(40)]
+    documents += [sampled(n, *[_SOUND] * 3) for n in range(40, 44)]
+    batch, unions = batch_of([Bucket(document) for document in documents]), groups.Unions()
+    other = SAMPLES.model_copy(update={"sample_time_field": "val", "value_fields": ("time",)})
+    for policy in (SAMPLES, other, SAMPLES):
+        with one_by_one():
+            expected = as_told(decode(batch, policy))
+        with eager():
+            assert as_told(decode(batch, policy, unions)) == expected
+
+
+def test_a_layout_that_was_met_is_known_again_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [bson_of.double(1.5), bson_of.int64(7)]
+    batches = [
+        Docs.of([slotted(n, *((str(slot), kind) for slot in range(9))) for n in range(9)]) for kind in kinds
+    ]
+    where = loose(SLOTS)
+    for docs in batches:
+        assert [len(it.members) for it in group(docs, where) if it.present is None] == [9]
+    monkeypatch.setattr(groups, "Layout", None)
+    for docs in batches:
+        assert [len(it.members) for it in group(docs, where)] == [9]
 
 
 def test_so_many_bytes_are_remembered_and_no_more() -> None:
@@ -315,6 +335,7 @@ def in_samples(odd: bytes) -> tuple[Policy, list[bytes]]:
 _ONE, _TWO, _FIVE = ("8", bson_of.double(1.0)), ("8", bson_of.int32(2)), ("13", bson_of.double(1.0))
 _SEVEN = bson_of.int32(7)
 _SOUND = bson_of.sub(("time", _SEVEN), ("val", bson_of.double(1.5)))
+_TIMELESS = bson_of.sub(("time", _SEVEN))
 _NOTES = [("note", bson_of.sub((name, bson_of.text("a" * 9)))) for name in "ab"]
 _MORE = [(str(slot), bson_of.double(slot)) for slot in range(16, 50)]
 _MANY = [(str(slot), bson_of.int32(slot)) for slot in range(8, 16)]  # not the longest, not the shortest
