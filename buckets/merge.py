@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from buckets.bsontypes import ARRAY, CODE, DOCUMENT, STRING, SYMBOL
-from buckets.layout import ALWAYS, Element, Layout, Path, Variants
+from buckets.layout import ALWAYS, Element, Flags, Layout, Path, Variants
 from buckets.raw import Docs
 from buckets.union import Choice, Close, Each, Open, Skip, Step, Test, Text, Union, words_of
 
@@ -20,6 +20,9 @@ _RARE = (0.0, 1 / 32)
 
 #: An array may be longer by one in so many than the longest that a union is made of.
 _MORE = 32
+
+#: With more flags than these, what is in a document is not told by its length.
+_TELLING = 6
 
 _DOCUMENTS = (DOCUMENT, ARRAY)
 #: Texts of up to so many bytes may be of any length.
@@ -267,12 +270,13 @@ class _Plan:
         """Documents of one kind side by side: what one is like is written down once, and once for each."""
         (alternative,), optional = fields[0].alternatives, fields[0].optional
         inside, headers = _Plan(alternative), [bytes([DOCUMENT]) + field.name + b"\0" for field in fields]
-        self.steps.append(Each(parent, self._count, optional, headers, inside.steps, inside._count))
+        below = inside.steps, inside._count, inside.by_length()
+        self.steps.append(Each(parent, self._count, optional, headers, *below))
         for field, header in zip(fields, headers, strict=True):
             path = (*above, _text_of(field.name))
             if optional or above in self._several:
                 self._doubtful.add(path)
-            self._doubtful.update((*path, *below) for below in inside._doubtful)
+            self._doubtful.update((*path, *rest) for rest in inside._doubtful)
             flag = self._count if optional else parent
             self._count += optional
             base = self._count
@@ -284,6 +288,29 @@ class _Plan:
             self.template += header + inside.template
             self._flag += [flag] * len(header) + [here(number) for number in inside._flag]
             self._count += inside._count
+
+    def by_length(self) -> Flags | None:
+        """What a document holds, by its length: as `Each` has it. None where two would be as long, or where
+        there are too many that might be."""
+        parents = {step.flag: step.parent for step in self.steps if isinstance(step, Test)}
+        choices = [step for step in self.steps if isinstance(step, Choice)]
+        if len(parents) < self._count or self._count > _TELLING:
+            return None
+        widths = np.bincount(np.array(self._flag) - ALWAYS, minlength=self._count + 1)
+        table = np.zeros((1 + self._count, len(self.template) + 2), dtype=np.bool_)
+        for flags in itertools.product((False, True), repeat=self._count):
+            there = (*flags, True)  # ALWAYS
+            held = [
+                (sum(flags[flag] for flag in it.flags), it.certain and there[it.parent]) for it in choices
+            ]
+            if any(count > 1 or count < certain for count, certain in held):
+                continue
+            if all(there[parents[flag]] for flag, is_there in enumerate(flags) if is_there):
+                size = int(widths[1:] @ flags + widths[0])
+                if table[0, size]:
+                    return None
+                table[:, size] = (True, *flags)
+        return table
 
     def _text(self, it: _Alternative, flag: int) -> None:
         most = len(it.value) - 5

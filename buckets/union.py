@@ -79,6 +79,10 @@ class Each(NamedTuple):
     headers: list[bytes]
     steps: list[Step]
     inside: int  # how many flags
+    by_length: (
+        Flags | None
+    )  # may there be one of this length (bytes), and the flags inside of it: 1 + i × most;
+    #                          None where not each length tells
 
 
 Step = Test | Skip | Text | Open | Close | Choice | Each
@@ -214,22 +218,26 @@ def _follow_each(
         there[0] &= alive
         np.logical_and.accumulate(there, axis=0, out=there)
         alive, number = there[-1], number + there.sum(axis=0)
-        start = seen[there] + _SEEN
         length = (found[there] >> _SHIFT).view(np.int64)
-        fit, inside = _follow(step.steps, words, start, start + length, step.inside)
+        if step.by_length is not None:
+            np.minimum(length, step.by_length.shape[1] - 1, out=length)
+            fit, *inside = (row.take(length) for row in step.by_length)
+        else:
+            start = seen[there] + _SEEN
+            fit, (*inside, _) = _follow(step.steps, words, start, start + length, step.inside)
         if not fit.all():
             fits[np.nonzero(there)[1][~fit]] = False
         if own:
             held[some, 0] = there
-        for flag, here in enumerate(inside[:-1], own):
+        for flag, here in enumerate(inside, own):
             held[some, flag][there] = here
     if not own:
         fits &= (number == count) | ~flags[step.parent]
     at[:] = places[number, np.arange(len(at))] + _SEEN
 
 
-#: Of what is in front of a length so many bytes are looked at, with 3 of the length: one word.
-_SEEN = 5
+#: Of what is in front of a length so many bytes are looked at, with the length in one word.
+_SEEN = 4
 _SHIFT = np.uint64(8 * _SEEN)
 
 
