@@ -47,6 +47,11 @@ class _Held(NamedTuple):
     layout: Layout
     element: Element
 
+    @property
+    def form(self) -> bytes:
+        """All but the values in it."""
+        return self.layout.skeleton[self.element.start : self.element.start + self.element.size].tobytes()
+
 
 class _Alternative(NamedTuple):
     """What may stand in a place: a value of this type."""
@@ -148,6 +153,8 @@ def _alternative(held: list[_Held], inside: _Inside) -> _Alternative:
         return _Alternative(element.type, value, [], any(it.element.size < element.size for it in held))
     if element.path in inside.containers:
         inside = inside._replace(begun=True)
+    if inside.begun and not inside.rare:  # one of each form is enough
+        held = list({it.form: it for it in held}.values())
     rows = [dict(_children(it)) for it in held]
     alike = inside.begun and all(name.isdigit() for row in rows for name in row)
     names = list(set().union(*rows)) if alike else _in_order(rows)

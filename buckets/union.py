@@ -79,10 +79,9 @@ class Each(NamedTuple):
     headers: list[bytes]
     steps: list[Step]
     inside: int  # how many flags
-    by_length: (
-        Flags | None
-    )  # may there be one of this length (bytes), and the flags inside of it: 1 + i × most;
-    #                          None where not each length tells
+    #: May there be one of this length (bytes), and the flags inside of it: 1 + i × lengths. None where a
+    #: length does not tell.
+    by_length: Flags | None
 
 
 Step = Test | Skip | Text | Open | Close | Choice | Each

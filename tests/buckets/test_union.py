@@ -127,23 +127,24 @@ def test_what_was_decoded_before_makes_no_difference(seed: int, policy: Policy, 
     other = data.draw(st.sampled_from(POLICIES))
     batches = [(batch_of(Writer(chance, it).buckets(20)), it) for it in (policy, policy, other)]
     with one_by_one():
-        expected = [as_told(decode(*it)) for it in batches]
+        expected = [as_told(decode(batch, of)) for batch, of in batches]
     unions = groups.Unions()
     order = data.draw(st.lists(st.integers(0, 2), min_size=3, max_size=8))
     with eager() if data.draw(st.booleans()) else nullcontext():
         for i in order:
-            assert as_told(decode(*batches[i], unions)) == expected[i]
+            batch, of = batches[i]
+            assert as_told(decode(batch, of, unions)) == expected[i]
 
 
 def test_threads_may_share_what_was_decoded_before() -> None:
     chance, unions = Random(5), groups.Unions()
-    batches = [batch_of(Writer(chance, policy).buckets(30)) for policy in POLICIES for _ in range(4)]
     policies = [policy for policy in POLICIES for _ in range(4)]
+    batches = [batch_of(Writer(chance, policy).buckets(30)) for policy in policies]
     with one_by_one():
         expected = [as_told(decode(*it)) for it in zip(batches, policies, strict=True)]
     with eager(), ThreadPoolExecutor(4) as pool:
         for _ in range(3):
-            found = pool.map(lambda *it: as_told(decode(*it, unions)), batches, policies)
+            found = pool.map(lambda batch, policy: as_told(decode(batch, policy, unions)), batches, policies)
             assert list(found) == expected
 
 
