@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +29,10 @@ _SHARE = 1 / 32
 
 #: All padded documents together take at most so many times their bytes.
 _MOST = 4
-
-Members = NDArray[np.int64]
-
-
 #: Bytes of the layouts, and of the unions, that are remembered. Their elements take some sixty times as much.
 _LAYOUTS, _UNIONS = 1 << 16, 1 << 15
+
+Members = NDArray[np.int64]
 
 
 class Loose:
@@ -55,7 +54,7 @@ class Unions:
     of these."""
 
     def __init__(self) -> None:
-        self._by_loose: dict[Loose, Recent[Union]] = {}
+        self._by_loose: WeakKeyDictionary[Loose, Recent[Union]] = WeakKeyDictionary()
 
     def of(self, loose: Loose) -> Recent[Union]:
         return self._by_loose.setdefault(loose, Recent(_UNIONS))
@@ -71,10 +70,7 @@ def group(docs: Docs, loose: Loose | None = None, unions: Unions | None = None) 
     lonely: list[Members] = []
     yield from _by_length(docs, everything, loose, lonely)
     rest = np.sort(np.concatenate(lonely)) if lonely else everything[:0]
-    for found in _united(docs, rest, loose, unions.of(loose) if unions else Recent(0)):
-        yield found
-        rest = np.setdiff1d(rest, found.members, assume_unique=True)
-    yield from _by_length(docs, rest)
+    yield from _united(docs, rest, loose, unions.of(loose) if unions else Recent(0))
 
 
 def _by_length(
@@ -143,7 +139,7 @@ def _layout_of(document: bytes, loose: Loose | None) -> Layout:
 
 
 def _united(docs: Docs, rest: Members, loose: Loose, known: Recent[Union]) -> Iterator[Group]:
-    """Groups of those that fit into unions: known ones, then such as are made of some of them."""
+    """Those that fit into unions: known ones, then such as are made of some of them; and all others."""
     tried, most = iter(known), _MOST * len(docs.data)
     taken: list[tuple[int, Union]] = []
     while len(rest) >= _LEAST:
@@ -166,3 +162,4 @@ def _united(docs: Docs, rest: Members, loose: Loose, known: Recent[Union]) -> It
             break
     for _, union in sorted(taken, key=lambda it: it[0]):  # that which took most is the first to be tried
         known.put(union)
+    yield from _by_length(docs, rest)

@@ -132,8 +132,9 @@ class Union(NamedTuple):
         present = np.empty((len(docs), count + 1), dtype=np.bool_)
         fits = np.empty(len(docs), dtype=np.bool_)
         beyond = bytes(self.layout.size + _WORD)  # no guess reads so far beyond a document's end
-        for start in range(0, len(docs), _AT_ONCE):
-            some, edges = slice(start, start + _AT_ONCE), docs.offsets[start : start + _AT_ONCE + 1]
+        step = min(max(1, _BYTES // self.size), _AT_ONCE)
+        for start in range(0, len(docs), step):
+            some, edges = slice(start, start + step), docs.offsets[start : start + step + 1]
             data, edges = docs.data[edges[0] : edges[-1]] + beyond, edges - edges[0]
             words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
             fits[some], flags = _follow(self.steps, words, edges[:-1], edges[1:], count)
@@ -141,8 +142,8 @@ class Union(NamedTuple):
         return fits, present
 
 
-#: So many documents are followed at once.
-_AT_ONCE = 4096
+#: So many documents are followed at once: of longer ones, such as take so many bytes.
+_AT_ONCE, _BYTES = 4096, 1 << 23
 _LENGTH = np.uint64(0xFFFFFFFF)
 
 Places = NDArray[np.int64]
@@ -223,7 +224,8 @@ def _follow_each(
             fit, *inside = (row.take(length) for row in step.by_length)
         else:
             start = seen[there] + _SEEN
-            fit, (*inside, _) = _follow(step.steps, words, start, start + length, step.inside)
+            stop = np.minimum(start + length, stops[np.nonzero(there)[1]])
+            fit, (*inside, _) = _follow(step.steps, words, start, stop, step.inside)
         if not fit.all():
             fits[np.nonzero(there)[1][~fit]] = False
         if own:

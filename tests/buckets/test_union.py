@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -231,10 +232,50 @@ def long_samples(number: int, count: int, odd: int) -> bytes:
 def test_arrays_of_a_thousand_samples_are_laid_out_together() -> None:
     documents = [long_samples(n, 995 + n, 3 + n % 5) for n in range(9)]
     assert in_unions(documents, SAMPLES) == 9
-    place = documents[8].index(b"\x031001\0") + 6
-    for at, bit in [(place, 0), (place + 2, 7), (place - 2, 0)]:
-        changed = [*documents[:8], flipped(documents[8], at, bit)]
-        check_as_one_by_one(batch_of([Bucket(it) for it in changed]), SAMPLES)
+    union = union_of(Docs.of(documents), frozenset([("in", "samples")]), lambda _: True, 2**30)
+    assert union is not None
+    odd = documents[8]
+    place = odd.index(b"\x031001\0") + 6
+    for at, bit in [
+        (place, 0),
+        (place + 2, 7),
+        (place + 3, 7),
+        (place - 2, 0),
+        (place - 6, 1),
+        (place + 5, 0),
+    ]:
+        rows, _, _ = union.take(Docs.of([odd, flipped(odd, at, bit), odd]))
+        assert rows.tolist() == [0, 2]
+
+
+def nested(number: int) -> bytes:
+    """Samples that hold arrays of documents themselves, of different lengths."""
+    kinds = [bson_of.double(1.5), bson_of.int32(7), bson_of.int64(7)]
+
+    def level(i: int) -> bson_of.Value:
+        return bson_of.sub(("a", kinds[i % 3]), *[("note", bson_of.text("x"))][: i % 2])
+
+    def sample(i: int) -> bson_of.Value:
+        levels = bson_of.array(*(level(number + i + at) for at in range((number + i) % 4)))
+        return bson_of.sub(("time", bson_of.int32(7)), ("val", kinds[(number + i) % 2]), ("levels", levels))
+
+    return sampled(number, *(sample(i) for i in range(3 + number % 3)))
+
+
+def test_arrays_in_arrays_are_laid_out_together() -> None:
+    documents = [nested(n) for n in range(12)]
+    assert in_unions(documents, SAMPLES) == 12
+    union = union_of(Docs.of(documents), frozenset([("in", "samples")]), lambda _: True, 2**30)
+    assert union is not None
+    odd = documents[5]
+    lengths = [at + 3 for at in range(len(odd)) if odd[at : at + 3] in (b"\x030\0", b"\x031\0")]
+    assert len(lengths) > 5
+    for byte, bit in ((0, 1), (1, 4), (3, 6)):
+        for outer, inner in itertools.pairwise(lengths[:6]):
+            one = flipped(odd, outer + byte, bit)
+            for changed in (one, flipped(one, inner + byte, bit)):
+                rows, _, _ = union.take(Docs.of([odd, changed, odd]))
+                assert rows.tolist() == [0, 2]
 
 
 def check_writer(seed: int, policy: Policy, count: int) -> None:
