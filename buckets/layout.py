@@ -24,8 +24,8 @@ Flags = NDArray[np.bool_]
 
 #: The flag of what is always there.
 ALWAYS = -1
-#: So many bytes are worked on at once.
-_SLAB = 1 << 18
+#: So many bytes are worked on at once: some fit into a cache, and few calls do for many.
+_SLAB = 1 << 21
 
 
 class Element(NamedTuple):
