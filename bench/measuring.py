@@ -32,8 +32,8 @@ class Measured(NamedTuple):
 
 def measure(action: Action, place: Place) -> Measured:
     """Raises RuntimeError where the action failed: its traceback is on stderr."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bench.cases"])  # imports are nobody's time; its memory counts
+    # As cron starts one; of a forked one, each page that it touches would be copied first.
+    context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_run, args=(action, place, theirs))
     child.start()
@@ -58,6 +58,7 @@ class _NoPandas(MetaPathFinder):
 
 def _run(action: Action, place: Place, answer: Connection) -> None:
     sys.meta_path.insert(0, _NoPandas())
+    import_module("bench.cases")  # imports are nobody's time; their memory counts
     for library in _LIBRARIES.get(action.__name__, ()):
         import_module(library)
     place.database.command("ping")
