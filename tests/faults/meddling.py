@@ -185,8 +185,8 @@ def deleting(function: str, uri: str, database: str, identity: int) -> None:
 
 
 def stream(number: int, to: str) -> None:
-    """stdout (1) or stderr (2) goes to a file, to nobody ("pipe") or nowhere at all ("closed": as Python finds
-    it at its start)."""
+    """stdout (1) or stderr (2) goes to a file, to nobody ("pipe") or nowhere at all ("closed",
+    as Python finds it at its start)."""
     if to == "closed":
         os.close(number)
         setattr(sys, ("stdin", "stdout", "stderr")[number], None)
