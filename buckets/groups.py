@@ -88,7 +88,7 @@ def _by_length(
         if lonely is not None and (few or fruitless >= most):
             lonely.append(alike)
             continue
-        chosen = docs if len(alike) == len(docs) else docs.take(alike.tolist())
+        chosen = docs if len(alike) == len(docs) else docs.take(alike)
         matrix = np.frombuffer(chosen.data, dtype=np.uint8).reshape(len(alike), int(found[i]))
         before = len(lonely or ())
         yield from _of_one_length(alike, matrix, loose, lonely)
@@ -143,7 +143,7 @@ def _united(docs: Docs, rest: Members, loose: Loose, known: Recent[Union]) -> It
     tried, most = iter(known), _MOST * len(docs.data)
     taken: list[tuple[int, Union]] = []
     while len(rest) >= _LEAST:
-        chosen = docs if len(rest) == len(docs) else docs.take(rest.tolist())
+        chosen = docs if len(rest) == len(docs) else docs.take(rest)
         union = next(tried, None)
         is_new = union is None
         if union is None:

@@ -113,7 +113,7 @@ class Union(NamedTuple):
         fits, present = self._guess(docs)
         rows = np.flatnonzero(fits)
         present = present[rows]
-        chosen = docs if len(rows) == len(docs) else docs.take(rows.tolist())
+        chosen = docs if len(rows) == len(docs) else docs.take(rows)
         data = np.frombuffer(chosen.data, dtype=np.uint8)
         matrix = np.tile(self.layout.skeleton, (len(rows), 1))
         proven = np.zeros(len(rows), dtype=np.bool_)
