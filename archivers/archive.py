@@ -95,7 +95,7 @@ def _check_deletable(work: Work) -> None:
     """Raises BucketwiseError where a delete would be refused, or a transaction try it for minutes."""
     if work.kept:
         return
-    for info in work.database.list_collections(filter={"name": {"$in": work.policy.sources}}):
+    for info in work.source.listed:
         what = "a view" if info["type"] == "view" else "a capped collection"
         if info["type"] == "view" or info["options"].get("capped"):
             raise BucketwiseError(
