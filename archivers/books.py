@@ -11,8 +11,8 @@ from pymongo.client_session import ClientSession
 
 from archivers.chain import Place
 from archivers.delete import Outcome
-from archivers.deletions import last_receipt, ranges
-from archivers.heads import Heads, advance, read_heads
+from archivers.deletions import LAST, last_of, ranges
+from archivers.heads import HEADS, Heads, advance, heads_of
 from archivers.manifest import Manifest
 from archivers.offline import Copied, OfflineArchive, Origin, Ready
 from archivers.work import Work
@@ -119,8 +119,9 @@ class Books:
         return successor
 
     def _place(self) -> Place:
-        heads = read_heads(self.receipts) or Heads(0, (), frozenset())
-        return Place(heads.sequence + 1, heads.links, last_receipt(self.receipts))
+        found = self.receipts.get_all([HEADS, LAST])
+        heads = heads_of(found.get(HEADS)) or Heads(0, (), frozenset())
+        return Place(heads.sequence + 1, heads.links, last_of(found.get(LAST)))
 
     def _facts(self, manifest: Manifest) -> dict[str, object]:
         return {

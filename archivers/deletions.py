@@ -26,7 +26,8 @@ from config.policies import Policy
 from config.secrets import hide_secrets
 
 Document = dict[str, Any]
-_LAST = "last"
+#: The receipt that tells the number and the seal of the last of these.
+LAST = "last"
 #: The seal comes last, and the signature behind it; neither is sealed.
 _UNSEALED = ("sha256", "signature")
 
@@ -83,9 +84,7 @@ class Deletions:
         seal = seal_of(receipt)
         signed = {**receipt, "sha256": seal, "signature": self._keys.sign(seal)}
         self._receipts.collection.insert_one(signed, session=session)
-        self._receipts.update(
-            _LAST, {"$set": {"kind": "last", "sequence": sequence, "sha256": seal}}, session
-        )
+        self._receipts.update(LAST, {"$set": {"kind": "last", "sequence": sequence, "sha256": seal}}, session)
 
     @cached_property
     def _policy_text(self) -> str:
@@ -141,7 +140,11 @@ def latest(manifests: Sequence[Manifest]) -> LastReceipt | None:
 
 
 def last_receipt(receipts: Receipts, session: ClientSession | None = None) -> LastReceipt | None:
-    found = receipts.get(_LAST, session)
+    return last_of(receipts.get(LAST, session))
+
+
+def last_of(found: Document | None) -> LastReceipt | None:
+    """As the document `LAST` of the receipts tells it."""
     return LastReceipt(sequence=found["sequence"], sha256=found["sha256"]) if found else None
 
 
@@ -166,10 +169,10 @@ def check_deletions(receipts: Receipts, keys: Keys, manifests: Sequence[Manifest
     last = last or last_receipt(receipts)  # there may be a first one since
     if last is None and checker.seals:
         what = "the number of the last receipt is gone"
-        yield DamagedError("receipt-missing", f"{COLLECTION}, {_LAST}", what, _MEND)
+        yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
     elif last is not None and checker.seals.get(last.sequence) != last.sha256:
         what = f"the last receipt was number {last.sequence}, and it is gone, or another one"
-        yield DamagedError("receipt-missing", f"{COLLECTION}, {_LAST}", what, _MEND)
+        yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
     told = [it.receipt for it in manifests if it.receipt is not None and not checker.knows(it.receipt)]
     if told:
         number = max(it.sequence for it in told)

@@ -17,7 +17,8 @@ from archivers.receipts import Receipts
 from config.errors import HaltedError
 
 Document = dict[str, Any]
-_NAME = "heads"
+#: The receipt that names them.
+HEADS = "heads"
 
 
 class Heads(NamedTuple):
@@ -36,7 +37,11 @@ class Heads(NamedTuple):
 
 def read_heads(receipts: Receipts, session: ClientSession | None = None) -> Heads | None:
     """None where no commit was ever registered, or all receipts were lost."""
-    found = receipts.get(_NAME, session)
+    return heads_of(receipts.get(HEADS, session))
+
+
+def heads_of(found: Document | None) -> Heads | None:
+    """As the document `HEADS` of the receipts tells them."""
     if found is None:
         return None
     return Heads(
@@ -45,15 +50,21 @@ def read_heads(receipts: Receipts, session: ClientSession | None = None) -> Head
 
 
 def advance(receipts: Receipts, manifest: Manifest, session: ClientSession) -> None:
-    """A commit is registered."""
-    heads = read_heads(receipts, session) or Heads(0, (), frozenset())
-    links = [link for link in heads.links if link not in manifest.previous]
-    write_heads(receipts, max(heads.sequence, manifest.sequence), [*links, manifest.link], session)
+    """A commit is registered. The server does the sum, so that nothing has to be read before."""
+    previous = {"$literal": [link.model_dump() for link in manifest.previous]}
+    commits = {"$ifNull": ["$commits", []]}
+    others = {"$filter": {"input": commits, "cond": {"$not": {"$in": ["$$this", previous]}}}}
+    now = {
+        "kind": "heads",
+        "sequence": {"$max": ["$sequence", manifest.sequence]},
+        "commits": {"$concatArrays": [others, {"$literal": [manifest.link.model_dump()]}]},
+    }
+    receipts.update(HEADS, [{"$set": now}], session)
 
 
 def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], session: ClientSession) -> None:
     commits = [link.model_dump() for link in links]
-    receipts.update(_NAME, {"$set": {"kind": "heads", "sequence": sequence, "commits": commits}}, session)
+    receipts.update(HEADS, {"$set": {"kind": "heads", "sequence": sequence, "commits": commits}}, session)
 
 
 def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:

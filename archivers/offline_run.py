@@ -32,7 +32,7 @@ class _Waiting(NamedTuple):
 
     first: int  # what they cover, milliseconds
     last: int
-    names: Indices  # sorted: of each `_id` 8 bytes
+    names: NDArray[np.uint64]  # sorted
 
 
 class OfflineRun:
@@ -86,7 +86,7 @@ class OfflineRun:
     def _met_before(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
         """Buckets that have grown since this run copied them, so that it meets them again: with another copy
         beside the first, what both hold would be double. The next run takes the first one out."""
-        mine, met = _names(batch), np.zeros(len(batch), dtype=np.bool_)
+        mine, met = batch.main.id_names, np.zeros(len(batch), dtype=np.bool_)
         for waiting in self._waiting:
             if waiting.first <= last_ms and waiting.last >= first_ms:
                 at = np.searchsorted(waiting.names, mine)
@@ -141,7 +141,7 @@ class OfflineRun:
         if (self._work.kept or self._work.in_grace(self._work.now)) and not self._work.measured:
             times, last = lot.decoded.columns.time, lot.decoded.last
             first = int(times.min(initial=last.min()))
-            self._waiting.append(_Waiting(first, int(last.max()), np.sort(_names(lot.batch))))
+            self._waiting.append(_Waiting(first, int(last.max()), np.sort(lot.batch.main.id_names)))
         self._copies.begin(lot)
         self._settle_copies(self._copies.ahead)
 
@@ -214,7 +214,3 @@ class OfflineRun:
     @property
     def _grace(self) -> str:
         return f"copied, and waits for the grace of {self._work.archive.grace}"
-
-
-def _names(batch: Batch) -> Indices:
-    return np.fromiter(map(hash, batch.main.raw_ids), np.int64, len(batch))

@@ -61,9 +61,17 @@ class Receipts:
         return {"policy": self.policy, "name": name}
 
     def get(self, name: str, session: ClientSession | None = None) -> Document | None:
-        return self.collection.find_one({"_id": self.identity(name)}, session=session)
+        return self.get_all([name], session).get(name)
 
-    def update(self, name: str, update: Document, session: ClientSession | None = None) -> None:
+    def get_all(self, names: Iterable[str], session: ClientSession | None = None) -> dict[str, Document]:
+        """Of these few: those that are there."""
+        wanted = {"$in": [self.identity(name) for name in names]}
+        found = self.collection.find({"_id": wanted}, session=session)
+        return {document["_id"]["name"]: document for document in found}
+
+    def update(
+        self, name: str, update: Document | list[Document], session: ClientSession | None = None
+    ) -> None:
         self.collection.update_one({"_id": self.identity(name)}, update, upsert=True, session=session)
 
     def bury(self, name: str) -> None:

@@ -27,6 +27,7 @@ _LENGTH = struct.Struct("<i")
 #: How a document begins, behind its length, where its `_id` is an ObjectId and comes first: most do.
 _OBJECT_ID_SIZE = 13  # with its type
 _OBJECT_ID_FIRST = bytes([OBJECT_ID]) + b"_id\0"
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
     tz_aware=True,
@@ -123,13 +124,43 @@ class Docs:
     @cached_property
     def raw_ids(self) -> list[bytes]:
         """Of each document, as `raw_id` gives it."""
-        starts, size = self.offsets[:-1, None] + 4, len(_OBJECT_ID_FIRST) + 12
-        if len(self) and np.diff(self.offsets).min() > 4 + size:
-            heads = np.frombuffer(self.data, np.uint8)[starts + np.arange(size)]
-            if (heads[:, :-12] == np.frombuffer(_OBJECT_ID_FIRST, np.uint8)).all():
-                found = heads[:, [0, *range(size - 12, size)]].tobytes()
-                return [found[at : at + 13] for at in range(0, len(found), 13)]
-        return [first_at(document, ("_id",)) for document in self]
+        if self._object_ids is None:
+            return [first_at(document, ("_id",)) for document in self]
+        size = _OBJECT_ID_SIZE
+        found = np.insert(self._object_ids, 0, OBJECT_ID, axis=1).tobytes()
+        return [found[at : at + size] for at in range(0, len(found), size)]
+
+    @cached_property
+    def id_names(self) -> NDArray[np.uint64]:
+        """Eight bytes for each `raw_id`: always the same in a process, and hardly ever those of another."""
+        if self._object_ids is not None:
+            return _mixed(self._object_ids)
+        names = np.fromiter(map(hash, self.raw_ids), np.int64, len(self)).view(np.uint64)
+        at = [i for i, raw_id in enumerate(self.raw_ids) if _are_object_ids([raw_id])]
+        found = np.frombuffer(b"".join([self.raw_ids[i][1:] for i in at]), np.uint8)
+        names[at] = _mixed(found.reshape(len(at), _OBJECT_ID_SIZE - 1))
+        return names
+
+    @cached_property
+    def _object_ids(self) -> NDArray[np.uint8] | None:
+        """n × 12, where every `_id` is an ObjectId and comes first; else None."""
+        name, size = len(_OBJECT_ID_FIRST), len(_OBJECT_ID_FIRST) + _OBJECT_ID_SIZE - 1
+        if not len(self) or np.diff(self.offsets).min() <= 4 + size:
+            return None
+        if self._matrix is not None:
+            heads = self._matrix[:, 4 : 4 + size]
+        else:
+            heads = np.frombuffer(self.data, np.uint8)[self.offsets[:-1, None] + 4 + np.arange(size)]
+        is_first = heads[:, :name] == np.frombuffer(_OBJECT_ID_FIRST, np.uint8)
+        return heads[:, name:] if is_first.all() else None
+
+    @cached_property
+    def _matrix(self) -> NDArray[np.uint8] | None:
+        """A row a document, where all are equally long; else None."""
+        lengths = np.diff(self.offsets)
+        if not len(self) or (lengths != lengths[0]).any():
+            return None
+        return np.frombuffer(self.data, np.uint8).reshape(len(self), -1)
 
     def id_order(self) -> NDArray[np.int64]:
         """The order in which the index on `_id` has them, where these are ObjectIds; else as they are."""
@@ -160,9 +191,8 @@ class Docs:
         chosen = np.asarray(indices, dtype=np.int64)
         lengths = np.diff(self.offsets)
         offsets = np.concatenate([[0], np.cumsum(lengths[chosen])]).astype(np.int64)
-        if len(self) and (lengths == lengths[0]).all():
-            matrix = np.frombuffer(self.data, np.uint8).reshape(len(self), -1)
-            return Docs(matrix[chosen].tobytes(), offsets)
+        if self._matrix is not None:
+            return Docs(self._matrix[chosen].tobytes(), offsets)
         edges, view = self._edges, memoryview(self.data)
         return Docs(b"".join([view[edges[i] : edges[i + 1]] for i in chosen.tolist()]), offsets)
 
@@ -188,6 +218,13 @@ def between(raw_ids: Sequence[bytes]) -> RawBSONDocument | None:
 
 def _are_object_ids(raw_ids: Sequence[bytes]) -> bool:
     return all(len(raw) == _OBJECT_ID_SIZE and raw[0] == OBJECT_ID for raw in raw_ids)
+
+
+def _mixed(object_ids: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """n × 12 -> n: multiplied by odd numbers, each bit has its part in those above it."""
+    first = np.ascontiguousarray(object_ids[:, :8]).view("<u8")[:, 0] * _ODD
+    last = np.ascontiguousarray(object_ids[:, 8:]).view("<u4")[:, 0].astype(np.uint64)
+    return np.asarray((((first >> np.uint64(32)) ^ first) + last) * _ODD)
 
 
 def _query(condition: bytes) -> RawBSONDocument:
