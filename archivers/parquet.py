@@ -140,7 +140,8 @@ def _read(path: Path, columns: list[str] | None = None) -> pa.Table:
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    return np.asarray(column.fill_null(float("nan")).to_numpy(), dtype=np.float64)
+    filled = column.fill_null(float("nan")) if column.null_count else column
+    return np.asarray(filled.to_numpy(), dtype=np.float64)
 
 
 _GROUP_SCHEMA = pa.schema(

@@ -124,13 +124,15 @@ def _of_one_length(
 
 
 def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
-    """Which rows equal the layout in every byte outside its holes."""
-    return np.concatenate(
-        [
-            ((matrix[slab] ^ layout.skeleton) & layout.mask).max(axis=1) == 0
-            for slab in slabs(len(matrix), layout.size)
-        ]
-    )
+    """Which rows equal the layout in every byte outside its holes. All mostly do: then the bits that are set
+    in any row, and those that are in every row, are the layout's."""
+    alike = np.ones(len(matrix), dtype=np.bool_)
+    for slab in slabs(len(matrix), layout.size):
+        rows = matrix[slab]
+        bits = [ufunc.reduce(rows, axis=0) ^ layout.skeleton for ufunc in (np.bitwise_or, np.bitwise_and)]
+        if ((bits[0] | bits[1]) & layout.mask).any():
+            alike[slab] = ((rows ^ layout.skeleton) & layout.mask).max(axis=1) == 0
+    return alike
 
 
 def _layout_of(document: bytes, loose: Loose | None) -> Layout:

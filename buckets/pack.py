@@ -135,7 +135,7 @@ def pack(lot: Lot) -> Packed:
         time=readings.take(columns.time),
         values={name: readings.take(column) for name, column in columns.values.items()},
         present={
-            name: readings.take((kinds == Kind.FINITE) | (kinds == Kind.NONFINITE))
+            name: readings.take(kinds - np.uint8(Kind.FINITE) <= Kind.NONFINITE - Kind.FINITE)
             for name, kinds in columns.kinds.items()
         },
     )

@@ -43,14 +43,21 @@ def read_times(group: Group, cells: Sequence[Cell]) -> NDArray[np.int64]:
     for kind, at, elements in by_type(cells):
         holes = np.array([element.hole for element in elements], dtype=np.int64)
         raw = read_holes(group.matrix, holes, _DTYPES[kind])
-        group.put(times, at, raw if kind == DATE else from_seconds(raw), elements)
-    times[(times < FIRST_MS) | (times > LAST_MS)] = NO_TIME
+        found = raw if kind == DATE else from_seconds(raw)
+        if group.present is None and len(at) == len(cells):
+            times = found.astype(np.int64, copy=False)
+        else:
+            group.put(times, at, found, elements)
+    if times.size and (times.min() < FIRST_MS or times.max() > LAST_MS):
+        times[(times < FIRST_MS) | (times > LAST_MS)] = NO_TIME
     return times
 
 
 def from_seconds(seconds: NDArray[np.generic]) -> NDArray[np.int64]:
     """To the nearest millisecond, halves upwards; NO_TIME for NaN and what is far outside."""
     low, high = FIRST_MS // 1000 - 1, LAST_MS // 1000 + 1
+    if seconds.dtype.kind == "i" and seconds.size and low <= seconds.min() and seconds.max() <= high:
+        return seconds.astype(np.int64) * 1000
     sane = (seconds >= low) & (seconds <= high)  # type: ignore[operator]
     held = np.where(sane, seconds, 0)
     if held.dtype.kind == "i":

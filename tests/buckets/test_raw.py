@@ -99,6 +99,22 @@ def test_each_has_its_own_id_whatever_the_others_have(found: list[tuple[bson_of.
     assert [short.raw_id(i) for i in range(len(found))] == of_short
 
 
+@given(st.lists(st.one_of(object_ids, ids), max_size=6))
+def test_the_name_of_an_id_depends_on_nothing_else(keys: list[bson_of.Value]) -> None:
+    """What a run met in one batch it has to know again in any other."""
+    raw_ids = [bytes([key[0]]) + key[1] for key in keys]
+    alone = [Docs.of([bson_of.document(("_id", key), ("x", key))]).id_names[0] for key in keys]
+    assert Docs.of([bson_of.document(("_id", key)) for key in keys]).id_names.tolist() == alone
+    assert len(set(alone)) == len(set(raw_ids))
+
+
+def test_object_ids_of_one_second_and_of_all_bits_have_names_of_their_own() -> None:
+    near = [bytes.fromhex(f"5b15d3800102030405{number:06x}") for number in range(20_000)]
+    bits = [bytes(at) + bytes([1 << bit]) + bytes(11 - at) for at in range(12) for bit in range(8)]
+    documents = [bson_of.document(("_id", bson_of.object_id(key))) for key in (*near, *bits)]
+    assert len(set(Docs.of(documents).id_names.tolist())) == len(documents)
+
+
 def test_no_id() -> None:
     docs = Docs.of([bson_of.document(("a", bson_of.int32(1)))])
     assert docs.decode_id(0) is None and docs.raw_id(0) == b""

@@ -211,10 +211,11 @@ def test_no_worker_outlives_a_run_that_is_killed(empty: Place) -> None:
     with started("rollup", *options, cwd=empty.folder, MONGODB_URI=empty.uri) as process:
         wait_until(lambda: len(workers_of(process.pid)) == 2, "there are no workers")
         theirs = descendants(process.pid)
-        for pid in workers_of(process.pid):  # so that no transaction is left open, which others wait for
+        for pid in workers_of(process.pid):  # so that no transaction of theirs is left open
             os.kill(pid, signal.SIGSTOP)
         process.kill()
         process.wait()
+        empty.database.client.admin.command("killAllSessions", [])  # nor one of its own
         for pid in theirs:
             if is_alive(pid):
                 os.kill(pid, signal.SIGCONT)
