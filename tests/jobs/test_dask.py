@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import signal
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote_plus
 
+from bson import encode
+
 from tests.conftest import free_port
-from tests.jobs.clusters import cluster
-from tests.jobs.command import CommandLine, started
+from tests.jobs.clusters import Cluster, certificate, cluster
+from tests.jobs.command import CommandLine, Ran, started
 from tests.jobs.place import NOW, Place
 from tests.jobs.processes import wait_until
 from tests.jobs.test_secrets import PASSWORD, Client, check_clean
-from tests.jobs.test_workers import DAYS, by_one_process, days_of, empty, fill, held_at, standing
+from tests.jobs.test_workers import (
+    DAYS,
+    by_one_process,
+    check_archived,
+    days_of,
+    empty,
+    fill,
+    held_at,
+    standing,
+)
 
 __all__ = ["empty"]
 
 
-def test_a_worker_of_the_cluster_that_is_killed_in_the_middle(empty: Place, tmp_path: Path) -> None:
+def test_workers_of_the_cluster_are_killed_one_after_the_other(empty: Place, tmp_path: Path) -> None:
     expected = by_one_process(empty)
     with cluster(tmp_path / "cluster") as it:
         options = ["-p", "ticks", "--now", NOW, "--executor", it.url]
@@ -31,9 +44,65 @@ def test_a_worker_of_the_cluster_that_is_killed_in_the_middle(empty: Place, tmp_
             it.workers[0].kill()
             it.workers[1].send_signal(signal.SIGCONT)
             _, errors = process.communicate(timeout=60)
-    assert process.returncode == 3, errors
-    assert "Traceback" not in errors
+        assert process.returncode == 3, errors
+        assert "Traceback" not in errors
+        assert standing(empty.database) == expected
+        for name in ("ticks_hourly", "ticks_daily", "bucketwise_progress"):
+            empty.database[name].delete_many({})
+        with rollup_at(5, empty, it) as ran:
+            it.workers[1].kill()
+        told = ran()
+    assert "for 1 s the cluster has had no workers" in told.err
+    check_cut_off(told, empty)
+
+
+def test_a_worker_of_a_cluster_with_tls_that_is_killed_while_it_copies(empty: Place, tmp_path: Path) -> None:
+    fill(empty.database)
+    assert empty("rollup", "-p", "ticks").code == 3
+    before = sorted(encode(it) for it in empty.database.ticks.find())
+    tls = certificate(tmp_path)
+    required = {"DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true"}
+    with cluster(tmp_path / "cluster", "tls", **tls, **required) as it:
+        options = ["-p", "ticks", "--now", NOW, "--executor", it.url]
+        given = {"MONGODB_URI": empty.uri, "BUCKETWISE_WORK_MEMORY": "50MB", **tls}
+        it.workers[0].send_signal(signal.SIGSTOP)  # what it is given, it doesn't come to
+        with started("archive", *options, cwd=empty.folder, **given) as process:
+            wait_until(lambda: "do-" in it.logs(), "the other one is given nothing either")
+            it.workers[0].kill()
+            _, errors = process.communicate(timeout=60)
+    assert process.returncode == 3 and "Traceback" not in errors, errors
+    check_archived(empty, before)
+
+
+def test_a_unit_that_workers_die_of(empty: Place, tmp_path: Path) -> None:
+    expected = by_one_process(empty)
+    with cluster(tmp_path / "cluster", DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="0") as it:
+        with rollup_at(5, empty, it) as ran:
+            it.workers[0].send_signal(signal.SIGSTOP)  # what it is given now, it does not come to
+        wait_until(lambda: it.has_given(0), "it is given no unit")
+        it.workers[0].kill()
+        told = ran()
+    assert "workers of the cluster died in the midst of a unit" in told.err
+    check_cut_off(told, empty)
+    assert empty("rollup", "-p", "ticks").code == 3
     assert standing(empty.database) == expected
+
+
+@contextmanager
+def rollup_at(day: int, place: Place, there: Cluster) -> Iterator[Callable[[], Ran]]:
+    """In the block a roll-up by that cluster has come to that day, and waits."""
+    soon = ("tests.jobs.altered", {"values": {"jobs.cluster._SECONDS_WITHOUT_WORKERS": 1}})
+    asked = ["rollup", "-p", "ticks", "--now", NOW, "--executor", there.url]
+    place.command.begin(soon, *asked, cwd=place.folder, MONGODB_URI=place.uri)
+    with held_at(place.database, day):
+        wait_until(lambda: days_of(place.database) == day, "nothing is rolled up")
+        yield place.command.end
+
+
+def check_cut_off(ran: Ran, place: Place) -> None:
+    assert (ran.code, "Traceback" in ran.err) == (1, False), ran.err
+    assert "It is safe to run again" in ran.err
+    assert days_of(place.database) < DAYS, "it was cut off in the middle"
 
 
 def test_no_secret_is_logged_and_a_lost_scheduler_is_told(
