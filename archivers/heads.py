@@ -51,9 +51,9 @@ def heads_of(found: Document | None) -> Heads | None:
 
 def advance(receipts: Receipts, manifest: Manifest, session: ClientSession) -> None:
     """A commit is registered. The server does the sum, so that nothing has to be read before."""
-    previous = {"$literal": [link.model_dump() for link in manifest.previous]}
+    previous = [link.sha256 for link in manifest.previous]  # documents differ where only their order does
     commits = {"$ifNull": ["$commits", []]}
-    others = {"$filter": {"input": commits, "cond": {"$not": {"$in": ["$$this", previous]}}}}
+    others = {"$filter": {"input": commits, "cond": {"$not": {"$in": ["$$this.sha256", previous]}}}}
     now = {
         "kind": "heads",
         "sequence": {"$max": ["$sequence", manifest.sequence]},

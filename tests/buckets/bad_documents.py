@@ -102,6 +102,8 @@ def _two(first: Value, second: Value) -> Value:
 
 
 FIRST, LAST = bson_of.int32(1535530412), bson_of.int32(1535530432)
+#: As so many more seconds, milliseconds of 64 bits come round to the same time, but for 616 of them.
+_ROUND = 2**64 // 1000
 
 
 def samples(*more: Field, **changed: Value | None) -> bytes:
@@ -266,6 +268,12 @@ _TABLE: list[tuple[dict[str, Any], list[tuple[Any, ...]]]] = [
          "the reading at 2018-08-29T08:13:31.000Z is outside the bucket's bounds, 2018-08-29T08:13:32"),
         ("samples: a reading after the last", samples(samples=_two(FIRST, bson_of.int32(1535530433))),
          "samples.1.time", "2018-08-29T08:13:53.000Z is outside the bucket's bounds"),
+        ("samples: seconds that come round again",
+         samples(samples=_two(FIRST, bson_of.int64(1535530432 + _ROUND))),
+         "samples.1.time", "no time: it is outside the years 1 to 9999"),
+        ("samples: seconds that come round from below",
+         samples(samples=_two(FIRST, bson_of.int64(1535530432 - _ROUND))),
+         "samples.1.time", "no time: it is outside the years 1 to 9999"),
         ("samples: a date after the last", samples(samples=_two(FIRST, bson_of.day("2018-08-29T08:13:53"))),
          "samples.1.time", "is outside the bucket's bounds"),
         ("samples: first after last", samples(first=LAST, last=FIRST), "first",

@@ -22,6 +22,7 @@ from tests.buckets.bad_documents import (
     SECONDS,
     BadDocument,
     reading,
+    sample,
     samples,
     slots,
     sound_of,
@@ -53,6 +54,38 @@ def test_alone_it_leaves_nothing(bad: BadDocument) -> None:
     decoded = decode(batch_of([bad.bucket]), bad.policy)
     assert len(decoded.quarantined) == 1
     assert len(decoded.columns.time) == len(decoded.units) == 0
+
+
+def test_of_many_alike_those_with_a_reading_outside_their_own_bounds_are_told() -> None:
+    documents = []
+    for i in range(20):
+        first, last = 1_535_530_000 + 100 * i, 1_535_530_020 + 100 * i
+        readings = first - (i == 5), last + (i in (11, 13))
+        held = [sample(bson_of.int32(at), p=bson_of.double(25.75)) for at in readings]
+        bounds = {"first": bson_of.int32(first), "last": bson_of.int32(last)}
+        documents.append(samples(_id=bson_of.int32(i), **bounds, samples=bson_of.array(*held)))
+    decoded = decode(batch_of([Bucket(document) for document in documents]), Policy(**SAMPLES))
+    assert [(it.id, it.field, it.reason[15:39], it.reason[-52:]) for it in decoded.quarantined] == [
+        (
+            5,
+            "samples.0.time",
+            "2018-08-29T08:14:59.000Z",
+            "2018-08-29T08:15:00.000Z to 2018-08-29T08:15:20.999Z",
+        ),
+        (
+            11,
+            "samples.1.time",
+            "2018-08-29T08:25:21.000Z",
+            "2018-08-29T08:25:00.000Z to 2018-08-29T08:25:20.999Z",
+        ),
+        (
+            13,
+            "samples.1.time",
+            "2018-08-29T08:28:41.000Z",
+            "2018-08-29T08:28:20.000Z to 2018-08-29T08:28:40.999Z",
+        ),
+    ]
+    assert decoded.units.tolist() == [i for i in range(20) if i not in (5, 11, 13)]
 
 
 def test_names_are_told_apart() -> None:

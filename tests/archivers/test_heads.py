@@ -1,0 +1,78 @@
+"""The record of the heads, as the server sums it up when a commit is registered."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from archivers.heads import Heads, advance, read_heads
+from archivers.manifest import Link, commit_name
+from archivers.receipts import Receipts
+
+Document = dict[str, Any]
+
+
+def link(number: int) -> Link:
+    return Link(commit=commit_name(number, number, number, f"{number:064x}"), sha256=f"{number:064x}")
+
+
+OLD, OTHER, THIRD, NEW = map(link, range(1, 5))
+
+
+def there(sequence: int, *links: Link, **more: Any) -> Document:
+    return {"kind": "heads", "sequence": sequence, "commits": [it.model_dump() for it in links], **more}
+
+
+def other_order(sequence: int, *links: Link) -> Document:
+    """As somebody may have put them back by hand."""
+    commits = [dict(reversed(it.model_dump().items())) for it in links]
+    return {"kind": "heads", "sequence": sequence, "commits": commits}
+
+
+CASES: dict[str, tuple[Document | None, int, tuple[Link, ...], Heads]] = {
+    "the first": (None, 1, (), Heads(1, (NEW,), frozenset())),
+    "receipts were lost": (None, 7, (OLD,), Heads(7, (NEW,), frozenset())),
+    "after one": (there(1, OLD), 2, (OLD,), Heads(2, (NEW,), frozenset())),
+    "after two": (there(2, OLD, OTHER), 3, (OTHER, OLD), Heads(3, (NEW,), frozenset())),
+    "beside some": (there(2, OLD, OTHER, THIRD), 3, (OTHER,), Heads(3, (OLD, THIRD, NEW), frozenset())),
+    "an older one, late": (there(9, OTHER), 2, (OLD,), Heads(9, (OTHER, NEW), frozenset())),
+    "after a lost one": (there(2, OLD, lost=["77"]), 3, (OLD,), Heads(3, (NEW,), frozenset(["77"]))),
+    "of fields in another order": (
+        other_order(2, OLD, OTHER),
+        3,
+        (OLD,),
+        Heads(3, (OTHER, NEW), frozenset()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_commit_takes_the_place_of_those_it_names(database: Database[Document], name: str) -> None:
+    before, sequence, previous, expected = CASES[name]
+    receipts, other = Receipts(database, "it"), Receipts(database, "other")
+    for policy in (receipts, other):
+        if before is not None:
+            policy.collection.insert_one({"_id": policy.identity("heads"), **before})
+    untouched = read_heads(other)
+    manifest: Any = SimpleNamespace(sequence=sequence, previous=previous, link=NEW)
+    receipts.prepare()
+    with database.client.start_session() as session, session.start_transaction():
+        advance(receipts, manifest, session)
+    assert read_heads(receipts) == expected
+    assert read_heads(other) == untouched
+    found = database["bucketwise_receipts"].find_one({"_id": {"policy": "it", "name": "heads"}})
+    assert found is not None and found["kind"] == "heads"
+    assert [list(it) for it in found["commits"]][-1] == ["commit", "sha256"]
+
+
+def test_what_a_transaction_wrote_is_seen_inside_it_alone(database: Database[Document]) -> None:
+    receipts = Receipts(database, "it")
+    receipts.prepare()
+    with database.client.start_session() as session, session.start_transaction():
+        receipts.update("a", {"$set": {"kind": "none"}}, session)
+        assert receipts.get("a") is None
+        assert set(receipts.get_all(["a", "b"], session)) == {"a"}
+    assert set(receipts.get_all(["a", "b"])) == {"a"}
