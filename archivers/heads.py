@@ -35,9 +35,9 @@ class Heads(NamedTuple):
         return [*self.links, *(others if self.lost else [])]
 
 
-def read_heads(receipts: Receipts, session: ClientSession | None = None) -> Heads | None:
+def read_heads(receipts: Receipts) -> Heads | None:
     """None where no commit was ever registered, or all receipts were lost."""
-    return heads_of(receipts.get(HEADS, session))
+    return heads_of(receipts.get(HEADS))
 
 
 def heads_of(found: Document | None) -> Heads | None:

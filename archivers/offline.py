@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +43,7 @@ from archivers.manifest import (
     superseded_key,
 )
 from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
-from buckets.columns import Series
+from buckets.columns import Series, joined
 from buckets.decode import Lot
 from buckets.pack import Packed, pack, unpack
 from buckets.raw import Batch
@@ -266,8 +266,8 @@ class OfflineArchive:
                     raise  # this machine's fault, and no damage
                 place = f"{self.store.url}/{manifest.buckets_file.key}"
                 raise DamagedError("part-differs", place, f"this or a part of its commit: {error}") from None
-        time = _joined([times for times, _ in read], np.int64)
-        values = [_joined([columns[i] for _, columns in read], np.float64) for i in range(len(fields))]
+        time = joined([times for times, _ in read], np.int64)
+        values = [joined([columns[i] for _, columns in read], np.float64) for i in range(len(fields))]
         return unpack(time, values, groups)
 
     def _fetch(self, file: StoredFile, path: Path) -> None:
@@ -343,11 +343,6 @@ class OfflineArchive:
         """Raises DamagedError for a commit whose manifest has gone."""
         place = f"{self.store.url}/{manifest_key(self.policy.name, commit)}"
         raise DamagedError("part-missing", place, "the manifest is missing, though a receipt names it")
-
-
-def _joined(parts: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
-    """Without a copy where there is one."""
-    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
 
 
 def _write_parts(

@@ -9,7 +9,7 @@ archive meanwhile is found on one side, and not on both.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,7 +25,7 @@ from archivers.manifest import DamagedError
 from archivers.reader import ArchivedReader
 from archivers.stores.base import NotFound, ObjectStore
 from buckets.asked import Asked, check_asked, is_asked, query, series_order
-from buckets.columns import Columns, Kind, Quarantined
+from buckets.columns import Columns, Quarantined, is_number, joined
 from buckets.decode import decode
 from buckets.pack import Rows
 from buckets.raw import Batch
@@ -195,7 +195,6 @@ class _Held:
         index = np.zeros(len(columns.series), dtype=np.int32)
         for one in np.unique(columns.bucket_series[used]).tolist():
             index[one] = self._series.index(columns.series[one])
-        numbers = (Kind.FINITE, Kind.NONFINITE)
         self._parts.append(
             _Part(
                 series=index[columns.bucket_series[used]][bucket],
@@ -203,7 +202,7 @@ class _Held:
                 bucket=bucket.astype(np.int32),
                 orders=columns.bucket_order[used],
                 values={name: column[at] for name, column in columns.values.items()},
-                present={name: np.isin(kinds[at], numbers) for name, kinds in columns.kinds.items()},
+                present={name: is_number(kinds[at]) for name, kinds in columns.kinds.items()},
             )
         )
 
@@ -213,8 +212,8 @@ class _Held:
         order = sorted(range(len(self._series.series)), key=lambda i: series_order(self._series.series[i]))
         place = np.empty(len(order), dtype=np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
-        time = _joined((part.time for part in parts), np.int64)
-        series = place[_joined((part.series for part in parts), np.int32)]
+        time = joined([part.time for part in parts], np.int64)
+        series = place[joined([part.series for part in parts], np.int32)]
         sequence = np.lexsort((series, time))
         tied = (np.diff(time[sequence]) == 0) & (np.diff(series[sequence]) == 0)
         if tied.any():
@@ -223,8 +222,8 @@ class _Held:
             series=[self._series.series[i] for i in order],
             row_series=series[sequence],
             time=time[sequence],
-            values={it: _joined((part.values[it] for part in parts), np.float64)[sequence] for it in names},
-            present={it: _joined((part.present[it] for part in parts), np.bool_)[sequence] for it in names},
+            values={it: joined([part.values[it] for part in parts], np.float64)[sequence] for it in names},
+            present={it: joined([part.present[it] for part in parts], np.bool_)[sequence] for it in names},
         )
 
     def _by_id(self) -> NDArray[np.int64]:
@@ -234,7 +233,3 @@ class _Held:
         starts = np.cumsum([0, *(len(part.orders) for part in self._parts)])
         buckets = [part.bucket + start for part, start in zip(self._parts, starts, strict=False)]
         return np.asarray(ranks[np.concatenate(buckets)], dtype=np.int64)
-
-
-def _joined(parts: Iterable[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
-    return np.concatenate([np.zeros(0, dtype=kind), *parts])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -22,6 +23,16 @@ class Kind(IntEnum):
     FINITE = 1
     NONFINITE = 2  # NaN, +Inf, -Inf
     NONNUMERIC = 3  # a string, a bool, a date …
+
+
+def is_number(kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """n: is there a number, finite or not?"""
+    return kinds - np.uint8(Kind.FINITE) <= Kind.NONFINITE - Kind.FINITE  # MISSING comes round to 255
+
+
+def joined(parts: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+    """Columns of this type as one: where there is one, that very one."""
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
 
 
 @dataclass(frozen=True)

@@ -129,8 +129,8 @@ def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
     alike = np.ones(len(matrix), dtype=np.bool_)
     for slab in slabs(len(matrix), layout.size):
         rows = matrix[slab]
-        bits = [ufunc.reduce(rows, axis=0) ^ layout.skeleton for ufunc in (np.bitwise_or, np.bitwise_and)]
-        if ((bits[0] | bits[1]) & layout.mask).any():
+        in_any, in_all = np.bitwise_or.reduce(rows, axis=0), np.bitwise_and.reduce(rows, axis=0)
+        if (((in_any ^ layout.skeleton) | (in_all ^ layout.skeleton)) & layout.mask).any():
             alike[slab] = ((rows ^ layout.skeleton) & layout.mask).max(axis=1) == 0
     return alike
 

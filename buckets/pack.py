@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from buckets.asked import series_order
 from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
-from buckets.columns import Kind, Series
+from buckets.columns import Series, is_number
 from buckets.decode import Lot
 from buckets.layout import (
     Bytes2D,
@@ -134,10 +134,7 @@ def pack(lot: Lot) -> Packed:
         row_series=readings.take_of_buckets(rank[columns.bucket_series]),
         time=readings.take(columns.time),
         values={name: readings.take(column) for name, column in columns.values.items()},
-        present={
-            name: readings.take(kinds - np.uint8(Kind.FINITE) <= Kind.NONFINITE - Kind.FINITE)
-            for name, kinds in columns.kinds.items()
-        },
+        present={name: readings.take(is_number(kinds)) for name, kinds in columns.kinds.items()},
     )
     groups = [
         _pack_group(piece, number, readings.rows(place, piece.time.shape), policy)

@@ -127,17 +127,16 @@ def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> Non
     if cells is None or not piece.time.size:
         return
     where = f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
-    first, last = span.first[piece.units], span.last[piece.units]
-    doubtful = np.arange(len(first))
-    if piece.there is None:  # NO_TIME is before everything
-        doubtful = np.flatnonzero((piece.time.min(axis=1) < first) | (piece.time.max(axis=1) > last))
-    time = piece.time[doubtful]
-    outside = (time < first[doubtful, None]) | (time > last[doubtful, None])
-    if piece.there is not None:
-        outside &= piece.there
-    for i in np.flatnonzero(outside.any(axis=1)).tolist():
-        row, position = int(doubtful[i]), int(np.flatnonzero(outside[i])[0])
-        at, reason = time[i, position], _UNUSABLE
+    first, last, there = span.first[piece.units], span.last[piece.units], piece.there
+    late = piece.time.max(axis=1) > last  # NO_TIME, and so what is absent, is before everything
+    if there is None:
+        early = piece.time.min(axis=1) < first
+    else:
+        early = ((piece.time < first[:, None]) & there).any(axis=1)
+    for row in np.flatnonzero(early | late).tolist():
+        outside = (piece.time[row] < first[row]) | (piece.time[row] > last[row])
+        position = int(np.flatnonzero(outside if there is None else outside & there[row])[0])
+        at, reason = piece.time[row, position], _UNUSABLE
         if at != NO_TIME:
             bounds = f"{_iso(first[row])} to {_iso(last[row])}"
             reason = f"the reading at {_iso(at)} is outside the bucket's bounds, {bounds}"

@@ -28,8 +28,8 @@ def there(sequence: int, *links: Link, **more: Any) -> Document:
 
 def other_order(sequence: int, *links: Link) -> Document:
     """As somebody may have put them back by hand."""
-    commits = [dict(reversed(it.model_dump().items())) for it in links]
-    return {"kind": "heads", "sequence": sequence, "commits": commits}
+    found = there(sequence, *links)
+    return found | {"commits": [dict(reversed(it.items())) for it in found["commits"]]}
 
 
 CASES: dict[str, tuple[Document | None, int, tuple[Link, ...], Heads]] = {

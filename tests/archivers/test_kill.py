@@ -23,6 +23,7 @@ from config.policies import Store
 from jobs.embedded import Mongod
 from tests.archivers.builders import DAY0, MINUTE, SECOND, Case, Reading, encode, insert
 from tests.archivers.harness import Cycle, expected_rows
+from tests.faults.stopping import set_parameter
 from tests.jobs.command import started
 
 Document = dict[str, Any]
@@ -138,10 +139,8 @@ MOMENTS: dict[str, tuple[str, Callable[[Place], bool]]] = {
 @pytest.fixture(autouse=True)
 def short_transactions(client: MongoClient[Document]) -> Iterator[None]:
     """What a killed process leaves open keeps the next one waiting: a minute, where nobody says otherwise."""
-    limit = "transactionLifetimeLimitSeconds"
-    client.admin.command({"setParameter": 1, limit: 3})
-    yield
-    client.admin.command({"setParameter": 1, limit: 60})
+    with set_parameter(client, "transactionLifetimeLimitSeconds", 3):
+        yield
 
 
 @pytest.mark.soak

@@ -29,6 +29,7 @@ from tests.faults.crash_jobs import CHANGED, JOBS, Job, changed
 from tests.faults.points import Moment, counts, read_log
 from tests.faults.scene import Scene
 from tests.faults.steps import STEPS, Step
+from tests.faults.stopping import set_parameter
 from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine
 
@@ -118,10 +119,8 @@ def met() -> dict[str, Counter[str]]:
 @pytest.fixture
 def short_transactions(client: MongoClient[Document], case: Case) -> Iterator[None]:
     """What a killed process leaves open keeps the next one waiting: a minute, where nobody says otherwise."""
-    limit = "transactionLifetimeLimitSeconds"
-    client.admin.command({"setParameter": 1, limit: 3 if case.waits else 60})
-    yield
-    client.admin.command({"setParameter": 1, limit: 60})
+    with set_parameter(client, "transactionLifetimeLimitSeconds", 3 if case.waits else 60):
+        yield
 
 
 def run(scene: Scene, job: Job, log: str, **given: Any) -> int:

@@ -72,7 +72,7 @@ def cluster(folder: Path, scheme: str = "dask", **more: str) -> Iterator[Cluster
         there = [f"{protocol}://127.0.0.1:{port}", "--host", f"{protocol}://127.0.0.1"]
         there += ["--nthreads", "1", "--no-nanny"]
         there += ["--local-directory", str(folder)]
-        workers = [start(f"worker {it}", "dask_worker", *there, "--name", str(it)) for it in range(2)]
+        workers = [start(f"worker {name}", "dask_worker", *there, "--name", name) for name in ("0", "1")]
         it = Cluster(f"{scheme}://127.0.0.1:{port}", scheduler, workers, folder)
         wait_until(lambda: it.logs().count("Registered to:") == 2, "the workers have found no scheduler")
         yield it

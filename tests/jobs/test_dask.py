@@ -24,6 +24,7 @@ from tests.jobs.test_workers import (
     days_of,
     empty,
     fill,
+    forget,
     held_at,
     standing,
 )
@@ -47,8 +48,7 @@ def test_workers_of_the_cluster_are_killed_one_after_the_other(empty: Place, tmp
         assert process.returncode == 3, errors
         assert "Traceback" not in errors
         assert standing(empty.database) == expected
-        for name in ("ticks_hourly", "ticks_daily", "bucketwise_progress"):
-            empty.database[name].delete_many({})
+        forget(empty.database)
         with rollup_at(5, empty, it) as ran:
             it.workers[1].kill()
         told = ran()

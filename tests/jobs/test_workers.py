@@ -139,9 +139,14 @@ def by_one_process(place: Place) -> dict[str, list[bytes]]:
     fill(place.database)
     assert place("rollup", "-p", "ticks").code == 3
     found = standing(place.database)
-    for name in ("ticks_hourly", "ticks_daily", "bucketwise_progress"):
-        place.database[name].delete_many({})
+    forget(place.database)
     return found
+
+
+def forget(database: Db) -> None:
+    """The summaries of the ticks, and how far they went."""
+    for name in ("ticks_hourly", "ticks_daily", "bucketwise_progress"):
+        database[name].delete_many({})
 
 
 def test_a_worker_that_is_killed_in_the_middle(empty: Place) -> None:
