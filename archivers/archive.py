@@ -34,10 +34,12 @@ from rollups.guarded import transaction
 
 #: A commit is closed at about so many readings, or bytes of BSON, where memory is as usual; with twice the
 #: memory, at twice as many.
-MAX_READINGS = 300_000
-MAX_BYTES = 8_000_000
+MAX_READINGS = 600_000
+MAX_BYTES = 16_000_000
 #: Bytes of BSON that a reading takes where it takes few.
 _LEAST_PER_READING = 12
+#: So many buckets tell how many it is, before any are decoded.
+_TELLING = 100
 #: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
 MAX_SPAN_MS = 31 * DAY_MS
 
@@ -186,7 +188,7 @@ class _Sweep:
         self._through = through
         self._pending: list[Lot] = []
         self._read: list[Batch] = []
-        self._per_reading = _LEAST_PER_READING
+        self._per_reading: int | None = None
         self._share = work.units.memory / USUAL_MEMORY
         self._first, self._last = LAST_MS, FIRST_MS
 
@@ -203,6 +205,9 @@ class _Sweep:
                 if not (self._read or self._pending):
                     begun = at
                 self._read.append(batch)
+                if self._per_reading is None:
+                    self._see(Lot(batch.slice(0, min(_TELLING, len(batch))), self._work.policy))
+                assert self._per_reading is not None
                 enough = min(MAX_BYTES, MAX_READINGS * self._per_reading) * self._share
                 if sum(it.size for it in self._read) >= enough:
                     self._sort_read()
@@ -216,6 +221,9 @@ class _Sweep:
         for batch in source.strays():
             report.quarantine(decode(batch, self._work.policy).quarantined)
 
+    def _see(self, lot: Lot) -> None:
+        self._per_reading = max(_LEAST_PER_READING, lot.batch.size // max(1, lot.readings))
+
     def _sort_read(self) -> None:
         """What makes a commit is decoded at once, as far as its size tells how many readings it holds."""
         if self._read:
@@ -228,7 +236,7 @@ class _Sweep:
         """Into what goes, and what stays for which reason."""
         lot, report = Lot(batch, self._work.policy), self._work.report
         decoded = lot.decoded
-        self._per_reading = max(_LEAST_PER_READING, batch.size // max(1, lot.readings))
+        self._see(lot)
         report.quarantine(decoded.quarantined)
         expired = decoded.last < self._work.cutoff
         expired &= ~self._pinned(batch, decoded, expired)

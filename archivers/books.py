@@ -14,7 +14,7 @@ from archivers.delete import Outcome
 from archivers.deletions import LAST, last_of, ranges
 from archivers.heads import HEADS, Heads, advance, heads_of
 from archivers.manifest import Manifest
-from archivers.offline import Copied, OfflineArchive, Origin, Ready
+from archivers.offline import Copied, OfflineArchive, Origin
 from archivers.work import Work
 from buckets.decode import Lot
 from buckets.raw import Batch
@@ -95,9 +95,9 @@ class Books:
         successor, place = None, np.zeros(0, dtype=np.int64)
         if len(staying):
             remaining = held.take(staying)
-            ready = Ready.of(Lot(remaining, manifest.archived_policy))  # as what they were archived
+            lot = Lot(remaining, manifest.archived_policy)  # as what they were archived
             copy = self._archive.copy(
-                ready, manifest.series_types, self._origin, self._work.check, manifest.commit
+                lot, manifest.series_types, self._origin, self._work.check, manifest.commit
             )
             successor = self._archive.commit(copy, self._place(), self._work.check)
             index = {remaining.unit(i): staying[i] for i in range(len(remaining))}

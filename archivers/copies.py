@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from archivers.manifest import Manifest
-from archivers.offline import Copied, OfflineArchive, Origin, Ready
+from archivers.offline import Copied, OfflineArchive, Origin
 from archivers.units import Opened, Units
 from buckets.decode import Lot
 from buckets.raw import Batch
@@ -28,9 +29,8 @@ AHEAD = 2
 
 
 class _Begun(NamedTuple):
-    lot: Lot
-    types: dict[str, str]
-    copy: Future[Any]  # Copied; of another process a manifest's draft, or None
+    copy: Future[Any]
+    settle: Callable[[Any], Copied]  # what it gives, as seen here
 
 
 class Copies:
@@ -56,26 +56,20 @@ class Copies:
 
     def begin(self, lot: Lot) -> None:
         types = self._archive.types_for(lot.decoded.columns.series)
-        copy: Future[Any]
         if self._is_elsewhere:
             lot.forget()
             given = lot.batch.main.raw_ids, lot.batch.digest, types, self._origin
             copy = self._units.submit(copy_buckets, lot.policy, *given)
-        else:
-            copy = self._threads.submit(self._copy, lot, types)
-        self._begun.append(_Begun(lot, types, copy))
+            self._begun.append(_Begun(copy, partial(self._seen, lot, types)))
+        else:  # which needs the lot no more once it is copied
+            self._begun.append(_Begun(self._threads.submit(self._copy, lot, types), _as_it_is))
 
     def done(self, ahead: int) -> Iterator[Copied]:
         """The copies in the order in which they were begun, but for the last `ahead` of them. Raises what
         copying raised."""
         while len(self._begun) > ahead:
-            lot, types, copy = self._begun.popleft()
-            found: Copied | Manifest | None = result_of(copy, self._check)
-            if isinstance(found, Manifest):
-                found = self._seen(found, lot)
-            elif found is None:  # a bucket has changed since it was read here
-                found = self._copy(lot, types)
-            yield found
+            copy, settle = self._begun.popleft()
+            yield settle(result_of(copy, self._check))
 
     def close(self) -> None:
         for begun in self._begun:
@@ -83,10 +77,12 @@ class Copies:
         self._threads.shutdown(cancel_futures=True)
 
     def _copy(self, lot: Lot, types: dict[str, str]) -> Copied:
-        return self._archive.copy(Ready.of(lot), types, self._origin, self._check)
+        return self._archive.copy(lot, types, self._origin, self._check)
 
-    def _seen(self, draft: Manifest, lot: Lot) -> Copied:
+    def _seen(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
         """Re-read here as well: what a worker says of its copy is not taken on trust."""
+        if draft is None:  # a bucket has changed since it was read here
+            return self._copy(lot, types)
         for file in draft.files:
             found = self._archive.store.head(file.key)
             if found is None or found.size != file.bytes:
@@ -103,6 +99,10 @@ class Copies:
                 "deleted. Look at the worker and the store, then run again"
             )
         return Copied(draft, batch)
+
+
+def _as_it_is(copied: Copied) -> Copied:
+    return copied
 
 
 def copy_buckets(
@@ -132,4 +132,4 @@ def copy_buckets(
             )
 
     archive = OfflineArchive(policy, opened.store)
-    return archive.copy(Ready.of(Lot(batch, policy)), types, origin, check).draft
+    return archive.copy(Lot(batch, policy), types, origin, check).draft

@@ -61,21 +61,6 @@ class Origin(NamedTuple):
     timeseries: dict[str, str] | None = None  # of a native time-series collection: what it is made with
 
 
-class Ready(NamedTuple):
-    """Buckets in the form in which they are archived."""
-
-    policy: Policy
-    packed: Packed
-    batch: Batch  # in the order in which `unpack` gives them
-
-    @classmethod
-    def of(cls, lot: Lot) -> Ready:
-        """Of sound buckets. What was decoded is not needed any more."""
-        packed = pack(lot)
-        lot.forget()
-        return cls(lot.policy, packed, lot.batch.take(packed.order))
-
-
 class Copied(NamedTuple):
     """A copy in the store that gives the very documents, and is no commit yet."""
 
@@ -176,17 +161,33 @@ class OfflineArchive:
 
     def copy(
         self,
-        ready: Ready,
+        lot: Lot,
         types: dict[str, str],
         origin: Origin,
         check: Callable[[], None],
         replaces: str | None = None,
     ) -> Copied:
-        """Write the buckets, and verify what was written. Raises HaltedError where it isn't equal.
+        """Write sound buckets, and verify what was written. Raises HaltedError where it isn't equal.
 
-        Touches nothing but the store, so that a thread may do it. `check` raises where the run must stop: it
-        is asked before each file, since one that comes late would lie beside what a later run has copied."""
-        policy, packed, expected = ready
+        Puts the lot in the order of the archive. Touches nothing but the store, so that a thread may do it.
+        `check` raises where the run must stop: it is asked before each file, since one that comes late would
+        lie beside what a later run has copied."""
+        draft = self._write(lot, types, origin, check, replaces)
+        copied = self._rebuilt(draft)
+        if not copied.equals(lot.batch):
+            raise HaltedError(
+                f"policy {self.policy.name}: commit {draft.commit}, read back from {self.store.url}, does "
+                "not give the documents that were exported. Nothing was deleted. Look at the store, then run "
+                "again"
+            )
+        return Copied(draft, copied)
+
+    def _write(
+        self, lot: Lot, types: dict[str, str], origin: Origin, check: Callable[[], None], replaces: str | None
+    ) -> Manifest:
+        packed, policy = pack(lot), lot.policy
+        lot.arrange(packed.order)
+        expected = lot.batch
         name = commit_name(packed.first, packed.last, origin.fence, expected.digest)
         with tempfile.TemporaryDirectory(prefix="bucketwise-") as folder:
             spool = Path(folder)
@@ -219,13 +220,7 @@ class OfflineArchive:
             for file in draft.files:
                 check()
                 self.store.put_file(file.key, spool / _local(file.key))
-        copied = self._rebuilt(draft)
-        if not copied.equals(expected):
-            raise HaltedError(
-                f"policy {self.policy.name}: commit {name}, read back from {self.store.url}, does not give "
-                "the documents that were exported. Nothing was deleted. Look at the store, then run again"
-            )
-        return Copied(draft, copied)
+        return draft
 
     def commit(self, copied: Copied, place: Place, check: Callable[[], None]) -> Manifest:
         """Write the manifest: from now on the copy is part of the archive.

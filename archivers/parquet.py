@@ -19,7 +19,7 @@ from buckets.pack import PackedGroup, Rows
 
 #: What decides on the bytes of a file, beside the release and what lies in it.
 WRITTEN_BY = f"pyarrow {pa.__version__} and numpy {np.__version__}"
-_ROW_GROUP = 500_000
+_ROW_GROUP = 1_000_000
 _ZSTD_LEVEL = 4  # a sixth smaller than 1 where values are ticks, in a tenth more time
 #: Columns with fewer distinct values than this share of their rows are written as a dictionary.
 _DICTIONARY_SHARE = 0.25

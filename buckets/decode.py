@@ -52,7 +52,7 @@ class Decoded:
         return hit
 
 
-@dataclass(frozen=True)
+@dataclass
 class Lot:
     """Some buckets that go the same way, decoded once."""
 
@@ -73,6 +73,12 @@ class Lot:
     def forget(self) -> None:
         """Give back the memory; who asks again has it decoded again."""
         self.__dict__.pop("decoded", None)
+
+    def arrange(self, order: NDArray[np.integer]) -> None:
+        """All its buckets in this order from now on. What was read and decoded is given back, whoever still
+        has the lot."""
+        self.batch = self.batch.take(order)
+        self.forget()
 
     def take(self, indices: NDArray[np.integer]) -> Lot:
         """These buckets, in this order."""

@@ -170,10 +170,22 @@ def _pack_group(
         source=source,
         reading=np.array([reading for _, reading, _ in described], dtype=np.int32),
         field=np.array([field for _, _, field in described], dtype=np.int16),
-        residue=matrix[:, spread(hole[kept], width[kept])][sequence].T.tobytes(),
+        residue=_residue(matrix, hole[kept], width[kept], sequence),
         flag=np.zeros(0, dtype=np.int32) if variants is None else variants.flag + 1,
         present=b"" if present is None else np.packbits(present[sequence, :-1].T, axis=1).tobytes(),
     )
+
+
+def _residue(
+    matrix: Bytes2D, hole: NDArray[np.int32], width: NDArray[np.int32], sequence: NDArray[np.int64]
+) -> bytes:
+    """What these holes hold, byte by byte, of the documents in this sequence."""
+    parts = []
+    for some in np.split(np.arange(len(hole)), np.flatnonzero(np.diff(width)) + 1):
+        if len(some):  # as wide as each other
+            held = read_holes(matrix, hole[some].astype(np.int64), f"V{width[some[0]]}")
+            parts.append(held[sequence].view(np.uint8).T.tobytes())
+    return b"".join(parts)
 
 
 def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]:
@@ -231,31 +243,33 @@ def _unpack_groups(
     """The documents by bucket, then in their order, and which bucket each is of."""
     if not groups:
         return Docs.none(), np.zeros(0, dtype=np.int32)
-    found = [_documents(group, time, values) for group in groups]
+    docs = _side_by_side(groups, time, values)
     units = np.concatenate([group.units for group in groups])
     sequence = np.lexsort((np.concatenate([group.order for group in groups]), units))
-    lengths = np.concatenate([lengths for _, lengths in found])
-    docs = Docs(b"".join(data for data, _ in found), np.append(0, np.cumsum(lengths)))
     in_order = bool((np.diff(sequence) > 0).all())
     return docs if in_order else docs.take(sequence), units[sequence].astype(np.int32)
 
 
-def _documents(
-    group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]
-) -> tuple[bytes, NDArray[np.int64]]:
-    """The documents of a group, back to back, and their lengths."""
-    n, size = len(group.units), len(group.skeleton)
-    if not len(group.flag):
-        return _fill(group, slice(0, n), time, values).tobytes(), np.full(n, size)
-    bits = np.frombuffer(group.present, dtype=np.uint8).reshape(int(group.flag.max()), -1)
-    present = np.ones((n, len(bits) + 1), dtype=np.bool_)
-    present[:, 1:] = np.unpackbits(bits, axis=1, count=n).T
+def _side_by_side(
+    groups: Sequence[PackedGroup], time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]
+) -> Docs:
+    """The documents of each group, one after another."""
     parts, lengths = [], []
-    for slab in slabs(n, size):
-        there = mask_of(present[slab], group.flag)
-        parts.append(_fill(group, slab, time, values)[there].tobytes())
-        lengths.append(there.sum(axis=1))
-    return b"".join(parts), np.concatenate(lengths)
+    for group in groups:
+        n, size = len(group.units), len(group.skeleton)
+        if not len(group.flag):
+            parts.append(_fill(group, slice(0, n), time, values).tobytes())
+            lengths.append(np.full(n, size))
+            continue
+        bits = np.frombuffer(group.present, dtype=np.uint8).reshape(int(group.flag.max()), -1)
+        present = np.ones((n, len(bits) + 1), dtype=np.bool_)
+        present[:, 1:] = np.unpackbits(bits, axis=1, count=n).T
+        sizes = np.bincount(group.flag)  # bytes that each flag tells of
+        for slab in slabs(n, size):
+            there = mask_of(present[slab], group.flag)
+            parts.append(_fill(group, slab, time, values)[there].tobytes())
+            lengths.append(present[slab] @ sizes)
+    return Docs(b"".join(parts), np.append(0, np.cumsum(np.concatenate(lengths))))
 
 
 def _fill(

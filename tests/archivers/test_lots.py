@@ -14,6 +14,8 @@ from archivers import archive as sweep
 from archivers.offline import OfflineArchive
 from archivers.stores.base import StoreError
 from archivers.stores.file import FileStore
+from buckets.decode import Decoded, decode
+from buckets.raw import Batch
 from config.policies import Policy, Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, offline
 from tests.archivers.harness import Cycle
@@ -70,6 +72,30 @@ def test_days_share_a_commit_until_it_is_full(
     cycle = Cycle(database, case, file_store).load()
     cycle.run(LATER + 200 * DAY)
     assert commits(cycle) == [(0, 19), (20, 39), (40, 59), (60, 69)]
+
+
+def test_large_readings_are_decoded_once(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first few tell how many there are in what is read; else what is decoded too early is again."""
+    policy = on_days(0).policy
+    documents = [
+        encode({"_id": i, "symbol": "MDB", "d": DAY0 + i * DAY / 200, "p": i / 8, "note": "." * 500})
+        for i in range(100)
+    ]
+    decoded: list[int] = []
+
+    def counting(batch: Batch, policy: Policy) -> Decoded:
+        decoded.append(len(batch))
+        return decode(batch, policy)
+
+    monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 8)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 40)
+    monkeypatch.setattr(sweep, "_TELLING", 2)
+    monkeypatch.setattr("buckets.decode.decode", counting)
+    cycle = Cycle(database, Case("large", policy, documents, []), file_store).load()
+    assert cycle.run().deleted == 100
+    assert decoded == [2, 40, 40, 20]
 
 
 class Waiting(FileStore):
