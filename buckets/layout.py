@@ -173,6 +173,14 @@ class Group(NamedTuple):
         found = self.holds([cell])
         return np.ones(len(self.members), dtype=np.bool_) if found is None else found[:, 0]
 
+    def of_one_type(self, cells: Sequence[Cell]) -> tuple[int, list[Element]] | None:
+        """The type, and an element a cell, where every document holds such a one in each; else None."""
+        types = by_type(cells)
+        if self.present is not None or len(types) != 1 or len(types[0][1]) < len(cells):
+            return None
+        kind, _, elements = types[0]
+        return kind, elements
+
     def put(self, target: NDArray[Any], at: list[int], values: NDArray[Any], elements: list[Element]) -> None:
         """Write n × some values into these columns of n × k, where the elements are there."""
         columns = steps(at)

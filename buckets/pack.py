@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,7 @@ _TIME_SOURCES = {
     DOUBLE: Source.TIME_DOUBLE,
 }
 _VALUE_SOURCES = {DOUBLE: Source.VALUE_DOUBLE, INT32: Source.VALUE_INT32, INT64: Source.VALUE_INT64}
+_ALWAYS_EXACT = (Source.TIME_DATE, Source.TIME_INT32, Source.TIME_INT64, Source.VALUE_INT32)
 _MINUS_ZERO = np.array(-0.0).view("<i8")
 _TIMES = frozenset(_TIME_SOURCES.values())
 _DTYPES = {
@@ -199,31 +201,30 @@ def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]
             if kind not in sources:
                 continue
             source = sources[kind]
-            if source == Source.VALUE_DOUBLE and piece.group.present is None:
-                raw: NDArray[Any] = piece.values[policy.value_fields[field]][0][:, steps(readings)]
+            if source in _ALWAYS_EXACT:
+                exact = np.ones(len(elements), dtype=np.bool_)
+            elif source == Source.VALUE_DOUBLE and piece.group.present is None:
+                exact = _exact(piece.values[policy.value_fields[field]][0][:, steps(readings)], source)
             else:
                 holes = np.array([element.hole for element in elements], dtype=np.int64)
-                raw = read_holes(piece.group.matrix, holes, _DTYPES[source])
-            exact = _exact(raw, source)
+                exact = _exact(read_holes(piece.group.matrix, holes, _DTYPES[source]), source)
             found.update(
-                (elements[i].hole, (source, readings[i], field))
-                for i in np.flatnonzero(exact.all(axis=0)).tolist()
+                (elements[i].hole, (source, readings[i], field)) for i in np.flatnonzero(exact).tolist()
             )
     return found
 
 
 def _exact(raw: NDArray[Any], source: Source) -> Flags:
-    """Of n × h holes: whether a row's double (value) or milliseconds (time) give the bits back."""
+    """n × h -> h: whether a row's double (value) or milliseconds (time) give the bits of a hole back, in each
+    document."""
     if source == Source.VALUE_DOUBLE:
         # -0.0 and NaN survive in Parquet, but a dictionary may take one NaN, or zero, for another
         same = ~(np.isnan(raw) | (raw.view("<i8") == _MINUS_ZERO))
     elif source == Source.VALUE_INT64:
         same = (raw >= -(2**53)) & (raw <= 2**53)
-    elif source == Source.TIME_DOUBLE:
-        same = (from_seconds(raw) / 1000.0).view("<i8") == raw.view("<i8")
     else:
-        same = np.ones((1, raw.shape[1]), dtype=np.bool_)
-    return np.asarray(same)
+        same = (from_seconds(raw) / 1000.0).view("<i8") == raw.view("<i8")
+    return np.asarray(same.all(axis=0))
 
 
 def unpack(
@@ -258,7 +259,7 @@ def _side_by_side(
     for group in groups:
         n, size = len(group.units), len(group.skeleton)
         if not len(group.flag):
-            parts.append(_fill(group, slice(0, n), time, values).tobytes())
+            parts.append(_whole(group, time, values))
             lengths.append(np.full(n, size))
             continue
         bits = np.frombuffer(group.present, dtype=np.uint8).reshape(int(group.flag.max()), -1)
@@ -267,17 +268,30 @@ def _side_by_side(
         sizes = np.bincount(group.flag)  # bytes that each flag tells of
         for slab in slabs(n, size):
             there = mask_of(present[slab], group.flag)
-            parts.append(_fill(group, slab, time, values)[there].tobytes())
+            matrix = np.tile(np.frombuffer(group.skeleton, dtype=np.uint8), (len(there), 1))
+            _fill(matrix, group, slab, time, values)
+            parts.append(matrix[there].tobytes())
             lengths.append(present[slab] @ sizes)
     return Docs(b"".join(parts), np.append(0, np.cumsum(np.concatenate(lengths))))
 
 
+def _whole(group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]) -> bytes:
+    """The documents of a group whose parts are all there, filled in where the bytes lie that are given: of an
+    array of numpy's own they would be a copy."""
+    held = BytesIO(group.skeleton * len(group.units))
+    matrix = np.frombuffer(held.getbuffer(), dtype=np.uint8).reshape(-1, len(group.skeleton))
+    _fill(matrix, group, slice(0, len(matrix)), time, values)
+    return held.getvalue()
+
+
 def _fill(
-    group: PackedGroup, some: slice, time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]
-) -> Bytes2D:
-    """Some of the documents, padded where parts may be absent."""
-    n = len(group.units[some])
-    matrix = np.tile(np.frombuffer(group.skeleton, dtype=np.uint8), (n, 1))
+    matrix: Bytes2D,
+    group: PackedGroup,
+    some: slice,
+    time: NDArray[np.int64],
+    values: Sequence[NDArray[np.float64]],
+) -> None:
+    """Into skeletons of some of the documents; those may be of what is absent."""
     whole = group.source == Source.KEPT
     kept = spread(group.hole[whole], group.width[whole])
     residue = np.frombuffer(group.residue, dtype=np.uint8)
@@ -293,7 +307,6 @@ def _fill(
             with np.errstate(invalid="ignore"):  # no number where nothing is there
                 filled = filled.astype(_DTYPES[Source(source)], copy=False)
             write_holes(matrix, group.hole[at].astype(np.int64), filled)
-    return matrix
 
 
 def _taken(group: PackedGroup, some: slice, at: NDArray[np.int64], column: NDArray[Any]) -> NDArray[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
-from buckets.layout import Cell, Group, by_type, read_holes
+from buckets.layout import Cell, Element, Group, by_type, read_holes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The years that people, Python and the archive's `dt=` can name: 1 to 9999.
@@ -39,18 +39,20 @@ def as_ms(date: datetime) -> int:
 
 def read_times(group: Group, cells: Sequence[Cell]) -> NDArray[np.int64]:
     """Times as n × k milliseconds. A time outside the years 1 to 9999, or NaN, or none at all, is NO_TIME."""
-    times = np.full((len(group.matrix), len(cells)), NO_TIME)
-    for kind, at, elements in by_type(cells):
-        holes = np.array([element.hole for element in elements], dtype=np.int64)
-        raw = read_holes(group.matrix, holes, _DTYPES[kind])
-        found = raw if kind == DATE else from_seconds(raw)
-        if group.present is None and len(at) == len(cells):
-            times = found.astype(np.int64, copy=False)
-        else:
-            group.put(times, at, found, elements)
+    if alike := group.of_one_type(cells):
+        times = _milliseconds(group, *alike)
+    else:
+        times = np.full((len(group.matrix), len(cells)), NO_TIME)
+        for kind, at, elements in by_type(cells):
+            group.put(times, at, _milliseconds(group, kind, elements), elements)
     if times.size and (times.min() < FIRST_MS or times.max() > LAST_MS):
         times[(times < FIRST_MS) | (times > LAST_MS)] = NO_TIME
     return times
+
+
+def _milliseconds(group: Group, kind: int, elements: Sequence[Element]) -> NDArray[np.int64]:
+    raw = read_holes(group.matrix, np.array([it.hole for it in elements], dtype=np.int64), _DTYPES[kind])
+    return np.asarray(raw, dtype=np.int64) if kind == DATE else from_seconds(raw)
 
 
 def from_seconds(seconds: NDArray[np.generic]) -> NDArray[np.int64]:

@@ -19,23 +19,29 @@ _DTYPES = {DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
 def read_values(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     """Values as n × k doubles (NaN where there is no number) and their kinds. Longs beyond 2**53 and
     decimals become the nearest double."""
+    if (alike := group.of_one_type(cells)) and alike[0] in NUMBERS:
+        return _numbers(group, *alike)
     shape = (len(group.matrix), len(cells))
     values, kinds = np.full(shape, np.nan), np.full(shape, Kind.MISSING, dtype=np.uint8)
     for kind, at, elements in by_type(cells):
-        if kind not in NUMBERS:
-            group.put(kinds, at, np.array(Kind.NONNUMERIC, dtype=np.uint8), elements)
-            continue
-        if kind == DECIMAL128:
-            read = np.array([_decimals(group, element) for element in elements]).T
+        if kind in NUMBERS:
+            read, found = _numbers(group, kind, elements)
+            group.put(values, at, read, elements)
+            group.put(kinds, at, found, elements)
         else:
-            holes = np.array([element.hole for element in elements], dtype=np.int64)
-            read = read_holes(group.matrix, holes, _DTYPES[kind]).astype(np.float64, copy=False)
-        found = np.uint8(Kind.NONFINITE) - np.isfinite(read).view(np.uint8)  # FINITE is one less
-        if group.present is None and len(at) == len(cells):
-            return read, found
-        group.put(values, at, read, elements)
-        group.put(kinds, at, found, elements)
+            group.put(kinds, at, np.array(Kind.NONNUMERIC, dtype=np.uint8), elements)
     return values, kinds
+
+
+def _numbers(
+    group: Group, kind: int, elements: Sequence[Element]
+) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    if kind == DECIMAL128:
+        read = np.array([_decimals(group, element) for element in elements]).T
+    else:
+        holes = np.array([element.hole for element in elements], dtype=np.int64)
+        read = read_holes(group.matrix, holes, _DTYPES[kind]).astype(np.float64, copy=False)
+    return read, np.uint8(Kind.NONFINITE) - np.isfinite(read).view(np.uint8)  # FINITE is one less
 
 
 def _decimals(group: Group, element: Element) -> NDArray[np.float64]:
