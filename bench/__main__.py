@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.cases import CASES, JOBS, Case, Job
+from bench.cases import BESIDE, CASES, JOBS, Case, Job
 from bench.measuring import measure
 from bench.place import Place, places
 from bench.report import Size, write
@@ -25,11 +25,11 @@ def main() -> None:
         if all(word in f"{case.workload.name} {case.job.name}" for word in options.only)
         and not (options.regular and case.is_irregular)
     ]
-    ours = [Case(MINUTES, job) for job in JOBS]
+    growing = [Case(MINUTES, job) for job in (*JOBS, *BESIDE)]
     sizes: list[Size] = []
     grown: list[Size] = []
     runs = [(sizes, cases, readings, options.rounds) for readings in options.scale]
-    runs += [(grown, ours, readings, 1) for readings in options.growth]
+    runs += [(grown, growing, readings, 1) for readings in options.growth]
     for found, what, readings, rounds in runs:
         with tempfile.TemporaryDirectory(prefix="bucketwise-bench-", dir=options.folder) as folder:
             found.append(_measure(what, readings, rounds, Path(folder)))
@@ -63,7 +63,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add = parser.add_argument
     add("--scale", type=_scale, nargs="+", default=[1_728_000], help="readings, as 1.7M 17M 170M")
-    growth = "further sizes at which our own jobs alone are measured, once, on minute buckets"
+    growth = "further sizes at which our own jobs and their bounds are measured, once, on minute buckets"
     add("--growth", type=_scale, nargs="+", default=[], help=growth)
     add("--rounds", type=int, default=5, help="how often each job is measured (default 5; the median counts)")
     add("--only", nargs="+", default=[], help="words that a case must have in its name")

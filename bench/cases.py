@@ -63,6 +63,8 @@ _GROUPED = Job("server $group + $merge", peers.readings_grouped)
 
 #: The jobs whose memory and growth are told.
 JOBS = (_PARQUET, _SUMMARIES, _MOVE, _RESTORE, _SCAN, _STREAM)
+#: What the server does for them, alone: where it slows down as readings grow, so do they.
+BESIDE = (_DRAIN, _DELETE, _INSERT)
 
 #: No cliff worse than this, from regular buckets to irregular ones.
 _CLIFF = 1 / 3

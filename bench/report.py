@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from bench.cases import JOBS, Against, Case, Job
+from bench.cases import BESIDE, JOBS, Against, Case, Job
 from bench.measuring import Measured, middle
 from bench.place import Place
 from bench.workloads import Workload
@@ -68,7 +68,7 @@ class Row(NamedTuple):
 def write(
     sizes: Sequence[Size], grown: Sequence[Size], cases: Sequence[Case], rounds: int, folder: Path
 ) -> None:
-    """`grown`: sizes at which our own jobs alone were measured."""
+    """`grown`: sizes at which our own jobs were measured, and what the server does for them."""
     rows = [row for size in sizes for row in _rows(size, cases)]
     about = _about(rounds)
     jobs = [entry for size in (*sizes, *grown) for entry in _jobs(size)]
@@ -191,10 +191,11 @@ def _figures(size: Size) -> Iterator[str]:
 
 def _growth(sizes: Sequence[Size]) -> Iterator[str]:
     yield "## Growth\n"
-    yield "Nanoseconds a reading, and peak MB; linear is where the first stays within 15 %.\n"
+    yield "Nanoseconds a reading, and peak MB; linear is where the first stays within 15 %. The last rows are"
+    yield "what the server does alone, at the same size.\n"
     yield from _head("job", *(f"{size.readings / 1e6:g} M" for size in sizes))
     for workload, job in sizes[0].found:
-        if job not in JOBS or not all((workload, job) in size.found for size in sizes):
+        if job not in (*JOBS, *BESIDE) or not all((workload, job) in size.found for size in sizes):
             continue
         figures = [(size.speed(workload, job), middle(size.found[workload, job]).peak_mb) for size in sizes]
         yield _line(
