@@ -238,13 +238,13 @@ def test_signals(
     """Once: the step in hand is finished, the ledger says so, the lease is free. Twice: as a crash."""
     scene, verb = prepare(job)
     number = signal.Signals[name]
-    ran = scene.run(verb, meddle=hook(at_command={"at": at, "signal": number, "times": times}))
-    lease = scene.database["bucketwise_lease"].find_one({"_id": "it"})
-    if times == 1 and name != "SIGKILL":
-        assert lease is None or lease["holder"] is None
-        codes = [130, 0]  # 0: there was nothing left to do
-    else:
-        codes = [130, -signal.SIGKILL]
     # What was left open keeps the next run waiting: a minute, where nobody says otherwise.
     with set_parameter(client, "transactionLifetimeLimitSeconds", 3):
+        ran = scene.run(verb, meddle=hook(at_command={"at": at, "signal": number, "times": times}))
+        lease = scene.database["bucketwise_lease"].find_one({"_id": "it"})
+        if times == 1 and name != "SIGKILL":
+            assert lease is None or lease["holder"] is None
+            codes = [130, 0]  # 0: there was nothing left to do
+        else:
+            codes = [130, -signal.SIGKILL]
         aftermath.check(tally, GROUP + "signals", f"{job}, {at}, {name} {times}", scene, ran, codes=codes)

@@ -24,6 +24,7 @@ from tests.jobs.test_workers import (
     days_of,
     empty,
     fill,
+    fill_several_commits,
     forget,
     held_at,
     standing,
@@ -57,7 +58,7 @@ def test_workers_of_the_cluster_are_killed_one_after_the_other(empty: Place, tmp
 
 
 def test_a_worker_of_a_cluster_with_tls_that_is_killed_while_it_copies(empty: Place, tmp_path: Path) -> None:
-    fill(empty.database)
+    fill_several_commits(empty.database)
     assert empty("rollup", "-p", "ticks").code == 3
     before = sorted(encode(it) for it in empty.database.ticks.find())
     tls = certificate(tmp_path)
