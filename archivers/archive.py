@@ -36,9 +36,9 @@ from rollups.guarded import transaction
 #: memory, at twice as many.
 MAX_READINGS = 600_000
 MAX_BYTES = 16_000_000
-#: Bytes of BSON that a reading takes where it takes few.
+#: Bytes of BSON that a reading takes where it takes few: while no reading was seen.
 _LEAST_PER_READING = 12
-#: So many buckets tell how many it is, before any are decoded.
+#: So many buckets tell how many it is, before all that were read are decoded.
 _TELLING = 100
 #: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
 MAX_SPAN_MS = 31 * DAY_MS
@@ -188,7 +188,7 @@ class _Sweep:
         self._through = through
         self._pending: list[Lot] = []
         self._read: list[Batch] = []
-        self._per_reading: int | None = None
+        self._per_reading: float | None = None
         self._share = work.units.memory / USUAL_MEMORY
         self._first, self._last = LAST_MS, FIRST_MS
 
@@ -207,9 +207,7 @@ class _Sweep:
                 self._read.append(batch)
                 if self._per_reading is None:
                     self._see(Lot(batch.slice(0, min(_TELLING, len(batch))), self._work.policy))
-                assert self._per_reading is not None
-                enough = min(MAX_BYTES, MAX_READINGS * self._per_reading) * self._share
-                if sum(it.size for it in self._read) >= enough:
+                if sum(it.size for it in self._read) >= self._room():
                     self._sort_read()
             at = stop
         self._sort_read()
@@ -222,14 +220,22 @@ class _Sweep:
             report.quarantine(decode(batch, self._work.policy).quarantined)
 
     def _see(self, lot: Lot) -> None:
-        self._per_reading = max(_LEAST_PER_READING, lot.batch.size // max(1, lot.readings))
+        if lot.readings:  # else it tells nothing
+            self._per_reading = lot.batch.size / lot.readings
+
+    def _room(self) -> float:
+        """So many bytes, as far as is known, fill the commit that is begun."""
+        size = sum(lot.batch.size for lot in self._pending)
+        readings = sum(lot.readings for lot in self._pending)
+        per_reading = self._per_reading or _LEAST_PER_READING
+        return min(MAX_BYTES * self._share - size, (MAX_READINGS * self._share - readings) * per_reading)
 
     def _sort_read(self) -> None:
         """What makes a commit is decoded at once, as far as its size tells how many readings it holds."""
         if self._read:
             batch, self._read = Batch.concat(self._read), []
             self._sort(batch)
-            if self._is_full():
+            if self._room() <= 0:
                 self._flush()
 
     def _sort(self, batch: Batch) -> None:
@@ -250,11 +256,6 @@ class _Sweep:
         self._first = int(min(self._first, times.min(initial=LAST_MS), last.min()))
         self._last = int(max(self._last, last.max()))
         self._pending.append(lot)
-
-    def _is_full(self) -> bool:
-        size = sum(lot.batch.size for lot in self._pending)
-        readings = sum(lot.readings for lot in self._pending)
-        return size >= MAX_BYTES * self._share or readings >= MAX_READINGS * self._share
 
     def _pinned(self, batch: Batch, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Of the expired buckets: those that were restored, and stay since they are pinned."""

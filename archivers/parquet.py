@@ -68,10 +68,12 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
     written = [_as_written(series, types) for series in rows.series]
     for position, (field, kind) in enumerate(types.items()):
         values = pa.array([series[position] for series in written], type=_arrow_type(kind))
-        is_coded = coded and kind == "string"
-        arrays[column_name(field)] = (
-            pa.DictionaryArray.from_arrays(indices, values) if is_coded else values.take(indices)
-        )
+        if coded and kind == "string":  # each text once: else they are written one by one after all
+            each = values.dictionary_encode()
+            indices_of_texts = each.indices.take(indices)
+            arrays[column_name(field)] = pa.DictionaryArray.from_arrays(indices_of_texts, each.dictionary)
+        else:
+            arrays[column_name(field)] = values.take(indices)
     arrays["time"] = pa.array(rows.time[span]).view(pa.timestamp("ms", tz="UTC"))
     for name, column in rows.values.items():
         there = rows.present[name][span]

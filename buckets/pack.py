@@ -281,6 +281,7 @@ def _whole(group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray
     held = BytesIO(group.skeleton * len(group.units))
     matrix = np.frombuffer(held.getbuffer(), dtype=np.uint8).reshape(-1, len(group.skeleton))
     _fill(matrix, group, slice(0, len(matrix)), time, values)
+    del matrix  # while somebody may write to them, what is given would be a copy too
     return held.getvalue()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -96,6 +97,37 @@ def test_large_readings_are_decoded_once(
     cycle = Cycle(database, Case("large", policy, documents, []), file_store).load()
     assert cycle.run().deleted == 100
     assert decoded == [2, 40, 40, 20]
+
+
+@pytest.mark.parametrize(
+    ("symbol", "expected"),
+    [
+        (lambda i: [] if i < 8 else 7, [40, 40, 12]),  # what is seen first tells nothing
+        (lambda i: "x" if i % 4 == 3 else 7, [42, 33]),  # not all that is read goes: then less is read
+    ],
+    ids=["those at first", "a quarter"],
+)
+def test_buckets_that_stay_make_no_commit_larger(
+    database: Database[Document],
+    file_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    symbol: Callable[[int], Any],
+    expected: list[int],
+) -> None:
+    documents = [encode({"_id": -1, "symbol": 7, "d": DAY0 - DAY, "p": 1.5})]  # so the column is of ints
+    documents += [
+        encode({"_id": i, "symbol": symbol(i), "d": DAY0 + i * DAY / 200, "note": "." * 500})
+        for i in range(100)
+    ]
+    cycle = Cycle(database, Case("staying", on_days(0).policy, documents, []), file_store).load()
+    cycle.run(until=DAY0)
+    monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 8)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 40)
+    monkeypatch.setattr(sweep, "_TELLING", 2)
+    cycle.run()
+    archive = OfflineArchive(cycle.policy, cycle.store)
+    found = sorted((archive.manifest(it.name) for it in archive.commits()), key=lambda it: it.sequence)
+    assert [it.readings for it in found] == [1, *expected]
 
 
 class Waiting(FileStore):

@@ -31,8 +31,10 @@ barrier = threading.Barrier(5)
 def work():
     held = [bytearray(5000) for _ in range(100)]
     barrier.wait()
+    barrier.wait()
 for _ in range(4):
     threading.Thread(target=work, daemon=True).start()
+barrier.wait()
 libc = ctypes.CDLL(None)
 libc.fopen.restype = ctypes.c_void_p
 file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))

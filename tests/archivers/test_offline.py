@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from pymongo.database import Database
 from config.errors import BucketwiseError
 from config.policies import Store
 from tests.archivers.builders import (
+    DAY0,
     LATER,
     Case,
     deletable,
+    encode,
     raw_documents,
     reading,
     samples,
@@ -127,6 +130,25 @@ def test_how_the_parts_are_written(cycle: Cycle) -> None:
         table = pq.read_table(path, partitioning=None).select(keys).to_pylist()
         rows = [tuple(row.values()) for row in table]
         assert rows == sorted(rows)
+
+
+def test_texts_that_several_series_share_are_written_once(
+    database: Database[Document], file_store: Store
+) -> None:
+    policy = reading().policy.model_copy(update={"series_fields": ("site", "sensor"), "value_fields": ("p",)})
+    documents = [
+        encode({"_id": i, "site": f"site {i % 2}", "sensor": f"sensor {i % 6}", "d": DAY0, "p": i / 8})
+        for i in range(60)
+    ]
+    cycle = Cycle(database, Case("shared", policy, documents, []), file_store).load()
+    cycle.run()
+    (path,) = (cycle.root / policy.name / "data").rglob("*.parquet")
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    assert all("RLE_DICTIONARY" in group.column(i).encodings for i in range(2))
+    found = pq.read_table(path, partitioning=None).select(["site", "sensor"]).to_pylist()
+    assert Counter(map(str, found)) == Counter(
+        str({"site": f"site {i % 2}", "sensor": f"sensor {i % 6}"}) for i in range(60)
+    )
 
 
 def test_page_checksums_are_on(database: Database[Document], file_store: Store) -> None:
