@@ -157,11 +157,12 @@ def test_a_unit_that_comes_late_writes_nothing(database: Database[Document], fil
     assert cycle.rows() == expected_rows(cycle.case)
 
 
+@pytest.mark.parametrize(("bound", "usual"), [("MAX_READINGS", 200), ("MAX_BYTES", 3000)])
 def test_more_memory_makes_larger_commits(
-    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, bound: str, usual: int
 ) -> None:
     monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 2)
-    monkeypatch.setattr("archivers.archive.MAX_READINGS", 200)
+    monkeypatch.setattr(f"archivers.archive.{bound}", usual)
     found = []
     for share in (0.5, 1, 100):
         cycle = Cycle(database, slots("second"), file_store).load()

@@ -75,14 +75,22 @@ def test_days_share_a_commit_until_it_is_full(
     assert commits(cycle) == [(0, 19), (20, 39), (40, 59), (60, 69)]
 
 
+@pytest.mark.parametrize(
+    ("small", "expected"), [(0, [2, 40, 40, 20]), (8, [2, 16, 16, 8, 40, 40, 20])], ids=["all", "later ones"]
+)
 def test_large_readings_are_decoded_once(
-    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+    database: Database[Document],
+    file_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    small: int,
+    expected: list[int],
 ) -> None:
-    """The first few tell how many there are in what is read; else what is decoded too early is again."""
+    """The first few tell how many there are in what is read, then those before; else what is decoded too early
+    is again."""
     policy = on_days(0).policy
     documents = [
-        encode({"_id": i, "symbol": "MDB", "d": DAY0 + i * DAY / 200, "p": i / 8, "note": "." * 500})
-        for i in range(100)
+        encode({"_id": i, "symbol": "MDB", "d": DAY0 + i * DAY / 200, "p": i / 8, "note": note})
+        for i, note in enumerate([""] * small + ["." * 500] * (100 - small))
     ]
     decoded: list[int] = []
 
@@ -96,7 +104,7 @@ def test_large_readings_are_decoded_once(
     monkeypatch.setattr("buckets.decode.decode", counting)
     cycle = Cycle(database, Case("large", policy, documents, []), file_store).load()
     assert cycle.run().deleted == 100
-    assert decoded == [2, 40, 40, 20]
+    assert decoded == expected
 
 
 @pytest.mark.parametrize(
