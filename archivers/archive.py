@@ -314,12 +314,12 @@ class _Sweep:
             lot = lot.take(self._as_rolled_up(lot.batch, first, last))
             if not len(lot):
                 return
-        readings = lot.readings
+        buckets, readings = len(lot), lot.readings
         if work.dry_run:
-            self._foresee(len(lot))
+            self._foresee(buckets)
         else:
             self._archiver.move(lot)
-        work.report.buckets += len(lot)
+        work.report.buckets += buckets
         work.report.readings += readings
         work.progress("archived readings", readings)
 

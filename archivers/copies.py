@@ -55,6 +55,7 @@ class Copies:
         return self._units.workers if self._is_elsewhere else AHEAD
 
     def begin(self, lot: Lot) -> None:
+        """Copy the lot, which is the copy's from now on: a thread puts it in another order."""
         types = self._archive.types_for(lot.decoded.columns.series)
         if self._is_elsewhere:
             lot.forget()

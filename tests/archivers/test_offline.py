@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from pymongo.database import Database
 
-from config.errors import BucketwiseError
+from buckets.pack import unpack
+from buckets.raw import Batch, Docs
+from config.errors import BucketwiseError, HaltedError
 from config.policies import Store
 from tests.archivers.builders import (
     DAY0,
@@ -130,6 +133,27 @@ def test_how_the_parts_are_written(cycle: Cycle) -> None:
         table = pq.read_table(path, partitioning=None).select(keys).to_pylist()
         rows = [tuple(row.values()) for row in table]
         assert rows == sorted(rows)
+
+
+@pytest.mark.parametrize("which", ["main", "extra"])
+def test_a_copy_that_gives_another_bit_halts_the_run(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """The files lie there as they were written: it is the documents that differ."""
+
+    def flipping(*packed: Any) -> Batch:
+        batch = unpack(*packed)
+        docs = getattr(batch, which)
+        other = Docs(docs.data[:-2] + bytes([docs.data[-2] ^ 1]) + docs.data[-1:], docs.offsets)
+        return replace(batch, **{which: other})
+
+    monkeypatch.setattr("archivers.offline.unpack", flipping)
+    cycle = Cycle(database, samples_overflow(), file_store).load()
+    live = cycle.live(), cycle.live_overflow()
+    with pytest.raises(HaltedError, match="does not give the documents that were exported"):
+        cycle.run()
+    assert (cycle.live(), cycle.live_overflow()) == live
+    assert not list(cycle.root.glob("*/meta/manifests/*"))
 
 
 def test_texts_that_several_series_share_are_written_once(
