@@ -85,8 +85,8 @@ def test_large_readings_are_decoded_once(
     small: int,
     expected: list[int],
 ) -> None:
-    """The first few tell how many there are in what is read, then those before; else what is decoded too early
-    is again."""
+    """The first few tell how many there are in what is read, then those before; else what is decoded too
+    early is again."""
     policy = on_days(0).policy
     documents = [
         encode({"_id": i, "symbol": "MDB", "d": DAY0 + i * DAY / 200, "p": i / 8, "note": note})

@@ -175,17 +175,35 @@ def test_bits_that_a_column_may_lose_are_kept_beside_it(name: str) -> None:
     assert group.source.tolist() == [Source.KEPT, Source.KEPT, Source.TIME_DATE, Source.KEPT]
 
 
-def test_a_negative_zero_as_time_comes_back() -> None:
+def one_sample(time: bson_of.Value) -> tuple[Policy, list[Bucket]]:
     policy = Policy(
         name="it", collection="it", model="samples", series_fields=(), value_fields=("p",),
         samples_field="samples", sample_time_field="t", start_field="first", end_field="last",
     )  # fmt: skip
-    zero = bson_of.double(-0.0)
-    sample = bson_of.sub(("t", zero), ("p", bson_of.double(1.5)))
+    sample = bson_of.sub(("t", time), ("p", bson_of.double(1.5)))
     document = bson_of.document(
-        ("_id", bson_of.int32(1)), ("first", zero), ("last", zero), ("samples", bson_of.array(sample))
+        ("_id", bson_of.int32(1)), ("first", time), ("last", time), ("samples", bson_of.array(sample))
     )
-    check_round_trip(policy, [Bucket(document)])
+    return policy, [Bucket(document)]
+
+
+def test_a_negative_zero_as_time_comes_back() -> None:
+    check_round_trip(*one_sample(bson_of.double(-0.0)))
+
+
+@pytest.mark.parametrize(
+    ("time", "source"),
+    [
+        (bson_of.date(1_535_530_412_123), Source.TIME_DATE),
+        (bson_of.int32(1_535_530_412), Source.TIME_INT32),
+        (bson_of.int64(1_535_530_412), Source.TIME_INT64),
+        (bson_of.double(1_535_530_412.123), Source.TIME_DOUBLE),
+        (bson_of.double(1_535_530_412.1234), Source.KEPT),
+    ],
+)
+def test_times_of_every_type_are_carried_by_the_rows(time: bson_of.Value, source: Source) -> None:
+    (group,) = check_round_trip(*one_sample(time)).groups
+    assert group.source.tolist() == [*[Source.KEPT] * 3, source, Source.VALUE_DOUBLE]
 
 
 def test_plain_numbers_and_times_are_carried_by_the_rows() -> None:
