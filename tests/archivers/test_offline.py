@@ -144,8 +144,9 @@ def test_a_copy_that_gives_another_bit_halts_the_run(
     def flipping(*packed: Any) -> Batch:
         batch = unpack(*packed)
         docs = getattr(batch, which)
-        other = Docs(docs.data[:-2] + bytes([docs.data[-2] ^ 1]) + docs.data[-1:], docs.offsets)
-        return replace(batch, **{which: other})
+        data = docs.data[:-2] + bytes([docs.data[-2] ^ 1]) + docs.data[-1:]
+        changed: dict[str, Any] = {which: Docs(data, docs.offsets)}
+        return replace(batch, **changed)
 
     monkeypatch.setattr("archivers.offline.unpack", flipping)
     cycle = Cycle(database, samples_overflow(), file_store).load()

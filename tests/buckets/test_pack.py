@@ -175,6 +175,15 @@ def test_bits_that_a_column_may_lose_are_kept_beside_it(name: str) -> None:
     assert group.source.tolist() == [Source.KEPT, Source.KEPT, Source.TIME_DATE, Source.KEPT]
 
 
+def test_each_hole_is_judged_by_what_it_holds() -> None:
+    slots = [bson_of.int32(7), bson_of.double(1.5), ODD["a negative zero"], bson_of.double(2.5)]
+    held = bson_of.sub(*((str(slot), value) for slot, value in enumerate(slots)))
+    bucket = reading(1, ("s", bson_of.text("x")), ("d", bson_of.date(0)), ("p", held))
+    (group,) = check_round_trip(SLOTS, [bucket]).groups
+    carried = [Source.VALUE_INT32, Source.VALUE_DOUBLE, Source.KEPT, Source.VALUE_DOUBLE]
+    assert group.source.tolist() == [*[Source.KEPT] * 3, *carried]
+
+
 def one_sample(time: bson_of.Value) -> tuple[Policy, list[Bucket]]:
     policy = Policy(
         name="it", collection="it", model="samples", series_fields=(), value_fields=("p",),
