@@ -223,7 +223,11 @@ def test_plain_numbers_and_times_are_carried_by_the_rows() -> None:
     assert len(group.residue) == 50 * int(kept.sum()) == 50 * (4 + 1 + 8)  # _id, s, d
 
 
-def test_so_they_are_where_slots_are_missing_here_and_there() -> None:
+@pytest.mark.parametrize("at_once", [1 << 21, 1 << 13, 1])
+def test_so_they_are_where_slots_are_missing_here_and_there(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("buckets.layout._SLAB", at_once)
     found = []
     for i in range(40):
         held = [(str(slot), bson_of.double(i + slot / 8)) for slot in range(60) if (i * slot) % 11 != 3]
