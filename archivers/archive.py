@@ -36,12 +36,12 @@ from rollups.guarded import transaction
 #: memory, at twice as many.
 MAX_READINGS = 600_000
 MAX_BYTES = 16_000_000
+#: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
+MAX_SPAN_MS = 31 * DAY_MS
 #: Bytes of BSON that a reading takes where it takes few: while no reading was seen.
 _LEAST_PER_READING = 12
 #: So many buckets tell how many it is, before all that were read are decoded.
 _TELLING = 100
-#: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
-MAX_SPAN_MS = 31 * DAY_MS
 
 Document = dict[str, Any]
 

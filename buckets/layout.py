@@ -173,6 +173,10 @@ class Group(NamedTuple):
         found = self.holds([cell])
         return np.ones(len(self.members), dtype=np.bool_) if found is None else found[:, 0]
 
+    def read(self, elements: Sequence[Element], dtype: str) -> NDArray[Any]:
+        """Their values as n × k of a little-endian numpy type."""
+        return read_holes(self.matrix, np.array([it.hole for it in elements], dtype=np.int64), dtype)
+
     def of_one_type(self, cells: Sequence[Cell]) -> tuple[int, list[Element]] | None:
         """The type, and an element a cell, where every document holds such a one in each; else None."""
         types = by_type(cells)

@@ -206,8 +206,7 @@ def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]
             elif source == Source.VALUE_DOUBLE and piece.group.present is None:
                 exact = _exact(piece.values[policy.value_fields[field]][0][:, steps(readings)], source)
             else:
-                holes = np.array([element.hole for element in elements], dtype=np.int64)
-                exact = _exact(read_holes(piece.group.matrix, holes, _DTYPES[source]), source)
+                exact = _exact(piece.group.read(elements, _DTYPES[source]), source)
             found.update(
                 (elements[i].hole, (source, readings[i], field)) for i in np.flatnonzero(exact).tolist()
             )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
-from buckets.layout import Cell, Element, Group, by_type, read_holes
+from buckets.layout import Cell, Element, Group, by_type
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The years that people, Python and the archive's `dt=` can name: 1 to 9999.
@@ -51,7 +51,7 @@ def read_times(group: Group, cells: Sequence[Cell]) -> NDArray[np.int64]:
 
 
 def _milliseconds(group: Group, kind: int, elements: Sequence[Element]) -> NDArray[np.int64]:
-    raw = read_holes(group.matrix, np.array([it.hole for it in elements], dtype=np.int64), _DTYPES[kind])
+    raw = group.read(elements, _DTYPES[kind])
     return np.asarray(raw, dtype=np.int64) if kind == DATE else from_seconds(raw)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from buckets.bsontypes import DECIMAL128, DOUBLE, INT32, INT64, decode_value
 from buckets.columns import Kind
-from buckets.layout import Cell, Element, Group, by_type, read_holes
+from buckets.layout import Cell, Element, Group, by_type
 
 #: The types that are numbers.
 NUMBERS = (DOUBLE, INT32, INT64, DECIMAL128)
@@ -39,8 +39,7 @@ def _numbers(
     if kind == DECIMAL128:
         read = np.array([_decimals(group, element) for element in elements]).T
     else:
-        holes = np.array([element.hole for element in elements], dtype=np.int64)
-        read = read_holes(group.matrix, holes, _DTYPES[kind]).astype(np.float64, copy=False)
+        read = group.read(elements, _DTYPES[kind]).astype(np.float64, copy=False)
     return read, np.uint8(Kind.NONFINITE) - np.isfinite(read).view(np.uint8)  # FINITE is one less
 
 

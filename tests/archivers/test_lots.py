@@ -12,6 +12,7 @@ import pytest
 from pymongo.database import Database
 
 from archivers import archive as sweep
+from archivers.manifest import Manifest
 from archivers.offline import OfflineArchive
 from archivers.stores.base import StoreError
 from archivers.stores.file import FileStore
@@ -36,11 +37,15 @@ def on_days(*days: float) -> Case:
     return Case("days", policy, documents, [(("MDB",), at, i / 8) for i, at in enumerate(moments)])
 
 
-def commits(cycle: Cycle) -> list[tuple[float, float]]:
-    """Of each, as the chain has them: its first and last day."""
+def manifests(cycle: Cycle) -> list[Manifest]:
+    """As the chain has them."""
     archive = OfflineArchive(cycle.policy, cycle.store)
-    found = sorted((archive.manifest(it.name) for it in archive.commits()), key=lambda it: it.sequence)
-    return [((it.first - DAY0) / DAY, (it.last - DAY0) / DAY) for it in found]
+    return sorted((archive.manifest(it.name) for it in archive.commits()), key=lambda it: it.sequence)
+
+
+def commits(cycle: Cycle) -> list[tuple[float, float]]:
+    """Of each its first and last day."""
+    return [((it.first - DAY0) / DAY, (it.last - DAY0) / DAY) for it in manifests(cycle)]
 
 
 @pytest.mark.parametrize(
@@ -133,9 +138,7 @@ def test_buckets_that_stay_make_no_commit_larger(
     monkeypatch.setattr(sweep, "MAX_READINGS", 40)
     monkeypatch.setattr(sweep, "_TELLING", 2)
     cycle.run()
-    archive = OfflineArchive(cycle.policy, cycle.store)
-    found = sorted((archive.manifest(it.name) for it in archive.commits()), key=lambda it: it.sequence)
-    assert [it.readings for it in found] == [1, *expected]
+    assert [it.readings for it in manifests(cycle)] == [1, *expected]
 
 
 class Waiting(FileStore):

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote_plus
 
-from bson import encode
-
 from tests.conftest import free_port
 from tests.jobs.clusters import Cluster, certificate, cluster
 from tests.jobs.command import CommandLine, Ran, started
@@ -24,9 +22,9 @@ from tests.jobs.test_workers import (
     days_of,
     empty,
     fill,
-    fill_several_commits,
     forget,
     held_at,
+    several_commits,
     standing,
 )
 
@@ -58,9 +56,7 @@ def test_workers_of_the_cluster_are_killed_one_after_the_other(empty: Place, tmp
 
 
 def test_a_worker_of_a_cluster_with_tls_that_is_killed_while_it_copies(empty: Place, tmp_path: Path) -> None:
-    fill_several_commits(empty.database)
-    assert empty("rollup", "-p", "ticks").code == 3
-    before = sorted(encode(it) for it in empty.database.ticks.find())
+    before = several_commits(empty)
     tls = certificate(tmp_path)
     required = {"DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true"}
     with cluster(tmp_path / "cluster", "tls", **tls, **required) as it:

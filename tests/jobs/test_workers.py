@@ -69,10 +69,12 @@ def fill(database: Db, days: int = DAYS) -> None:
         database[name].create_index(time)
 
 
-def fill_several_commits(database: Db) -> None:
-    """The same in wide documents: with little memory, more than one commit holds."""
-    fill(database)
-    database.ticks.update_many({}, {"$set": {"note": "." * 3000}})
+def several_commits(place: Place) -> list[bytes]:
+    """The ticks that there are, rolled up: with little memory, more than one commit holds."""
+    fill(place.database)
+    place.database.ticks.update_many({}, {"$set": {"note": "." * 3000}})
+    assert place("rollup", "-p", "ticks").code == 3
+    return sorted(encode(it) for it in place.database.ticks.find())
 
 
 def standing(database: Db) -> dict[str, list[bytes]]:
@@ -176,9 +178,7 @@ def test_a_worker_that_is_killed_in_the_middle(empty: Place) -> None:
 
 def test_a_worker_that_is_killed_while_it_copies(empty: Place) -> None:
     """Nothing is lost or double, whatever of its files it has left."""
-    fill_several_commits(empty.database)
-    assert empty("rollup", "-p", "ticks").code == 3
-    before = sorted(encode(it) for it in empty.database.ticks.find())
+    before = several_commits(empty)
     options = ["-p", "ticks", "--now", NOW, "--workers", "2"]
     given = {"MONGODB_URI": empty.uri, "BUCKETWISE_WORK_MEMORY": "50MB"}
     with started("archive", *options, cwd=empty.folder, **given) as process:
