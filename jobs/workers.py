@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import connection
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from archivers.units import Here, Opened, Units
@@ -21,6 +23,8 @@ from jobs.unit import Outcome, Where, do, enter, promised, settle
 P = ParamSpec("P")
 T = TypeVar("T")
 _TRIES = 3
+#: As long may the executor take to see that one has died: it may be reading what another one says.
+_SECONDS_TO_BE_MISSED = 2.0
 #: Each worker is forked from a process that has imported all, and opened nothing.
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["jobs.verbs"])
@@ -84,6 +88,8 @@ class Processes:
 
     def check(self) -> None:
         """Where all die, new ones are started."""
+        if (pool := self._pool) is not None:
+            pool.see()
 
     def close(self) -> None:
         """Ends them, whatever they are at."""
@@ -146,12 +152,28 @@ class _Pool:
         self.executor = ProcessPoolExecutor(
             count, mp_context=_CONTEXT, initializer=enter, initargs=(self._theirs,)
         )
+        self._dead_since: float | None = None
+
+    def see(self) -> None:
+        """The executor does not miss one that died in the midst of an answer: it waits for the rest."""
+        processes = list((self.executor._processes or {}).values())
+        if not connection.wait([it.sentinel for it in processes], 0):
+            self._dead_since = None
+        elif self._dead_since is None:
+            self._dead_since = time.monotonic()
+        elif time.monotonic() > self._dead_since + _SECONDS_TO_BE_MISSED:
+            self._hear_no_more()
+
+    def _hear_no_more(self) -> None:
+        """Once all have left, nobody can write to the pipe of answers: the executor finds its end."""
+        self.leave()
+        self.executor._result_queue._writer.close()  # type: ignore[attr-defined]
 
     def leave(self) -> None:
         """Says so to all that still live. What they are at counts for nothing before the run takes it."""
         self._ours.close()
 
     def close(self) -> None:
-        self.leave()
+        self._hear_no_more()
         self.executor.shutdown(wait=True, cancel_futures=True)
         self._theirs.close()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import pickle
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -33,6 +36,7 @@ from config.errors import BucketwiseError, HaltedError, InterruptedRun, UsageErr
 from config.load import load
 from config.policies import Settings
 from config.problems import ConfigError, Problem
+from jobs import workers
 from jobs.failures import explain
 from jobs.unit import Outcome, Where, do, settle
 from jobs.workers import Processes
@@ -250,6 +254,27 @@ def _die(_opened: Opened) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _die_while_it_answers(_opened: Opened) -> bytes:
+    """What kills it in the middle of its answer: a pipe is full of it."""
+
+    def kill() -> None:
+        while not any(map(_waits_in, range(3, 100))):
+            pass
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=kill).start()
+    return bytes(64 << 20)
+
+
+def _waits_in(pipe: int) -> bool:
+    """Whether this is one, and has much in it that nobody has read yet."""
+    try:
+        (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+    except OSError:
+        return False
+    return int(count) >= 1 << 15
+
+
 def _pid(_opened: Opened) -> int:
     return os.getpid()
 
@@ -273,6 +298,21 @@ def test_a_unit_that_kills_its_workers_is_given_up(empty: Place) -> None:
     stuck = pool.submit(_wait)
     pool.close()
     assert not is_alive(pid) and stuck.done()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what a process has written")
+def test_a_worker_that_is_killed_while_it_answers(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others can't say anything any more, and the half of an answer is waited for: they are all ended."""
+    monkeypatch.setattr(workers, "_SECONDS_TO_BE_MISSED", 0.5)
+    pool = Processes(2, 0, Where.of(_settings(empty)))
+    with pytest.raises(BucketwiseError, match=r"3 times.*safe to run again"):
+        result_of(pool.submit(_die_while_it_answers), pool.check)
+    assert is_alive(result_of(pool.submit(_pid), pool.check))
+    half = pool.submit(_die_while_it_answers)
+    theirs = workers_of(os.getpid())
+    wait_until(lambda: not all(map(is_alive, theirs)), "no worker has died")
+    pool.close()
+    assert half.done() and not any(map(is_alive, theirs))
 
 
 def test_a_worker_that_sees_another_place_is_refused(empty: Place) -> None:
