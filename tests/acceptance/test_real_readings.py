@@ -274,7 +274,7 @@ def test_offline_archive_in_s3(
     request: pytest.FixtureRequest,
 ) -> None:
     store: Store = request.getfixturevalue(f"{server}_store")
-    kinds = [("slots", "offline"), ("hourly", "offline")]
+    kinds = [("slots", "offline")]  # the others go the same way, and into a folder
     run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, kinds, shared_data)
     assert store.endpoint_url is not None
     fetch(store, s3_client(store.endpoint_url), tmp_path / "fetched")

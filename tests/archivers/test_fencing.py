@@ -57,7 +57,7 @@ def _tries() -> list[Any]:
     for case in ("slots", "slots online"):
         for scenario in ("first run", "copied before", "copied again", "died before the exchange"):
             if "online" not in case or "died" not in scenario:
-                stride = 1 if "online" in case else 4
+                stride = 1 if "online" in case else 6
                 found.append(pytest.param(case, scenario, stride, id=f"{case}: {scenario}"))
     for scenario in ("first run", "copied before", "copied again"):
         found.append(pytest.param("slots", scenario, 1, marks=pytest.mark.soak, id=f"slots: {scenario}, all"))
