@@ -35,7 +35,7 @@ from rollups.guarded import transaction
 #: A commit is closed at about so many readings, or bytes of BSON, where memory is as usual; with twice the
 #: memory, at twice as many.
 MAX_READINGS = 600_000
-MAX_BYTES = 16_000_000
+MAX_BYTES = 14_000_000
 #: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
 MAX_SPAN_MS = 31 * DAY_MS
 #: Bytes of BSON that a reading takes where it takes few: while no reading was seen.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
+from tempfile import SpooledTemporaryFile
 from typing import NamedTuple
 
 import numpy as np
@@ -24,15 +27,54 @@ from buckets.raw import Batch
 from buckets.times import as_ms
 
 Indices = NDArray[np.int64]
+#: Bytes of names that need no file.
+_IN_MEMORY = 1 << 20
 _HELD = "copied by an earlier run, and deleted by the next"
 
 
-class _Waiting(NamedTuple):
-    """Buckets that this run copies and does not delete."""
+class _Names(NamedTuple):
+    """Of one lot: where they lie, sorted."""
 
-    first: int  # what they cover, milliseconds
+    first: int  # what its buckets cover, milliseconds
     last: int
-    names: NDArray[np.uint64]  # sorted
+    at: int
+    bytes: int
+
+
+class _Waiting:
+    """Buckets that this run copies and does not delete. There may be as many as the collection has: their
+    names, eight bytes each, are kept in a file, and those of lots of the same time are read again."""
+
+    def __init__(self) -> None:
+        self._lots: list[_Names] = []
+        self._file = SpooledTemporaryFile(_IN_MEMORY, prefix="bucketwise-")  # noqa: SIM115 - see `close`
+
+    def __bool__(self) -> bool:
+        return bool(self._lots)
+
+    def add(self, batch: Batch, first_ms: int, last_ms: int) -> None:
+        names = np.sort(batch.main.id_names)
+        self._file.seek(0, os.SEEK_END)
+        at = self._file.tell()
+        self._file.write(names.tobytes())
+        self._lots.append(_Names(first_ms, last_ms, at, names.nbytes))
+
+    def among(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """n: which of these buckets, that cover first to last, are there."""
+        names, found = batch.main.id_names, np.zeros(len(batch), dtype=np.bool_)
+        order = np.argsort(names)
+        mine = names[order]  # these find their places one after another
+        for lot in self._lots:
+            if lot.first <= last_ms and lot.last >= first_ms:
+                self._file.seek(lot.at)
+                there = np.frombuffer(self._file.read(lot.bytes), np.uint64)
+                at = np.searchsorted(there, mine)
+                found[order] |= there[np.minimum(at, len(there) - 1)] == mine
+        return found
+
+    def close(self) -> None:
+        with suppress(OSError):  # a disk that is full: nobody needs the names any more
+            self._file.close()
 
 
 class OfflineRun:
@@ -47,7 +89,7 @@ class OfflineRun:
             made_with = timeseries.made_with(work.database, work.policy.collection)
         origin = Origin(work.database.name, work.fence, work.now, made_with)
         self._before: dict[str, Commit] | None = None  # what was archived before this run reads anything
-        self._waiting: list[_Waiting] = []
+        self._waiting = _Waiting()
         self._books = Books(work, self._archive, origin)
         self._copies = Copies(self._archive, origin, work.units, work.check)
 
@@ -86,11 +128,7 @@ class OfflineRun:
     def _met_before(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
         """Buckets that have grown since this run copied them, so that it meets them again: with another copy
         beside the first, what both hold would be double. The next run takes the first one out."""
-        mine, met = batch.main.id_names, np.zeros(len(batch), dtype=np.bool_)
-        for waiting in self._waiting:
-            if waiting.first <= last_ms and waiting.last >= first_ms:
-                at = np.searchsorted(waiting.names, mine)
-                met |= waiting.names[np.minimum(at, len(waiting.names) - 1)] == mine
+        met = self._waiting.among(batch, first_ms, last_ms)
         count = int(met.sum())
         self._work.report.leave(-count, self._work.kept or self._grace)  # each is told once
         self._work.report.change(count)
@@ -141,7 +179,7 @@ class OfflineRun:
         if (self._work.kept or self._work.in_grace(self._work.now)) and not self._work.measured:
             times, last = lot.decoded.columns.time, lot.decoded.last
             first = int(times.min(initial=last.min()))
-            self._waiting.append(_Waiting(first, int(last.max()), np.sort(lot.batch.main.id_names)))
+            self._waiting.add(lot.batch, first, int(last.max()))
         self._copies.begin(lot)
         self._settle_copies(self._copies.ahead)
 
@@ -149,6 +187,7 @@ class OfflineRun:
         self._settle_copies(0)
 
     def close(self) -> None:
+        self._waiting.close()
         self._copies.close()
 
     def _settle_copies(self, ahead: int) -> None:

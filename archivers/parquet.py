@@ -62,9 +62,10 @@ def misfit(series: Series, types: dict[str, str]) -> tuple[str, Any] | None:
 
 
 def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = False) -> pa.Table:
-    """Readings as the columns of a part; `coded`: texts as numbers into a dictionary."""
+    """Readings as the columns of a part; `coded`: texts as numbers into a dictionary. Series and times are
+    there always, and the schema says so: levels that tell it row by row take time to write and to read."""
     arrays: dict[str, pa.Array] = {}
-    indices = pa.array(rows.row_series[span])
+    indices = _arrow(rows.row_series[span], pa.int32())
     written = [_as_written(series, types) for series in rows.series]
     for position, (field, kind) in enumerate(types.items()):
         values = pa.array([series[position] for series in written], type=_arrow_type(kind))
@@ -74,11 +75,15 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
             arrays[column_name(field)] = pa.DictionaryArray.from_arrays(indices_of_texts, each.dictionary)
         else:
             arrays[column_name(field)] = values.take(indices)
-    arrays["time"] = pa.array(rows.time[span]).view(pa.timestamp("ms", tz="UTC"))
+    arrays["time"] = _arrow(rows.time[span], pa.timestamp("ms", tz="UTC"))
     for name, column in rows.values.items():
         there = rows.present[name][span]
-        arrays[column_name(name)] = pa.array(column[span], mask=None if there.all() else ~there)
-    return pa.table(arrays)
+        arrays[column_name(name)] = (
+            _arrow(column[span], pa.float64()) if there.all() else pa.array(column[span], mask=~there)
+        )
+    may_lack = {column_name(name) for name in rows.values}
+    fields = [pa.field(name, array.type, nullable=name in may_lack) for name, array in arrays.items()]
+    return pa.table(list(arrays.values()), schema=pa.schema(fields))
 
 
 def write_part(path: Path, rows: Rows, span: slice, types: dict[str, str]) -> None:
@@ -106,6 +111,14 @@ def write_part(path: Path, rows: Rows, span: slice, types: dict[str, str]) -> No
     )
 
 
+def _arrow(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """As they lie, without a null. (`pa.array` imports numpy's masked arrays first.)"""
+    data = np.ascontiguousarray(
+        values, dtype="f8" if pa.types.is_floating(kind) else f"i{kind.bit_width // 8}"
+    )
+    return pa.Array.from_buffers(kind, len(data), [None, pa.py_buffer(data)])
+
+
 def _as_written(series: Series, types: dict[str, str]) -> Series:
     """The values of a series as its columns hold them."""
     writers: dict[str, Callable[[Any], Any]] = {"string": series_text, "double": float}
@@ -121,7 +134,7 @@ def _arrow_type(kind: str) -> pa.DataType:
 
 def _repeats(values: NDArray[np.float64]) -> bool:
     """Whether a dictionary serves better than the plain bytes: prices of few decimals, states."""
-    sample = pa.array(values[:: max(1, len(values) // _SAMPLE)])
+    sample = _arrow(values[:: max(1, len(values) // _SAMPLE)], pa.float64())
     distinct: int = pc.count_distinct(sample).as_py()
     return distinct <= _DICTIONARY_SHARE * len(sample)
 

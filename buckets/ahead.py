@@ -1,4 +1,4 @@
-"""The next one is fetched while one is worked on."""
+"""The next ones are fetched while one is worked on."""
 
 from __future__ import annotations
 
@@ -6,51 +6,81 @@ import contextlib
 import contextvars
 import threading
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-def ahead(found: Iterator[T], may_go_on: Callable[[], bool]) -> Iterator[T]:
-    """The same, in the same order. After each one that leaves `may_go_on` true, a thread fetches the next,
-    and no more, while the caller works on it. An error comes out in its place. Who leaves off early waits for
-    what is under way: once this iterator is closed, nothing is read any more."""
-    coming: _Coming[T] | None = None
+def _one(_: object) -> int:
+    return 1
+
+
+def ahead(
+    found: Iterator[T], may_go_on: Callable[[], bool], size: Callable[[T], int] = _one, most: int = 1
+) -> Iterator[T]:
+    """The same, in the same order. Once one leaves `may_go_on` true, a thread fetches those after it while
+    the caller works, until what waits has a size of `most`. An error comes out in its place. Who leaves off
+    early waits for what is under way: once this iterator is closed, nothing is read any more."""
+    reader: _Reader[T] | None = None
     try:
-        while (it := coming.wait() if coming else next(found, None)) is not None:
-            coming = _start(found) if may_go_on() else None
+        while (it := next(found, None)) is not None:
+            if may_go_on():
+                reader = _Reader(found, size, most)
+                with contextlib.suppress(RuntimeError):  # where the machine has no thread left
+                    reader.start()
             yield it
+            del it
+            if reader is not None and reader.ident is not None:
+                yield from reader.read()
     finally:
-        if coming is not None:
-            coming.join()
+        if reader is not None:
+            reader.close()
 
 
-def _start(found: Iterator[T]) -> _Coming[T] | None:
-    """None where the machine has no thread left: then the next one is fetched when it is asked for."""
-    with contextlib.suppress(RuntimeError):
-        return _Coming(found)
-    return None
+class _Reader(threading.Thread, Generic[T]):
+    """A daemon: a process that is told to end does not wait for the server.
 
+    The two threads speak by queues alone. An exception that a signal raises in one leaves no lock held that
+    the other waits for."""
 
-class _Coming(threading.Thread, Generic[T]):
-    """A daemon: a process that is told to end does not wait for the server."""
-
-    def __init__(self, found: Iterator[T]) -> None:
+    def __init__(self, found: Iterator[T], size: Callable[[T], int], most: int) -> None:
         super().__init__(name="bucketwise-ahead", daemon=True)
-        self._next: Callable[[], T | None] = lambda: next(found, None)
+        self._found, self._size, self._most = found, size, most
         self._context = contextvars.copy_context()  # the driver keeps time limits there
-        self._found: T | None = None
+        self._waiting: SimpleQueue[tuple[int, T] | None] = SimpleQueue()  # with their sizes; None: the end
+        self._taken: SimpleQueue[int | None] = SimpleQueue()  # sizes; None: no more is wanted
         self._error: BaseException | None = None
-        self.start()
 
     def run(self) -> None:
         try:
-            self._found = self._context.run(self._next)
-        except BaseException as error:  # noqa: BLE001 - it is raised by who waits
+            self._fetch()
+        except BaseException as error:  # noqa: BLE001 - it is raised by who reads
             self._error = error
+        self._waiting.put(None)
 
-    def wait(self) -> T | None:
-        self.join()
+    def _fetch(self) -> None:
+        held = 0
+        while True:
+            while held >= self._most or not self._taken.empty():
+                if (taken := self._taken.get()) is None:
+                    return
+                held -= taken
+            if (it := self._context.run(next, self._found, None)) is None:
+                return
+            size = self._size(it)
+            held += size
+            self._waiting.put((size, it))
+            del it
+
+    def read(self) -> Iterator[T]:
+        while (sized := self._waiting.get()) is not None:
+            self._taken.put(sized[0])
+            yield sized[1]
         if self._error is not None:
             raise self._error
-        return self._found
+
+    def close(self) -> None:
+        self._taken.put(None)
+        with contextlib.suppress(RuntimeError):  # where it was not started
+            self.join()

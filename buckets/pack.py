@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ from buckets.layout import (
     write_holes,
 )
 from buckets.order import Order
-from buckets.raw import Batch, Docs
+from buckets.raw import Batch, Docs, filled
 from buckets.soundness import Piece
 from buckets.times import DAY_MS, LAST_MS, from_seconds
 from config.policies import Policy
@@ -275,13 +274,13 @@ def _side_by_side(
 
 
 def _whole(group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]) -> bytes:
-    """The documents of a group whose parts are all there, filled in where the bytes lie that are given: of an
-    array of numpy's own they would be a copy."""
-    held = BytesIO(group.skeleton * len(group.units))
-    matrix = np.frombuffer(held.getbuffer(), dtype=np.uint8).reshape(-1, len(group.skeleton))
-    _fill(matrix, group, slice(0, len(matrix)), time, values)
-    del matrix  # while somebody may write to them, what is given would be a copy too
-    return held.getvalue()
+    """The documents of a group whose parts are all there."""
+    n, size = len(group.units), len(group.skeleton)
+
+    def fill(target: NDArray[np.uint8]) -> None:
+        _fill(target.reshape(n, size), group, slice(0, n), time, values)
+
+    return filled(group.skeleton, n, fill)
 
 
 def _fill(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -192,9 +193,33 @@ class Docs:
         lengths = np.diff(self.offsets)
         offsets = np.concatenate([[0], np.cumsum(lengths[chosen])]).astype(np.int64)
         if self._matrix is not None:
-            return Docs(self._matrix[chosen].tobytes(), offsets)
+            return Docs(filled(b"\0", int(offsets[-1]), partial(_take, self._matrix, chosen)), offsets)
         edges, view = self._edges, memoryview(self.data)
         return Docs(b"".join([view[edges[i] : edges[i + 1]] for i in chosen.tolist()]), offsets)
+
+
+def filled(piece: bytes, times: int, fill: Callable[[NDArray[np.uint8]], object]) -> bytes:
+    """So many times these bytes, changed where they lie: of an array of numpy's own they would be a copy."""
+    held = BytesIO(piece * times)
+    fill(np.frombuffer(held.getbuffer(), np.uint8))
+    return held.getvalue()  # nobody can write to them any more; else these would be a copy too
+
+
+def back_to_back(matrices: Sequence[NDArray[np.uint8]]) -> bytes:
+    """The rows of each."""
+
+    def fill(target: NDArray[np.uint8]) -> None:
+        at = 0
+        for matrix in matrices:
+            target[at : at + matrix.size].reshape(matrix.shape)[:] = matrix
+            at += matrix.size
+
+    return filled(b"\0", sum(matrix.size for matrix in matrices), fill)
+
+
+def _take(matrix: NDArray[np.uint8], rows: NDArray[np.int64], target: NDArray[np.uint8]) -> None:
+    """Of rows that are there: what is not would not be refused. (The mode that does makes a copy first.)"""
+    matrix.take(rows, axis=0, out=target.reshape(len(rows), matrix.shape[1]), mode="clip")
 
 
 def _document(fields: bytes) -> bytes:

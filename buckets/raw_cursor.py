@@ -22,7 +22,7 @@ from pymongo.cursor import RawBatchCursor
 
 from buckets.ahead import ahead
 from buckets.bsontypes import ARRAY, DOCUMENT, extent
-from buckets.raw import LEAST, Docs
+from buckets.raw import LEAST, Docs, back_to_back
 
 Document = dict[str, Any]
 Rows = NDArray[np.uint8]
@@ -31,6 +31,8 @@ _AT_ONCE, _FIRST = 1_000_000, 1000
 #: Bytes of a piece, if it is more than one document, and about those of a reply, which the server would close
 #: at 16 MB. Work on it takes many times that.
 _MOST_BYTES = 1 << 22
+#: Replies are fetched ahead as long as those that wait have fewer bytes.
+_AHEAD = 2 * _MOST_BYTES
 #: Bytes of freed memory that a process keeps. (glibc learns from blocks of up to 32 MB.)
 _KEPT_BYTES = 32 << 20
 _BATCHES = (b"firstBatch", b"nextBatch")
@@ -47,16 +49,20 @@ def find_raw(
     sort: list[tuple[str, int]] | None = None,
     limit: int = 0,
 ) -> Iterator[Docs]:
-    """The documents that meet the query, in pieces of at most _MOST_BYTES. Without a session, the next reply
-    is fetched while one is worked on."""
+    """The documents that meet the query, in pieces of at most _MOST_BYTES. Without a session, the next
+    replies are fetched while one is worked on."""
     first = min(_FIRST, _AT_ONCE)
     _keep_what_is_freed()
     cursor = _Cursor(collection, query, fields, session=session, sort=sort, limit=limit, batch_size=first)
     try:
-        for reply in ahead(cursor, lambda: session is None and cursor.alive):
+        for reply in ahead(cursor, lambda: session is None and cursor.alive, _size, _AHEAD):
             yield from reply if isinstance(reply, list) else [Docs.split(reply)]
     finally:
         cursor.close()
+
+
+def _size(reply: list[Docs] | bytes) -> int:
+    return len(reply) if isinstance(reply, bytes) else sum(len(docs.data) for docs in reply)
 
 
 @cache
@@ -148,8 +154,7 @@ def _alike(rows: list[Rows]) -> Iterator[Docs]:
             some[max(0, at - end + len(some)) : max(0, stop - end + len(some))]
             for some, end in zip(rows, ends, strict=True)
         ]
-        data = b"".join([part.tobytes() for part in parts])
-        yield Docs(data, np.arange(stop - at + 1) * length)
+        yield Docs(back_to_back(parts), np.arange(stop - at + 1) * length)
 
 
 def _unlike(array: bytes) -> Iterator[Docs]:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack, closing
 from datetime import datetime, timedelta
 from typing import Any
 
+import bson
 import pytest
+from bson.objectid import ObjectId
+from hypothesis import given
+from hypothesis import strategies as st
 from pymongo.database import Database
 
 from archivers import archive as sweep
+from archivers import offline_run
+from buckets.raw import Batch, Docs
 from config.policies import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, samples
 from tests.archivers.harness import Cycle
@@ -26,9 +33,14 @@ def bucket(name: str, *moments: datetime) -> Document:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("in_memory", [1 << 20, 1], ids=["in memory", "in a file"])
 @pytest.mark.parametrize("ending", [{"grace": 2 * DAY}, {"delete": False}, {}], ids=str)
 def test_a_bucket_that_grows_after_its_copy(
-    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, ending: Any
+    database: Database[Document],
+    file_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    ending: Any,
+    in_memory: int,
 ) -> None:
     """Nothing is double, while its copy waits or once it has gone, whichever commit comes first by name."""
     base = samples("dates")
@@ -46,6 +58,7 @@ def test_a_bucket_that_grows_after_its_copy(
             database["iot"].replace_one({"_id": "a1"}, grown)
 
     monkeypatch.setattr(sweep, "MAX_READINGS", 4)
+    monkeypatch.setattr(offline_run, "_IN_MEMORY", in_memory)
     monkeypatch.setattr(sweep._Sweep, "_flush", flush)
     report = cycle.run()
     monkeypatch.setattr(sweep._Sweep, "_flush", inner)
@@ -59,3 +72,23 @@ def test_a_bucket_that_grows_after_its_copy(
         cycle.run(LATER + days * DAY)
     assert cycle.rows() == expected
     assert len(cycle.live()) == (6 if "delete" in ending else 0)
+
+
+@given(data=st.data(), in_memory=st.sampled_from([1, 100, 1 << 20]))
+def test_names_that_wait(data: st.DataObject, in_memory: int) -> None:
+    """Of some buckets: those that were in an earlier lot whose time theirs overlaps."""
+    ids = st.integers(0, 40).map(lambda number: ObjectId(f"{number:024x}")) | st.integers(0, 9)
+    span = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted)
+    lots = data.draw(
+        st.lists(st.tuples(span, st.lists(ids, min_size=1, max_size=20, unique=True)), max_size=6)
+    )
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offline_run, "_IN_MEMORY", in_memory)
+        waiting = stack.enter_context(closing(offline_run._Waiting()))
+        for number, ((first, last), names) in enumerate(lots):
+            batch = Batch.of(Docs.of([bson.encode({"_id": name}) for name in names]))
+            before = {
+                name for (low, high), held in lots[:number] if low <= last and high >= first for name in held
+            }
+            assert waiting.among(batch, first, last).tolist() == [name in before for name in names]
+            waiting.add(batch, first, last)

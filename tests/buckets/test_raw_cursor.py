@@ -22,6 +22,7 @@ from buckets import raw_cursor
 from buckets.ahead import ahead
 from buckets.raw import Docs
 from buckets.raw_cursor import find_raw
+from tests.jobs.processes import wait_until
 
 pytestmark = pytest.mark.filterwarnings("error")
 Document = dict[str, Any]
@@ -175,7 +176,7 @@ def test_an_error_comes_after_what_was_found_before(database: Mongo, monkeypatch
             next(found)
 
 
-def test_only_one_reply_is_fetched_ahead_and_none_in_a_session(
+def test_replies_are_fetched_ahead_and_none_in_a_session(
     database: Mongo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(database, [{"_id": i} for i in range(30)])
@@ -189,9 +190,8 @@ def test_only_one_reply_is_fetched_ahead_and_none_in_a_session(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", started)
-    for number, _ in enumerate(find_raw(database["it"], {}), 1):
-        assert len(threads) == number  # the last one finds the end
-    assert number == 3 and not fetching()
+    assert len(list(find_raw(database["it"], {}))) == 3
+    assert len(threads) == 1 and not fetching()
     threads.clear()
     assert len(list(find_raw(database["it"], {"_id": {"$lt": 9}}))) == 1
     with database.client.start_session() as session:
@@ -199,9 +199,37 @@ def test_only_one_reply_is_fetched_ahead_and_none_in_a_session(
     assert len(threads) == 0
 
 
+def test_no_more_replies_wait_than_they_may(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was fetched is bounded by its bytes, however slow the one is that works on it."""
+    stored = store(database, [{"_id": i} for i in range(100)])
+    monkeypatch.setattr(raw_cursor, "_AT_ONCE", 10)
+    monkeypatch.setattr(raw_cursor, "_AHEAD", 25 * len(stored[0]))
+    cut, most, number = 0, 0, 0
+    documents = raw_cursor._documents
+
+    def counted(array: memoryview) -> Iterator[Docs]:
+        nonlocal cut, most
+        cut += 1
+        most = max(most, cut - number)
+        return documents(array)
+
+    monkeypatch.setattr(raw_cursor, "_documents", counted)
+    for number, _ in enumerate(find_raw(database["it"], {}), 1):
+        wait_until(lambda at=number: cut >= min(at + 3, 10), "no more is fetched")  # type: ignore[misc]
+    assert number == 10
+    assert most <= 4  # three wait at most, and one is on its way
+
+
+def test_the_bytes_of_a_reply() -> None:
+    docs = Docs.of([bson.encode({"_id": 1})])
+    assert raw_cursor._size(docs.data) == len(docs.data)
+    assert raw_cursor._size([docs, docs]) == 2 * len(docs.data)
+
+
 def test_who_leaves_off_early_leaves_nothing_open(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
     store(database, [{"_id": i} for i in range(100)])
     monkeypatch.setattr(raw_cursor, "_AT_ONCE", 10)
+    monkeypatch.setattr(raw_cursor, "_AHEAD", 1)
     before = open_cursors(database.client)
     found = find_raw(database["it"], {})
     next(found)
@@ -268,6 +296,62 @@ def test_one_is_fetched_while_one_is_worked_on() -> None:
         assert fetched[number + 1].wait(10)
         assert not any(event.is_set() for event in fetched[number + 2 :])
     found.close()  # type: ignore[attr-defined]
+
+
+def test_so_many_are_fetched_as_fit() -> None:
+    fetched = [threading.Event() for _ in range(50)]
+    taken = most = 0
+
+    def sizes() -> Iterator[int]:
+        nonlocal most
+        for number, event in enumerate(fetched):
+            most = max(most, number - taken)
+            event.set()
+            yield 2
+
+    found = ahead(sizes(), lambda: True, lambda size: size, most=5)
+    for _ in range(40):
+        next(found)
+        taken += 1
+        assert fetched[taken + 2].wait(10)
+    assert most <= 3  # two wait, where there is room for another one; one is on its way
+    before = sum(event.is_set() for event in fetched)
+    found.close()  # type: ignore[attr-defined]
+    assert sum(event.is_set() for event in fetched) <= before + 1 and not fetching()
+
+
+_INTERRUPTED = """
+import random, signal, sys, threading, time
+from buckets.ahead import ahead
+
+class Alarm(BaseException):
+    pass
+
+def ring(*_):
+    raise Alarm
+
+signal.signal(signal.SIGALRM, ring)
+chance, rung = random.Random(1), 0
+for _ in range(1000):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 1e-3))
+        for _ in ahead(iter(range(400)), lambda: True, most=chance.choice([1, 5])):
+            pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Alarm:
+        rung += 1
+until = time.monotonic() + 10
+while sum(it.is_alive() for it in threading.enumerate()) > 1 and time.monotonic() < until:
+    time.sleep(0.01)
+alive = [it for it in threading.enumerate() if it.is_alive()]
+assert rung > 100 and len(alive) == 1, (rung, alive)
+"""
+
+
+def test_an_interrupt_at_any_instant_leaves_nobody_waiting() -> None:
+    """As a worker is told to leave, whatever its main thread is at."""
+    ran = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_without_a_thread_each_is_fetched_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:

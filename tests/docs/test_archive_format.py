@@ -210,6 +210,7 @@ def test_the_columns_are_those_that_are_explained(store: Path) -> None:
     (part,) = store.glob("ticks/data/dt=2018-06-30/*.parquet")
     schema = pq.read_schema(part)
     assert schema.names == ["symbol", "time", "p"]
+    assert [schema.field(name).nullable for name in schema.names] == [False, False, True]
     assert [str(schema.field(name).type) for name in schema.names] == [
         "string",
         "timestamp[ms, tz=UTC]",
