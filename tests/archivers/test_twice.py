@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -82,9 +82,10 @@ def test_names_that_wait(data: st.DataObject, in_memory: int) -> None:
     lots = data.draw(
         st.lists(st.tuples(span, st.lists(ids, min_size=1, max_size=20, unique=True)), max_size=6)
     )
-    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offline_run, "_IN_MEMORY", in_memory)
-        waiting = stack.enter_context(closing(offline_run._Waiting()))
+        waiting = offline_run._Waiting()
+    with closing(waiting):
         for number, ((first, last), names) in enumerate(lots):
             batch = Batch.of(Docs.of([bson.encode({"_id": name}) for name in names]))
             before = {

@@ -300,7 +300,7 @@ def test_a_unit_that_kills_its_workers_is_given_up(empty: Place) -> None:
     assert not is_alive(pid) and stuck.done()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what a process has written")
+@pytest.mark.skipif(sys.platform != "linux", reason="how much waits in a pipe is asked as Linux answers it")
 def test_a_worker_that_is_killed_while_it_answers(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others can't say anything any more, and the half of an answer is waited for: they are all ended."""
     monkeypatch.setattr(workers, "_SECONDS_TO_BE_MISSED", 0.5)
