@@ -12,10 +12,8 @@ import contextlib
 import hashlib
 import itertools
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
-from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -189,37 +187,36 @@ class OfflineArchive:
         lot.arrange(packed.order)
         expected = lot.batch
         name = commit_name(packed.first, packed.last, origin.fence, expected.digest)
-        with tempfile.TemporaryDirectory(prefix="bucketwise-") as folder:
-            spool = Path(folder)
-            parts = list(_write_parts(packed, policy.name, name, types, spool))
-            key = buckets_key(policy.name, name)
-            parquet.write_buckets(spool / _local(key), packed.groups)
-            draft = Manifest(
-                policy=policy.name,
-                commit=name,
-                fence=origin.fence,
-                database=origin.database,
-                collection=policy.collection,
-                layout=policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True),
-                series_types=types,
-                timeseries=origin.timeseries,
-                buckets=len(expected),
-                overflow_documents=len(expected.extra),
-                readings=len(packed.rows.time),
-                first=as_date(packed.first),
-                last=as_date(packed.last),
-                documents_sha256=expected.digest,
-                parts=tuple(parts),
-                buckets_file=_stored(key, spool / _local(key)),
-                created=origin.now,
-                replaces=replaces,
-                sequence=0,
-                previous=(),
-                receipt=None,
-            )
-            for file in draft.files:
-                check()
-                self.store.put_file(file.key, spool / _local(file.key))
+        written: dict[str, bytes] = {}
+        parts = list(_write_parts(packed, policy.name, name, types, written))
+        key = buckets_key(policy.name, name)
+        written[key] = parquet.write_buckets(packed.groups)
+        draft = Manifest(
+            policy=policy.name,
+            commit=name,
+            fence=origin.fence,
+            database=origin.database,
+            collection=policy.collection,
+            layout=policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True),
+            series_types=types,
+            timeseries=origin.timeseries,
+            buckets=len(expected),
+            overflow_documents=len(expected.extra),
+            readings=len(packed.rows.time),
+            first=as_date(packed.first),
+            last=as_date(packed.last),
+            documents_sha256=expected.digest,
+            parts=tuple(parts),
+            buckets_file=_stored(key, written[key]),
+            created=origin.now,
+            replaces=replaces,
+            sequence=0,
+            previous=(),
+            receipt=None,
+        )
+        for file in draft.files:
+            check()
+            self.store.put_bytes(file.key, written[file.key])
         return draft
 
     def commit(self, copied: Copied, place: Place, check: Callable[[], None]) -> Manifest:
@@ -249,25 +246,22 @@ class OfflineArchive:
 
     def _rebuilt(self, manifest: Manifest) -> Batch:
         """From the files as they lie in the store, whatever documents they give."""
-        with tempfile.TemporaryDirectory(prefix="bucketwise-") as spool:
-            for file in manifest.files:
-                self._fetch(file, Path(spool) / _local(file.key))
-            fields = manifest.archived_policy.value_fields
-            try:
-                read = [parquet.read_part(Path(spool) / _local(part.key), fields) for part in manifest.parts]
-                groups = parquet.read_buckets(Path(spool) / _local(manifest.buckets_file.key))
-            except (pa.ArrowException, OSError) as error:
-                if isinstance(error, MemoryError) or getattr(error, "errno", None):
-                    raise  # this machine's fault, and no damage
-                place = f"{self.store.url}/{manifest.buckets_file.key}"
-                raise DamagedError("part-differs", place, f"this or a part of its commit: {error}") from None
+        fields = manifest.archived_policy.value_fields
+        try:
+            read = [parquet.read_part(self._fetch(part), fields) for part in manifest.parts]
+            groups = parquet.read_buckets(self._fetch(manifest.buckets_file))
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, MemoryError) or getattr(error, "errno", None):
+                raise  # this machine's fault, and no damage
+            place = f"{self.store.url}/{manifest.buckets_file.key}"
+            raise DamagedError("part-differs", place, f"this or a part of its commit: {error}") from None
         time = joined([times for times, _ in read], np.int64)
         values = [joined([columns[i] for _, columns in read], np.float64) for i in range(len(fields))]
         return unpack(time, values, groups)
 
-    def _fetch(self, file: StoredFile, path: Path) -> None:
+    def _fetch(self, file: StoredFile) -> bytes:
         try:
-            self.store.get_file(file.key, path)
+            data = self.store.get_bytes(file.key)
         except NotFound:
             place = f"{self.store.url}/{file.key}"
             raise DamagedError(
@@ -275,7 +269,7 @@ class OfflineArchive:
             ) from None
         except Corrupt as error:
             raise DamagedError("part-differs", f"{self.store.url}/{file.key}", error.reason) from None
-        found = _stored(file.key, path)
+        found = _stored(file.key, data)
         if (found.bytes, found.sha256) != (file.bytes, file.sha256):
             raise DamagedError(
                 "part-differs",
@@ -283,6 +277,7 @@ class OfflineArchive:
                 f"the file has {found.bytes} bytes with SHA-256 {found.sha256[:16]}…, its manifest says "
                 f"{file.bytes} bytes with {file.sha256[:16]}…",
             )
+        return data
 
     def has_files(self, manifest: Manifest) -> bool:
         """Whether any of a commit's files is there."""
@@ -341,17 +336,16 @@ class OfflineArchive:
 
 
 def _write_parts(
-    packed: Packed, policy: str, commit: str, types: dict[str, str], spool: Path
+    packed: Packed, policy: str, commit: str, types: dict[str, str], written: dict[str, bytes]
 ) -> Iterator[Part]:
-    """A part for each UTC day."""
+    """A part for each UTC day; into `written`: what its file holds, by its key."""
     for start, end in itertools.pairwise(_edges_of_days(packed.rows.time)):
         times = packed.rows.time[start:end]
         dt = day(int(times[0]))
         key = part_key(policy, dt, commit)
-        path = spool / _local(key)
-        parquet.write_part(path, packed.rows, slice(start, end), types)
+        written[key] = parquet.write_part(packed.rows, slice(start, end), types)
         yield Part(
-            **_stored(key, path).model_dump(),
+            **_stored(key, written[key]).model_dump(),
             dt=date.fromisoformat(dt),
             rows=end - start,
             first=as_date(int(times.min())),
@@ -366,11 +360,5 @@ def _edges_of_days(time: NDArray[np.int64]) -> list[int]:
     return [*np.flatnonzero(np.diff(time // DAY_MS, prepend=-(2**62))).tolist(), len(time)]
 
 
-def _local(key: str) -> str:
-    return key.replace("/", "_")
-
-
-def _stored(key: str, path: Path) -> StoredFile:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return StoredFile(key=key, bytes=path.stat().st_size, sha256=digest)
+def _stored(key: str, data: bytes) -> StoredFile:
+    return StoredFile(key=key, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,8 +85,8 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
     return pa.table(list(arrays.values()), schema=pa.schema(fields))
 
 
-def write_part(path: Path, rows: Rows, span: slice, types: dict[str, str]) -> None:
-    """The rows of one UTC day."""
+def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
+    """A file of the rows of one UTC day."""
     columns = as_table(rows, span, types, coded=True)
     dictionary = [column_name(field) for field in types]
     # Noisy values stay plain: Spark's vectorized reader does not know BYTE_STREAM_SPLIT.
@@ -95,17 +94,14 @@ def write_part(path: Path, rows: Rows, span: slice, types: dict[str, str]) -> No
     order = [(column_name(field), "ascending") for field in types] + [("time", "ascending")]
     written = [_as_written(series, types) for series in rows.series]
     ordered = all(low < high for low, high in itertools.pairwise(written))  # not where 9 and "10" are texts
-    pq.write_table(
+    return _written(
         columns,
-        path,
         row_group_size=_ROW_GROUP,
-        compression="zstd",
         compression_level=_ZSTD_LEVEL,
         use_dictionary=dictionary,
         column_encoding={"time": "DELTA_BINARY_PACKED"},
         write_batch_size=_WRITE_BATCH,
         write_page_index=True,
-        write_page_checksum=True,
         store_schema=False,  # texts are texts to who reads them, however they were given here
         sorting_columns=pq.SortingColumn.from_ordering(columns.schema, order) if ordered else None,
     )
@@ -139,18 +135,27 @@ def _repeats(values: NDArray[np.float64]) -> bool:
     return distinct <= _DICTIONARY_SHARE * len(sample)
 
 
-def read_part(path: Path, value_fields: Sequence[str]) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+def read_part(
+    data: bytes, value_fields: Sequence[str]
+) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
     """Times (milliseconds) and values (NaN where there is none) of a part. Raises pyarrow's errors where
     a page's checksum is wrong."""
     columns = ["time", *(column_name(name) for name in value_fields)]
-    table = _read(path, columns)
+    table = _read(data, columns)
     time = table["time"].cast(pa.int64()).to_numpy()
     return time, [_numbers(table[name]) for name in columns[1:]]
 
 
-def _read(path: Path, columns: list[str] | None = None) -> pa.Table:
+def _written(table: pa.Table, **how: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, **how)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _read(data: bytes, columns: list[str] | None = None) -> pa.Table:
     """By this thread alone: others of the process are at work on the next commit."""
-    file = pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
+    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
     return file.read(columns=columns, use_threads=False)
 
 
@@ -170,8 +175,8 @@ _GROUP_SCHEMA = pa.schema(
 )
 
 
-def write_buckets(path: Path, groups: Sequence[PackedGroup]) -> None:
-    """One row a group; see docs/archive-format.md."""
+def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
+    """A file with one row a group; see docs/archive-format.md."""
     columns: dict[str, list[Any]] = {name: [] for name in _GROUP_SCHEMA.names}
     for group in groups:
         columns["overflow"].append(group.overflow)
@@ -182,20 +187,17 @@ def write_buckets(path: Path, groups: Sequence[PackedGroup]) -> None:
         for name in _LIST_COLUMNS:
             columns[name].append(getattr(group, name).ravel().astype(np.int32, copy=False))
     leaves = {f"{name}.list.element": "DELTA_BINARY_PACKED" for name in _LIST_COLUMNS}
-    pq.write_table(
+    return _written(
         pa.table(columns, schema=_GROUP_SCHEMA),
-        path,
         row_group_size=256,
-        compression="zstd",
         use_dictionary=False,
         column_encoding=leaves,
-        write_page_checksum=True,
     )
 
 
-def read_buckets(path: Path) -> list[PackedGroup]:
+def read_buckets(data: bytes) -> list[PackedGroup]:
     """Also those of version 1 of the format, which has no unions, and of 2, which names each row."""
-    table = _read(path)
+    table = _read(data)
     for name, nothing in (("present", b""), ("flag", [])):
         if name not in table.column_names:
             column = pa.array([nothing] * table.num_rows, _GROUP_SCHEMA.field(name).type)

@@ -33,7 +33,6 @@ class Workload:
     name: str  # and what its buckets are
     day: Day
     policy: Document
-    share: float = 1.0  # of the readings asked for: what is slow for everybody is measured on fewer
     indexes: tuple[tuple[str, ...], ...] = (("symbol", "d"), ("d",))
 
     @property
@@ -41,7 +40,7 @@ class Workload:
         return self.name.replace(" ", "_").replace(",", "")
 
     def days(self, readings: int) -> int:
-        return max(1, round(readings * self.share / (len(_SYMBOLS) * _MINUTES * _SECONDS)))
+        return max(1, round(readings / (len(_SYMBOLS) * _MINUTES * _SECONDS)))
 
     def documents(self, days: int) -> Iterator[bytes]:
         """The same ones each time."""
@@ -180,19 +179,14 @@ _SAMPLE_KEYS: Document = {
 }
 _SAMPLE_INDEXES = (("deviceid", "sensorid", "last"), ("first",), ("last",))
 
-#: Beside the regular minutes, as much as a comparison needs.
-_FEWER = 0.25
-
 MINUTES = Workload("minute buckets", _regular, _SLOT_KEYS)
 READINGS = Workload("one-reading documents", _readings, _READING_KEYS)
 SAMPLES = Workload("sample buckets", _samples, _SAMPLE_KEYS, indexes=_SAMPLE_INDEXES)
 IRREGULAR = (
-    Workload("minute buckets, one slot in ten missing", _gaps, _SLOT_KEYS, _FEWER),
-    Workload("minute buckets, ints and doubles in each", _mixed, _SLOT_KEYS, _FEWER),
-    Workload("minute buckets, some of doubles, some of longs", _longs, _SLOT_KEYS, _FEWER),
-    Workload("minute buckets, symbols of 1 to 20 letters", _named, _SLOT_KEYS, _FEWER),
+    Workload("minute buckets, one slot in ten missing", _gaps, _SLOT_KEYS),
+    Workload("minute buckets, ints and doubles in each", _mixed, _SLOT_KEYS),
+    Workload("minute buckets, some of doubles, some of longs", _longs, _SLOT_KEYS),
+    Workload("minute buckets, symbols of 1 to 20 letters", _named, _SLOT_KEYS),
 )
-SPARSE = Workload(
-    "sample buckets of 100 to 200, some without value", _sparse, _SAMPLE_KEYS, _FEWER, _SAMPLE_INDEXES
-)
+SPARSE = Workload("sample buckets of 100 to 200, some without value", _sparse, _SAMPLE_KEYS, _SAMPLE_INDEXES)
 EVERY = (MINUTES, READINGS, SAMPLES, *IRREGULAR, SPARSE)

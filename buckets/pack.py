@@ -295,17 +295,18 @@ def _fill(
     kept = spread(group.hole[whole], group.width[whole])
     residue = np.frombuffer(group.residue, dtype=np.uint8)
     matrix[:, kept] = residue.reshape(len(kept), len(group.units))[:, some].T
-    for source in np.unique(group.source[group.source != Source.KEPT]).tolist():
-        for field in np.unique(group.field[group.source == source]).tolist():
-            at = np.flatnonzero((group.source == source) & (group.field == field))
-            filled: NDArray[Any] = _taken(group, some, at, time if source in _TIMES else values[field])
-            if source == Source.TIME_DOUBLE:
-                filled = filled / 1000.0
-            elif source in (Source.TIME_INT32, Source.TIME_INT64):
-                filled = filled // 1000
-            with np.errstate(invalid="ignore"):  # no number where nothing is there
-                filled = filled.astype(_DTYPES[Source(source)], copy=False)
-            write_holes(matrix, group.hole[at].astype(np.int64), filled)
+    for source, field in set(zip(group.source.tolist(), group.field.tolist(), strict=True)):
+        if source == Source.KEPT:
+            continue
+        at = np.flatnonzero((group.source == source) & (group.field == field))
+        filled: NDArray[Any] = _taken(group, some, at, time if source in _TIMES else values[field])
+        if source == Source.TIME_DOUBLE:
+            filled = filled / 1000.0
+        elif source in (Source.TIME_INT32, Source.TIME_INT64):
+            filled = filled // 1000
+        with np.errstate(invalid="ignore"):  # no number where nothing is there
+            filled = filled.astype(_DTYPES[Source(source)], copy=False)
+        write_holes(matrix, group.hole[at].astype(np.int64), filled)
 
 
 def _taken(group: PackedGroup, some: slice, at: NDArray[np.int64], column: NDArray[Any]) -> NDArray[Any]:

@@ -60,9 +60,9 @@ def _prepare(work: Work, keys: Keys | None = None) -> None:
     if work.dry_run:
         return
     if work.store is not None:
-        # By the clock that is behind: an upload that another machine is at must not pass for an old one.
+        # By the clock that is behind: a write that another machine is at must not pass for an old one.
         present = min(clock.current(), work.taken_at)
-        with contextlib.suppress(Denied):  # listing unfinished uploads takes a right that nothing else needs
+        with contextlib.suppress(Denied):  # what another user left stays
             work.store.clean_temporaries(present - _ABANDONED)
     recover(
         work.database,

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
@@ -76,18 +74,12 @@ class ObjectStore(Protocol):
     def url(self) -> str:
         """Where the keys begin, without a `/` at its end."""
 
-    def put_file(self, key: str, path: Path) -> None:
-        """Write the file's bytes, replacing what was there. Raises OutcomeUnknown."""
-
     def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
-        """Write `data`. Raises OutcomeUnknown; with `if_absent`, AlreadyExists.
+        """Write `data`, replacing what was there. Raises OutcomeUnknown; with `if_absent`, AlreadyExists.
 
         Where a reply was lost, equal bytes found at the key count as ours: data that must tell two writers
         apart has to differ between them.
         """
-
-    def get_file(self, key: str, path: Path) -> None:
-        """Write the object's bytes to `path`; where that fails, `path` is not there. Raises NotFound."""
 
     def get_bytes(self, key: str) -> bytes:
         """Raises NotFound."""
@@ -118,15 +110,6 @@ def checked_key(key: str, place: str) -> str:
         mend = "A key is a relative path without empty parts, '.', '..', backslashes and control characters."
         raise StoreError("use key", place, f"{key!r} is no safe key", mend)
     return key
-
-
-@contextmanager
-def local_errors(operation: str, place: str) -> Iterator[None]:
-    """Errors of this machine's side of a transfer, which are not the store's."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(operation, place, str(error), "Look at this machine's disk and rights.") from error
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
 from uuid import uuid4
 
 from archivers.stores.base import (
@@ -29,7 +26,6 @@ from archivers.stores.base import (
     StoreError,
     StoreObject,
     checked_key,
-    local_errors,
     probe_store,
 )
 
@@ -50,27 +46,29 @@ class FileStore:
     def url(self) -> str:
         return self._root.absolute().as_uri()
 
-    def put_file(self, key: str, path: Path) -> None:
-        with local_errors(f"read {path} to put", f"{self.url}/{key}"):
-            source = path.open("rb")
-        with source:
-            self._put(key, source, if_absent=False)
-
     def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
-        self._put(key, BytesIO(data), if_absent)
-
-    def get_file(self, key: str, path: Path) -> None:
-        with self._reading(key) as source, local_errors(f"write {path} to get", f"{self.url}/{key}"):
+        with self._errors("put", key):
+            target = self._path(key)
+            temporary = self._temporaries / uuid4().hex
             try:
-                with path.open("wb") as sink:
-                    shutil.copyfileobj(source, sink, 1 << 20)
-            except BaseException:
-                path.unlink(missing_ok=True)
-                raise
+                self._check_folders(_TEMPORARY)
+                _make_folders(self._temporaries)
+                with temporary.open("xb") as sink:
+                    sink.write(data)
+                    sink.flush()
+                    os.fsync(sink.fileno())
+                placed = _place(temporary, target, if_absent)
+            finally:
+                temporary.unlink(missing_ok=True)
+        if not placed:
+            raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
 
     def get_bytes(self, key: str) -> bytes:
-        with self._reading(key) as source:
-            return source.read()
+        with self._errors("get", key):
+            path = self._path(key)
+            if path.is_symlink():
+                raise _linked("get", path)
+            return path.read_bytes()
 
     def head(self, key: str) -> StoreObject | None:
         try:
@@ -110,23 +108,6 @@ class FileStore:
         where = self._root
         rights = Rights(f"write in {where}", f"read in {where}", f"list {where}", f"delete in {where}")
         return probe_store(self, rights, lambda key: _refuses_links(self._path(key)))
-
-    def _put(self, key: str, source: BinaryIO, if_absent: bool) -> None:
-        with self._errors("put", key):
-            target = self._path(key)
-            temporary = self._temporaries / uuid4().hex
-            try:
-                self._check_folders(_TEMPORARY)
-                _make_folders(self._temporaries)
-                with temporary.open("xb") as sink:
-                    shutil.copyfileobj(source, sink, 1 << 20)
-                    sink.flush()
-                    os.fsync(sink.fileno())
-                placed = _place(temporary, target, if_absent)
-            finally:
-                temporary.unlink(missing_ok=True)
-        if not placed:
-            raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
 
     def _path(self, key: str) -> Path:
         checked = checked_key(key, self.url)
@@ -170,15 +151,6 @@ class FileStore:
                 break
             folder = folder.parent
         _sync_folder(folder)
-
-    @contextmanager
-    def _reading(self, key: str) -> Iterator[BinaryIO]:
-        with self._errors("get", key):
-            path = self._path(key)
-            if path.is_symlink():
-                raise _linked("get", path)
-            with path.open("rb") as source:
-                yield source
 
     @contextmanager
     def _errors(self, operation: str, key: str) -> Iterator[None]:

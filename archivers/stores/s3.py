@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from io import BytesIO
 from itertools import islice
-from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, BinaryIO
+from typing import Any
 
-from boto3.s3.transfer import TransferConfig
 from boto3.session import Session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
@@ -25,14 +21,12 @@ from archivers.stores.base import (
     StoreError,
     StoreObject,
     checked_key,
-    local_errors,
     probe_store,
 )
 from archivers.stores.s3_errors import (
     FAILURES,
     http_status,
     is_definite,
-    is_gone,
     is_unsupported,
     may_still_happen,
     store_error,
@@ -40,14 +34,12 @@ from archivers.stores.s3_errors import (
 
 _RIGHTS = Rights("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
 _DELETE_BATCH = 1000  # what S3 takes in one request
-_CHUNK = 1 << 20
 
 
 class S3Store:
     """Credentials come from boto3's own chain. Safe to use from several threads.
 
     `attempts` bounds the tries of one request, `timeout` (seconds) the wait for a connection or for bytes.
-    Files of `multipart_threshold` bytes or more go up in parts of that size.
     """
 
     def __init__(
@@ -59,16 +51,10 @@ class S3Store:
         region: str | None = None,
         attempts: int = 5,
         timeout: float = 30.0,
-        multipart_threshold: int = 16 << 20,
     ) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._attempts = attempts
-        self._transfer = TransferConfig(
-            multipart_threshold=multipart_threshold,
-            multipart_chunksize=multipart_threshold,
-            max_concurrency=4,
-        )
         self._knows_conditions = True
         config = Config(
             connect_timeout=timeout,
@@ -91,16 +77,6 @@ class S3Store:
     def url(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
-    def put_file(self, key: str, path: Path) -> None:
-        where = self._where(key)
-        with local_errors(f"read {path} to put", f"{self.url}/{key}"):
-            try:
-                with path.open("rb") as source:
-                    self._client.upload_fileobj(source, **where, Config=self._transfer)
-            except FAILURES as error:
-                with path.open("rb") as source:
-                    self._settle(key, error, hashlib.file_digest(source, "sha256").digest())
-
     def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
         # The look comes first for servers that ignore the condition.
         if if_absent and self.head(key) is not None:
@@ -115,21 +91,22 @@ class S3Store:
                 self._knows_conditions = False
                 self.put_bytes(key, data, if_absent=True)
             else:
-                self._settle(key, error, hashlib.sha256(data).digest())
-
-    def get_file(self, key: str, path: Path) -> None:
-        with local_errors(f"write {path} to get", f"{self.url}/{key}"):
-            try:
-                with path.open("wb") as sink:
-                    self._download(key, sink)
-            except BaseException:
-                path.unlink(missing_ok=True)
-                raise
+                self._settle(key, error, data)
 
     def get_bytes(self, key: str) -> bytes:
-        sink = BytesIO()
-        self._download(key, sink)
-        return sink.getvalue()
+        """From its start again where the reply breaks off or is damaged."""
+        for attempt in itertools.count(1):
+            try:
+                reply = self._client.get_object(**self._where(key))
+            except FAILURES as error:  # tried as often as may be, inside
+                raise self._error("get", key, error) from error
+            try:
+                data: bytes = reply["Body"].read()
+                return data
+            except FAILURES as error:
+                if attempt == self._attempts:
+                    raise self._error("get", key, error) from error
+        raise AssertionError("unreachable")
 
     def head(self, key: str) -> StoreObject | None:
         try:
@@ -171,21 +148,9 @@ class S3Store:
                 key = refused[0].get("Key", "").removeprefix(self._prefix)
                 raise self._error("delete", key, ClientError({"Error": refused[0]}, "DeleteObjects"))
 
-    def clean_temporaries(self, before: datetime) -> int:
-        try:
-            pages = self._client.get_paginator("list_multipart_uploads").paginate(
-                Bucket=self._bucket, Prefix=self._prefix
-            )
-            found = [item for page in pages for item in page.get("Uploads", ()) if item["Initiated"] < before]
-            for item in found:
-                self._client.abort_multipart_upload(
-                    Bucket=self._bucket, Key=item["Key"], UploadId=item["UploadId"]
-                )
-        except FAILURES as error:
-            if is_gone(error):  # finished since; or there was none, as rclone's server says it
-                return 0
-            raise self._error("clean", "", error) from error
-        return len(found)
+    def clean_temporaries(self, before: datetime) -> int:  # noqa: ARG002
+        """None: each object is put by one request, whole or not at all."""
+        return 0
 
     def probe(self) -> Capabilities:
         return probe_store(self, _RIGHTS, self._refuses_overwrite)
@@ -196,30 +161,13 @@ class S3Store:
     def _error(self, operation: str, key: str, error: Exception) -> StoreError:
         return store_error(operation, f"{self.url}/{key}", error)
 
-    def _download(self, key: str, sink: BinaryIO) -> None:
-        """Write the object to `sink`, from its start again where the reply breaks off or is damaged."""
-        for attempt in range(1, self._attempts + 1):
-            sink.seek(0)
-            sink.truncate()
-            try:
-                reply = self._client.get_object(**self._where(key))
-            except FAILURES as error:  # tried as often as may be, inside
-                raise self._error("get", key, error) from error
-            try:
-                for chunk in reply["Body"].iter_chunks(_CHUNK):
-                    sink.write(chunk)
-                return
-            except FAILURES as error:
-                if attempt == self._attempts:
-                    raise self._error("get", key, error) from error
-
-    def _settle(self, key: str, error: Exception, sha256: bytes) -> None:
+    def _settle(self, key: str, error: Exception, data: bytes) -> None:
         """After a put that gave an error: return if it happened all the same, raise what is true if not."""
         failed = self._error("put", key, error)
         if is_definite(error):
             raise failed from error
         try:
-            if self._holds(key, sha256):
+            if self._holds(key, data):
                 return
         except (StoreError, OSError) as unread:
             reason = f"{failed.reason}. Reading it back failed too: {unread}"
@@ -230,14 +178,11 @@ class S3Store:
             raise OutcomeUnknown("put", failed.place, failed.reason, mend) from error
         raise failed from error
 
-    def _holds(self, key: str, sha256: bytes) -> bool:
-        with TemporaryFile() as found:
-            try:
-                self._download(key, found)
-            except NotFound:
-                return False
-            found.seek(0)
-            return hashlib.file_digest(found, "sha256").digest() == sha256
+    def _holds(self, key: str, data: bytes) -> bool:
+        try:
+            return self.get_bytes(key) == data
+        except NotFound:
+            return False
 
     def _refuses_overwrite(self, key: str) -> bool:
         try:

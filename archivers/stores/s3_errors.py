@@ -111,8 +111,3 @@ def _refusal(operation: str, place: str, error: ClientError) -> StoreError:
 def is_unsupported(error: Exception) -> bool:
     """Whether the server does not know what was asked for."""
     return http_status(error) == 501
-
-
-def is_gone(error: Exception) -> bool:
-    """Whether a multipart upload has ended, or never was."""
-    return isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") == "NoSuchUpload"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -61,14 +60,8 @@ class DyingStore:
     def url(self) -> str:
         return self.inner.url
 
-    def put_file(self, key: str, path: Path) -> None:
-        self._do("put_file", lambda: self.inner.put_file(key, path))
-
     def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
         self._do("put_bytes", lambda: self.inner.put_bytes(key, data, if_absent=if_absent))
-
-    def get_file(self, key: str, path: Path) -> None:
-        self._do("get_file", lambda: self.inner.get_file(key, path))
 
     def get_bytes(self, key: str) -> bytes:
         return self._do("get_bytes", lambda: self.inner.get_bytes(key))

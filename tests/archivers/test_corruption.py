@@ -140,9 +140,6 @@ class FlippingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def put_file(self, key: str, path: Path) -> None:
-        self.put_bytes(key, path.read_bytes())
-
     def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
         self.puts += 1
         if self.puts == self.flip_at:

@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -356,14 +355,6 @@ def test_restoring_by_range_and_series(database: Database[Document], file_store:
     wanted = [at for series, at, _ in cycle.case.readings if since <= at < until and series[0] == 1001]
     assert sorted(inside) == sorted(wanted)
     assert {document["deviceid"] for document in found.values()} == {1001}
-
-
-def test_spooled_files_are_gone(cycle: Cycle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool = tmp_path / "spool"
-    spool.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(spool))
-    cycle.run()
-    assert list(spool.iterdir()) == []
 
 
 @pytest.mark.parametrize("to", ["iot", "back"])

@@ -11,26 +11,21 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
-from archivers.stores import Denied, StoreError
+from archivers.stores import Denied
 from archivers.stores.s3 import S3Store
 from tests.conftest import REGION, S3Server, serve
 from tests.docs.pages import blocks
 from tests.docs.rights import SECURITY
-from tests.faults.s3_proxy import Refused, s3_proxy
 from tests.jobs.command import Ran
 from tests.jobs.place import MINUTES, Place
 
 Policy = dict[str, Any]
 BUCKET, PREFIX, USER = "acme-archive", "market", "bucketwise"
-PART = 5 << 20  # the least S3 takes for a part
-FUTURE = datetime.now(UTC) + timedelta(days=1)
 
 
 def policy(mark: str = "iam") -> Policy:
@@ -81,10 +76,6 @@ class Account:
         found = self.client("s3", self.root).list_objects_v2(Bucket=BUCKET).get("Contents", [])
         return [item["Key"] for item in found]
 
-    def uploads(self) -> list[str]:
-        found = self.client("s3", self.root).list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
-        return [item["Key"] for item in found]
-
     def empty(self) -> None:
         client = self.client("s3", self.root)
         for key in self.objects():
@@ -129,8 +120,8 @@ class Archive:
         environment = self.account.environment | {"MONGODB_URI": self.place.uri}
         return self.place.command(*given, cwd=self.place.folder, **environment)
 
-    def store(self, **more: Any) -> S3Store:
-        return S3Store(BUCKET, PREFIX, **{"endpoint_url": self.account.server.endpoint_url, **more})
+    def store(self) -> S3Store:
+        return S3Store(BUCKET, PREFIX, endpoint_url=self.account.server.endpoint_url)
 
 
 @pytest.fixture
@@ -197,8 +188,6 @@ ACTS: dict[str, Callable[[S3Store], object]] = {
     "s3:GetObject": lambda store: store.get_bytes("ticks/there"),
     "s3:DeleteObject": lambda store: store.delete(["ticks/there"]),
     "s3:ListBucket": lambda store: list(store.list("ticks/")),
-    "s3:ListBucketMultipartUploads": lambda store: store.clean_temporaries(FUTURE),
-    "s3:AbortMultipartUpload": lambda store: store.clean_temporaries(FUTURE),
 }
 
 
@@ -207,35 +196,12 @@ def test_nothing_in_it_is_too_much(archive: Archive) -> None:
     client = archive.account.client("s3", archive.account.root)
     for action, act in ACTS.items():
         client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/ticks/there", Body=b"")
-        client.create_multipart_upload(Bucket=BUCKET, Key=f"{PREFIX}/ticks/unfinished")
         archive.account.allow(as_moto_asks(without(policy(), action)))
         with pytest.raises(Denied):
             act(archive.store())
         assert f"{PREFIX}/ticks/there" in archive.account.objects()
-        assert archive.account.uploads()
         archive.account.allow(as_moto_asks(policy()))
         act(archive.store())
-        archive.store().clean_temporaries(FUTURE)
-        assert archive.account.uploads() == []
-
-
-@pytest.mark.parametrize("may_abort", [True, False])
-def test_a_file_of_several_parts(archive: Archive, tmp_path: Path, may_abort: bool) -> None:
-    """Where it breaks off, its parts are taken away at once; or else lie there, and cost."""
-    granted = policy() if may_abort else without(policy(), "s3:AbortMultipartUpload")
-    archive.account.allow(as_moto_asks(granted))
-    (tmp_path / "big").write_bytes(bytes(2 * PART))
-    store = archive.store(multipart_threshold=PART)
-    store.put_file("ticks/big", tmp_path / "big")
-    assert (found := store.head("ticks/big")) is not None and found.size == 2 * PART
-    key = f"/{BUCKET}/{PREFIX}/ticks/more"
-    with s3_proxy(archive.account.server.endpoint_url) as proxy:
-        proxy.fault = Refused(lambda it: it.is_part and it.target.startswith(key), times=None, status=400)
-        with pytest.raises(StoreError):
-            archive.store(multipart_threshold=PART, endpoint_url=proxy.endpoint_url).put_file(
-                "ticks/more", tmp_path / "big"
-            )
-    assert archive.account.uploads() == ([] if may_abort else [f"{PREFIX}/ticks/more"])
 
 
 def test_nothing_beside_the_prefix_can_be_had(archive: Archive) -> None:

@@ -54,7 +54,7 @@ def copied(scene: Scene) -> None:
 def cut_off(scene: Scene) -> None:
     """What an earlier run left in the store when it was killed: a commit without manifest, half a file."""
     rolled_up(scene)
-    label = "file place buckets" if scene.store.url.startswith("file") else "s3 UploadPart buckets"
+    label = "file place buckets" if scene.store.url.startswith("file") else "s3 PutObject buckets"
     given = {"log": str(scene.folder / "before"), "folder": str(scene.folder), "at": label}
     assert scene.run("archive", meddle=("tests.faults.points", given)).code == -9
 

@@ -73,7 +73,7 @@ def install(
         Path(told).write_text(str(os.getpid()))
     _meet_transactions(step)
     for store in (FileStore, S3Store):
-        for operation in ("put_file", "put_bytes", "delete"):
+        for operation in ("put_bytes", "delete"):
             _meet(store, operation, step)
 
 

@@ -174,17 +174,13 @@ def _change(uri: str, database: str, document: bytes) -> None:
 
 
 def _make_small() -> None:
-    """Few readings make several commits, several batches of deletes, several parts of an upload; few events
-    several replies of the stream."""
+    """Few readings make several commits and batches of deletes; few events several replies of the stream."""
     setattr(import_module("archivers.archive"), "MAX_READINGS", 1)  # noqa: B010
     setattr(import_module("rollups.rollup"), "_MUCH", 1)  # noqa: B010
     for module in ("archivers.delete", "archivers.online"):
         setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010
     database: Any = import_module("pymongo.database").Database
     database.watch = partialmethod(database.watch, batch_size=1)
-    import_module("s3transfer.utils").ChunksizeAdjuster.__init__.__defaults__ = (5 << 30, 1, 10_000)
-    s3 = import_module("archivers.stores.s3").S3Store
-    s3.__init__.__kwdefaults__ = {**s3.__init__.__kwdefaults__, "multipart_threshold": 2048}
     endpoint: Any = import_module("botocore.endpoint")
     endpoint.time = SimpleNamespace(sleep=lambda _seconds: None)  # between tries
 
@@ -358,7 +354,7 @@ def _hook_files(points: Points, root: Path) -> None:
     store = import_module("archivers.stores.file").FileStore
     listed = store.list
     store.list = lambda self, prefix="": list(listed(self, prefix))  # at once, as it does itself
-    methods = {"get_file": "read", "get_bytes": "read", "head": "look at", "_put": "put", "list": "list"}
+    methods = {"get_bytes": "read", "head": "look at", "put_bytes": "put", "list": "list"}
     for name, what in methods.items():
         setattr(store, name, _hooked_method(points, getattr(store, name), what))
 

@@ -27,10 +27,6 @@ class Request:
         return self.method == "PUT" and "uploadId=" in self.target
 
     @property
-    def is_completion(self) -> bool:
-        return self.method == "POST" and "uploadId=" in self.target
-
-    @property
     def is_delete(self) -> bool:
         return self.method == "DELETE" or (self.method == "POST" and self.target.endswith("?delete"))
 

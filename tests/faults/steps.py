@@ -88,11 +88,7 @@ STEPS = (
     Step("expiry noted", "mongo update bucketwise_progress gone", _PROGRESS + "note_gone", ("expiry",)),
     Step("summaries expired", "mongo delete it_hourly", "rollups.expiry:expire_summaries", ("expiry",)),
     # Clean-up and recovery
-    Step("temporary removed", "file remove .tmp", _FILES + "FileStore._put", _FILE),
-    Step("uploads listed", "s3 ListMultipartUploads other", _OBJECTS + "clean_temporaries", ("clean-up s3",)),
-    Step(
-        "upload aborted", "s3 AbortMultipartUpload buckets", _OBJECTS + "clean_temporaries", ("clean-up s3",)
-    ),
+    Step("temporary removed", "file remove .tmp", _FILES + "FileStore.put_bytes", _FILE),
     Step("receipts' index", "mongo createIndexes bucketwise_receipts", _RECEIPTS + "prepare", _RECOVERS),
     Step("receipts read", "mongo find bucketwise_receipts", _RECEIPTS + "in_state", _RECOVERS),
     Step("owner known", "mongo findAndModify bucketwise_receipts", _RECEIPTS + "owner", _RECOVERS),
@@ -126,10 +122,8 @@ STEPS = (
     Step("part in place", "file place data", _FILES + "_place", _FILE),
     Step("buckets file put", "file put buckets", _OFFLINE + "copy", _FILE),
     Step("buckets file in place", "file place buckets", _FILES + "_place", _FILE),
-    Step("part uploaded, S3", "s3 PutObject data", _OBJECTS + "put_file", _S3),
-    Step("upload begun, S3", "s3 CreateMultipartUpload buckets", _OBJECTS + "put_file", _S3),
-    Step("piece uploaded, S3", "s3 UploadPart buckets", _OBJECTS + "put_file", _S3),
-    Step("upload completed, S3", "s3 CompleteMultipartUpload buckets", _OBJECTS + "put_file", _S3),
+    Step("part put, S3", "s3 PutObject data", _OFFLINE + "copy", _S3),
+    Step("buckets file put, S3", "s3 PutObject buckets", _OFFLINE + "copy", _S3),
     Step("part read back", "file read data", _OFFLINE + "load", _FILE),
     Step("buckets file read back", "file read buckets", _OFFLINE + "load", _FILE),
     Step("part read back, S3", "s3 GetObject data", _OFFLINE + "load", _S3),

@@ -55,18 +55,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path | None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_no_room_for_temporary_files(prepare: Any, small_disk: Path | None, tally: Tally) -> None:
-    scene, verb = prepare("offline")
-    if small_disk is None:
-        ran = scene.run(verb, meddle=hook(limits={"RLIMIT_FSIZE": 1000}))
-    else:
-        (small_disk / "fill").write_bytes(bytes(56 << 10))
-        ran = scene.run(verb, meddle=hook(temporary={}), TMPDIR=str(small_disk))
-    message = aftermath.check(tally, GROUP + "disk", "no room for temporary files", scene, ran, codes=[1])
-    assert re.search("No space left|File too large", message)
-    assert "Make room on this machine's disk" in message
-
-
 def test_no_room_in_the_store(prepare: Any, small_disk: Path | None, tally: Tally) -> None:
     scene, verb = prepare("offline", small_disk)
     if small_disk is None:
@@ -80,26 +68,24 @@ def test_no_room_in_the_store(prepare: Any, small_disk: Path | None, tally: Tall
     assert re.search(r"No space left.*Make room|File too large", message)
 
 
-#: What is done to the process, what of the environment, and what the message says.
+#: What is done to the process, and what the message says.
 TEMPORARY: dict[str, tuple[dict[str, Any], str]] = {
+    "no room": ({"limits": {"RLIMIT_FSIZE": 1000}}, "File too large. Make room on this machine's disk"),
     "none can be written to": ({"temporary": {"only": "/proc"}}, "No usable temporary directory"),
     "none is there": ({"temporary": {"only": "/nowhere"}}, "No usable temporary directory"),
 }
 
 
 @pytest.mark.parametrize("fault", TEMPORARY)
-def test_temporary_folders(prepare: Any, tally: Tally, fault: str) -> None:
-    scene, verb = prepare("offline")
+def test_temporary_files(prepare: Any, fault: str) -> None:
+    """Parquet for a pipe is whole in one before anything goes."""
+    scene, _ = prepare("roll-up")
     hooks, words = TEMPORARY[fault]
-    ran = scene.run(verb, meddle=hook(**hooks))
-    message = aftermath.check(tally, GROUP + "disk", f"temporary folders: {fault}", scene, ran, codes=[1])
-    assert words in message
-
-
-def test_a_missing_temporary_folder_is_not_the_only_one(prepare: Any, tally: Tally) -> None:
-    scene, verb = prepare("offline")
-    ran = scene.run(verb, meddle=hook(temporary={}), TMPDIR=str(scene.folder / "missing"))
-    aftermath.check(tally, GROUP + "disk", "TMPDIR is missing", scene, ran, codes=[0])
+    given = ["readings", "-p", "it", "--format", "parquet"]
+    ran = scene.command.meddled(hook(**hooks), *given, cwd=scene.folder)
+    assert (ran.code, ran.out) == (1, "")
+    assert words in ran.err
+    assert "Traceback" not in ran.err
 
 
 # Memory and descriptors

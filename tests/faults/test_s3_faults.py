@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import bson
 import pytest
 from pymongo.database import Database
 
@@ -108,13 +106,13 @@ class Behind:
     proxy: S3Proxy
     waits: Path
 
-    def faulty(self, verb: str, fault: Fault, memory: str = "400MB") -> Ran:
+    def faulty(self, verb: str, fault: Fault) -> Ran:
         """The client's waits are noted, and not waited."""
         self.proxy.fault = fault
         self.proxy.requests.clear()
         self.scene.write_config(endpoint_url=self.proxy.endpoint_url)
         meddle = hook(waits_noted={"file": str(self.waits)}, s3_timeout={"seconds": 0.5})
-        ran = self.scene.run(verb, meddle=meddle, BUCKETWISE_WORK_MEMORY=memory)
+        ran = self.scene.run(verb, meddle=meddle)
         self.scene.write_config()
         assert fault.struck, "the fault never struck"
         self.check_tries()
@@ -195,23 +193,19 @@ def remove(scene: Scene, names: list[str]) -> None:
 
 
 @on_moto
-def test_credentials_expire_in_the_middle_of_a_multipart_upload(behind: Behind, tally: Tally) -> None:
-    """From the second part on nothing is allowed, not even to take the upload back."""
-    scene = behind.scene
-    for number in (0, 1):
-        main, *extra = scene.truth.units[number]
-        blob = random.Random(number).randbytes(9 << 20)
-        scene.write(bson.encode(bson.decode(main) | {"blob": blob}), *extra)
+def test_credentials_expire_in_the_middle_of_a_commit(behind: Behind, tally: Tally) -> None:
+    """From its second file on nothing is allowed."""
     expired: list[str] = []
 
-    def second_part_and_later(request: Request) -> bool:
-        expired.extend(["now"] * (request.is_part and "partNumber=2" in request.target))
+    def second_file_and_later(request: Request) -> bool:
+        expired.extend(["now"] * (request.is_put and "/meta/buckets/" in request.target))
         return bool(expired)
 
-    fault = Refused(second_part_and_later, None, 400, "ExpiredToken")
-    ran = behind.faulty("archive", fault, memory="2GB")  # both in one commit
-    assert [name for name in scene.truth.files.names() if "/meta/buckets/" in name] == []
-    message = aftermath.check(tally, GROUP + "archive", "expired amid an upload", scene, ran, codes=[1])
+    ran = behind.faulty("archive", Refused(second_file_and_later, None, 400, "ExpiredToken"))
+    names = behind.scene.truth.files.names()
+    assert [name for name in names if "/data/" in name]
+    assert [name for name in names if "/meta/buckets/" in name] == []
+    message = aftermath.check(tally, GROUP + "archive", "expired amid a commit", behind.scene, ran, codes=[1])
     assert "fresh credentials" in message
 
 
