@@ -70,10 +70,11 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
         values = pa.array([series[position] for series in written], type=_arrow_type(kind))
         if coded and kind == "string":  # each text once: else they are written one by one after all
             each = values.dictionary_encode()
-            indices_of_texts = each.indices.take(indices)
-            arrays[column_name(field)] = pa.DictionaryArray.from_arrays(indices_of_texts, each.dictionary)
+            of_texts = _taken(each.indices, indices)
+            found = pa.DictionaryArray.from_arrays(of_texts, each.dictionary, safe=False)
         else:
-            arrays[column_name(field)] = values.take(indices)
+            found = _taken(values, indices)
+        arrays[column_name(field)] = found
     arrays["time"] = _arrow(rows.time[span], pa.timestamp("ms", tz="UTC"))
     for name, column in rows.values.items():
         there = rows.present[name][span]
@@ -105,6 +106,11 @@ def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
         store_schema=False,  # texts are texts to who reads them, however they were given here
         sorting_columns=pq.SortingColumn.from_ordering(columns.schema, order) if ordered else None,
     )
+
+
+def _taken(values: pa.Array, indices: pa.Array) -> pa.Array:
+    """By indices that are known to be in range: to look takes longer than to take them."""
+    return pc.take(values, indices, boundscheck=False)
 
 
 def _arrow(values: NDArray[Any], kind: pa.DataType) -> pa.Array:

@@ -67,9 +67,11 @@ class Layout:
         self._walk(document, 4, len(document) - 1, ())
         if variants is not None:
             self._vary(variants)
-        holes = np.array([(e.hole, e.width) for e in self.elements if e.width], dtype=np.int64).reshape(-1, 2)
+        #: h × 2, in the order of the elements: offset and width.
+        holes = [(it.hole, it.width) for it in self.elements if it.width]
+        self.holes = np.array(holes, dtype=np.int32).reshape(-1, 2)
         self.mask = np.full(self.size, 0xFF, dtype=np.uint8)  # of the bytes outside the holes
-        self.mask[spread(holes[:, 0], holes[:, 1])] = 0
+        self.mask[spread(*self.holes.T)] = 0
         self.skeleton = np.frombuffer(document, dtype=np.uint8) & self.mask
 
     def fits(self, document: bytes) -> bool:

@@ -61,6 +61,8 @@ _TIME_SOURCES = {
 _VALUE_SOURCES = {DOUBLE: Source.VALUE_DOUBLE, INT32: Source.VALUE_INT32, INT64: Source.VALUE_INT64}
 _ALWAYS_EXACT = (Source.TIME_DATE, Source.TIME_INT32, Source.TIME_INT64, Source.VALUE_INT32)
 _MINUS_ZERO = np.array(-0.0).view("<i8")
+#: Of a hole that no row carries: source, reading, field.
+_KEPT = (Source.KEPT, 0, 0)
 _TIMES = frozenset(_TIME_SOURCES.values())
 _DTYPES = {
     Source.TIME_DATE: "<i8",
@@ -135,7 +137,7 @@ def pack(lot: Lot) -> Packed:
         row_series=readings.take_of_buckets(rank[columns.bucket_series]),
         time=readings.take(columns.time),
         values={name: readings.take(column) for name, column in columns.values.items()},
-        present={name: readings.take(is_number(kinds)) for name, kinds in columns.kinds.items()},
+        present={name: _there(readings, kinds) for name, kinds in columns.kinds.items()},
     )
     groups = [
         _pack_group(piece, number, readings.rows(place, piece.time.shape), policy)
@@ -143,6 +145,12 @@ def pack(lot: Lot) -> Packed:
     ]
     first_ms = min(columns.time.min(initial=LAST_MS), decoded.last.min())
     return Packed(rows, groups, order, int(first_ms), int(decoded.last.max()))
+
+
+def _there(readings: Order, kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """n, row by row: is there a number?"""
+    numbers = is_number(kinds)
+    return numbers if numbers.all() else readings.take(numbers)  # all are in any order
 
 
 def _pack_group(
@@ -153,11 +161,9 @@ def _pack_group(
     sequence = np.lexsort((order, units))
     matrix, present, variants = piece.group.matrix, piece.group.present, piece.group.layout.variants
     carried = _carried(piece, policy)
-    elements = [element for element in piece.group.layout.elements if element.width]
-    hole = np.array([element.hole for element in elements], dtype=np.int32)
-    width = np.array([element.width for element in elements], dtype=np.int32)
-    described = [carried.get(element.hole, (Source.KEPT, 0, 0)) for element in elements]
-    source = np.array([source for source, _, _ in described], dtype=np.int8)
+    hole, width = piece.group.layout.holes.T
+    described = np.array([carried.get(at, _KEPT) for at in hole.tolist()], np.int32).reshape(-1, 3)
+    source, reading, field = described.T
     kept = source == Source.KEPT
     return PackedGroup(
         overflow=piece.overflow,
@@ -168,9 +174,9 @@ def _pack_group(
         skeleton=piece.group.layout.skeleton.tobytes(),
         hole=hole,
         width=width,
-        source=source,
-        reading=np.array([reading for _, reading, _ in described], dtype=np.int32),
-        field=np.array([field for _, _, field in described], dtype=np.int16),
+        source=source.astype(np.int8),
+        reading=reading,
+        field=field.astype(np.int16),
         residue=_residue(matrix, hole[kept], width[kept], sequence),
         flag=np.zeros(0, dtype=np.int32) if variants is None else variants.flag + 1,
         present=b"" if present is None else np.packbits(present[sequence, :-1].T, axis=1).tobytes(),
