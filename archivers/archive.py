@@ -33,13 +33,13 @@ from config.policies import USUAL_MEMORY, Policy
 from rollups.guarded import transaction
 
 #: A commit is closed at about so many readings, or bytes of BSON, where memory is as usual; with twice the
-#: memory, at twice as many.
+#: memory, at twice as many. Where readings are missing here and there, these take more memory: at fewer.
 MAX_READINGS = 600_000
 MAX_BYTES = 14_000_000
 #: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
 MAX_SPAN_MS = 31 * DAY_MS
-#: Bytes of BSON that a reading takes where it takes few: while no reading was seen.
-_LEAST_PER_READING = 12
+#: Bytes of BSON that a cell takes where it takes few: while no reading was seen.
+_LEAST_PER_CELL = 12
 #: So many buckets tell how many it is, before all that were read are decoded.
 _TELLING = 100
 
@@ -188,7 +188,7 @@ class _Sweep:
         self._through = through
         self._pending: list[Lot] = []
         self._read: list[Batch] = []
-        self._per_reading: float | None = None
+        self._per_cell: float | None = None
         self._share = work.units.memory / USUAL_MEMORY
         self._first, self._last = LAST_MS, FIRST_MS
 
@@ -205,7 +205,7 @@ class _Sweep:
                 if not (self._read or self._pending):
                     begun = at
                 self._read.append(batch)
-                if self._per_reading is None:
+                if self._per_cell is None:
                     self._see(Lot(batch.slice(0, min(_TELLING, len(batch))), self._work.policy))
                 if sum(it.size for it in self._read) >= self._room():
                     self._sort_read()
@@ -221,14 +221,14 @@ class _Sweep:
 
     def _see(self, lot: Lot) -> None:
         if lot.readings:  # else it tells nothing
-            self._per_reading = lot.batch.size / lot.readings
+            self._per_cell = lot.batch.size / lot.cells
 
     def _room(self) -> float:
         """So many bytes, as far as is known, fill the commit that is begun."""
         size = sum(lot.batch.size for lot in self._pending)
-        readings = sum(lot.readings for lot in self._pending)
-        per_reading = self._per_reading or _LEAST_PER_READING
-        return min(MAX_BYTES * self._share - size, (MAX_READINGS * self._share - readings) * per_reading)
+        cells = sum(lot.cells for lot in self._pending)
+        per_cell = self._per_cell or _LEAST_PER_CELL
+        return min(MAX_BYTES * self._share - size, (MAX_READINGS * self._share - cells) * per_cell)
 
     def _sort_read(self) -> None:
         """What makes a commit is decoded at once, as far as its size tells how many readings it holds."""

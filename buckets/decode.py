@@ -70,6 +70,13 @@ class Lot:
     def readings(self) -> int:
         return len(self.decoded.columns.time)
 
+    @property
+    def cells(self) -> int:
+        """What it takes memory for: its readings, and half of all that the unions among its layouts have
+        room for."""
+        unions = (piece.time.size for piece in self.decoded.pieces if piece.there is not None)
+        return self.readings + sum(unions) // 2
+
     def forget(self) -> None:
         """Give back the memory; who asks again has it decoded again."""
         self.__dict__.pop("decoded", None)

@@ -141,6 +141,38 @@ def test_buckets_that_stay_make_no_commit_larger(
     assert [it.readings for it in manifests(cycle)] == [1, *expected]
 
 
+@pytest.mark.parametrize(("gaps", "expected"), [(False, [21, 21, 18]), (True, [28, 14, 14, 4])])
+def test_what_is_missing_here_and_there_makes_smaller_commits(
+    database: Database[Document],
+    file_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    gaps: bool,
+    expected: list[int],
+) -> None:
+    """These readings take more memory; too few buckets to tell so are read first."""
+    policy = Policy(
+        name="ticks", collection="ticks", model="slots", slot="second", time_field="d",
+        series_fields=("symbol",), value_fields=("p",), archive=offline(),
+    )  # fmt: skip
+    documents = [
+        encode(
+            {
+                "_id": i,
+                "symbol": "MDB",
+                "d": DAY0 + i * timedelta(minutes=1),
+                "p": {str(at): at / 8 for at in range(60) if not gaps or (7 * i + at) % 10},
+            }
+        )
+        for i in range(60)
+    ]
+    monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 7)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 1170)
+    cycle = Cycle(database, Case("gaps", policy, documents, []), file_store).load()
+    cycle.run()
+    assert [it.buckets for it in manifests(cycle)] == expected
+    assert cycle.archived() == sorted(documents)
+
+
 class Waiting(FileStore):
     """What is put for the commit of one day waits until that of another is there; then it may fail."""
 
