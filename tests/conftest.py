@@ -196,9 +196,7 @@ def s3_client(endpoint_url: str) -> Any:
 @pytest.fixture(scope="session")
 def moto_server() -> Iterator[S3Server]:
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p"]
-    # Parts of any size: those of tests are small. (The other is the size it keeps in memory.)
-    sizes = ["S3_UPLOAD_PART_MIN_SIZE=1", "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE=5000000"]
-    yield from serve(lambda port: ["env", *sizes, *command, str(port)], path="/moto-api/")
+    yield from serve(lambda port: [*command, str(port)], path="/moto-api/")
 
 
 @pytest.fixture(scope="session")

@@ -23,10 +23,6 @@ class Request:
     body: bytes
 
     @property
-    def is_part(self) -> bool:
-        return self.method == "PUT" and "uploadId=" in self.target
-
-    @property
     def is_delete(self) -> bool:
         return self.method == "DELETE" or (self.method == "POST" and self.target.endswith("?delete"))
 
