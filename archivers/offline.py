@@ -216,7 +216,7 @@ class OfflineArchive:
         )
         for file in draft.files:
             check()
-            self.store.put_bytes(file.key, written[file.key])
+            self.store.put_bytes(file.key, written.pop(file.key))
         return draft
 
     def commit(self, copied: Copied, place: Place, check: Callable[[], None]) -> Manifest:
@@ -247,9 +247,10 @@ class OfflineArchive:
     def _rebuilt(self, manifest: Manifest) -> Batch:
         """From the files as they lie in the store, whatever documents they give."""
         fields = manifest.archived_policy.value_fields
+        data = {file.key: self._fetch(file) for file in manifest.files}
         try:
-            read = [parquet.read_part(self._fetch(part), fields) for part in manifest.parts]
-            groups = parquet.read_buckets(self._fetch(manifest.buckets_file))
+            read = [parquet.read_part(data[part.key], fields) for part in manifest.parts]
+            groups = parquet.read_buckets(data[manifest.buckets_file.key])
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, MemoryError) or getattr(error, "errno", None):
                 raise  # this machine's fault, and no damage
@@ -261,7 +262,7 @@ class OfflineArchive:
 
     def _fetch(self, file: StoredFile) -> bytes:
         try:
-            data = self.store.get_bytes(file.key)
+            data = self.store.get_bytes(file.key, file.bytes)
         except NotFound:
             place = f"{self.store.url}/{file.key}"
             raise DamagedError(

@@ -25,6 +25,9 @@ from buckets.times import NO_TIME, read_times
 from buckets.values import read_values
 from config.policies import Policy
 
+#: An element of a layout takes about half a kilobyte.
+_CELLS_OF_ELEMENT = 4
+
 
 @dataclass(frozen=True)
 class Decoded:
@@ -72,10 +75,12 @@ class Lot:
 
     @property
     def cells(self) -> int:
-        """What it takes memory for: its readings, and half of all that the unions among its layouts have
-        room for."""
-        unions = (piece.time.size for piece in self.decoded.pieces if piece.there is not None)
-        return self.readings + sum(unions) // 2
+        """What it takes memory for, in readings: these, half of all that the unions among its layouts have
+        room for, and layouts that a bucket has for itself."""
+        pieces = self.decoded.pieces
+        room = sum(piece.time.size for piece in pieces if piece.there is not None)
+        elements = sum(len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1)
+        return self.readings + room // 2 + elements * _CELLS_OF_ELEMENT
 
     def forget(self) -> None:
         """Give back the memory; who asks again has it decoded again."""

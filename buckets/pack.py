@@ -161,9 +161,9 @@ def _pack_group(
     sequence = np.lexsort((order, units))
     matrix, present, variants = piece.group.matrix, piece.group.present, piece.group.layout.variants
     carried = _carried(piece, policy)
-    hole, width = piece.group.layout.holes.T
+    hole, width = (column.copy() for column in piece.group.layout.holes.T)
     described = np.array([carried.get(at, _KEPT) for at in hole.tolist()], np.int32).reshape(-1, 3)
-    source, reading, field = described.T
+    source, reading, field = (column.copy() for column in described.T)
     kept = source == Source.KEPT
     return PackedGroup(
         overflow=piece.overflow,

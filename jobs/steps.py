@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -21,7 +20,6 @@ from archivers.receipts import Receipts
 from archivers.restore import restore
 from archivers.sign import sign
 from archivers.slices import slice_reader
-from archivers.stores.base import Denied
 from archivers.units import Here, Opened, Units
 from archivers.verify import verify
 from archivers.work import ArchiveReport
@@ -62,8 +60,7 @@ def _prepare(work: Work, keys: Keys | None = None) -> None:
     if work.store is not None:
         # By the clock that is behind: a write that another machine is at must not pass for an old one.
         present = min(clock.current(), work.taken_at)
-        with contextlib.suppress(Denied):  # what another user left stays
-            work.store.clean_temporaries(present - _ABANDONED)
+        work.store.clean_temporaries(present - _ABANDONED)
     recover(
         work.database,
         work.policy,

@@ -53,8 +53,8 @@ class AlreadyExists(StoreError):
 
 
 class Corrupt(StoreError):
-    """It can't be what was put there: its bytes never had the checksum that the store keeps of it, or a
-    symbolic link stands in its place."""
+    """It can't be what was put there: its bytes never had the checksum that the store keeps of it, they are
+    more or fewer, or a symbolic link stands in its place."""
 
     exit_code = 5
 
@@ -81,8 +81,8 @@ class ObjectStore(Protocol):
         apart has to differ between them.
         """
 
-    def get_bytes(self, key: str) -> bytes:
-        """Raises NotFound."""
+    def get_bytes(self, key: str, size: int | None = None) -> bytes:
+        """Raises NotFound; and Corrupt, before anything is read, where there are not so many bytes."""
 
     def head(self, key: str) -> StoreObject | None:
         """The object's size and time, or None where there is none."""
@@ -101,6 +101,12 @@ class ObjectStore(Protocol):
 
     def probe(self) -> Capabilities:
         """Try every right on a small object of our own. Raises Denied, which names those that are missing."""
+
+
+def check_size(found: int, size: int | None, place: str) -> None:
+    """Raises Corrupt where it is not what was expected."""
+    if size is not None and found != size:
+        raise Corrupt("get", place, f"the file has {found} bytes, and {size} were put there")
 
 
 def checked_key(key: str, place: str) -> str:

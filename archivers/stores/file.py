@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -25,6 +25,7 @@ from archivers.stores.base import (
     Rights,
     StoreError,
     StoreObject,
+    check_size,
     checked_key,
     probe_store,
 )
@@ -63,12 +64,14 @@ class FileStore:
         if not placed:
             raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
 
-    def get_bytes(self, key: str) -> bytes:
+    def get_bytes(self, key: str, size: int | None = None) -> bytes:
         with self._errors("get", key):
             path = self._path(key)
             if path.is_symlink():
                 raise _linked("get", path)
-            return path.read_bytes()
+            with path.open("rb") as source:
+                check_size(os.fstat(source.fileno()).st_size, size, f"{self.url}/{key}")
+                return source.read()
 
     def head(self, key: str) -> StoreObject | None:
         try:
@@ -99,9 +102,10 @@ class FileStore:
         with self._errors("clean", _TEMPORARY):
             self._check_folders(_TEMPORARY)
             for path in self._temporaries.glob("*"):
-                if path.lstat().st_mtime < before.timestamp():
-                    path.unlink(missing_ok=True)
-                    count += 1
+                with suppress(PermissionError):  # another user's: those behind it go all the same
+                    if path.lstat().st_mtime < before.timestamp():
+                        path.unlink(missing_ok=True)
+                        count += 1
         return count
 
     def probe(self) -> Capabilities:

@@ -20,6 +20,7 @@ from archivers.stores.base import (
     Rights,
     StoreError,
     StoreObject,
+    check_size,
     checked_key,
     probe_store,
 )
@@ -93,13 +94,14 @@ class S3Store:
             else:
                 self._settle(key, error, data)
 
-    def get_bytes(self, key: str) -> bytes:
+    def get_bytes(self, key: str, size: int | None = None) -> bytes:
         """From its start again where the reply breaks off or is damaged."""
         for attempt in itertools.count(1):
             try:
                 reply = self._client.get_object(**self._where(key))
             except FAILURES as error:  # tried as often as may be, inside
                 raise self._error("get", key, error) from error
+            check_size(reply.get("ContentLength", size), size, f"{self.url}/{key}")
             try:
                 data: bytes = reply["Body"].read()
                 return data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -141,7 +142,7 @@ def test_buckets_that_stay_make_no_commit_larger(
     assert [it.readings for it in manifests(cycle)] == [1, *expected]
 
 
-@pytest.mark.parametrize(("gaps", "expected"), [(False, [21, 21, 18]), (True, [28, 14, 14, 4])])
+@pytest.mark.parametrize(("gaps", "expected"), [(False, [28, 28, 4]), (True, [14, 14, 14, 14, 4])])
 def test_what_is_missing_here_and_there_makes_smaller_commits(
     database: Database[Document],
     file_store: Store,
@@ -149,7 +150,7 @@ def test_what_is_missing_here_and_there_makes_smaller_commits(
     gaps: bool,
     expected: list[int],
 ) -> None:
-    """These readings take more memory; too few buckets to tell so are read first."""
+    """These readings take more memory."""
     policy = Policy(
         name="ticks", collection="ticks", model="slots", slot="second", time_field="d",
         series_fields=("symbol",), value_fields=("p",), archive=offline(),
@@ -165,11 +166,35 @@ def test_what_is_missing_here_and_there_makes_smaller_commits(
         )
         for i in range(60)
     ]
-    monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 7)
+    monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 14)
     monkeypatch.setattr(sweep, "MAX_READINGS", 1170)
     cycle = Cycle(database, Case("gaps", policy, documents, []), file_store).load()
     cycle.run()
     assert [it.buckets for it in manifests(cycle)] == expected
+    assert cycle.archived() == sorted(documents)
+
+
+def test_buckets_that_are_like_no_other_make_smaller_commits(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layout takes more memory than the readings of its bucket."""
+    policy = Policy(
+        name="ticks", collection="ticks", model="slots", slot="second", time_field="d",
+        series_fields=("symbol",), value_fields=("p",), archive=offline(),
+    )  # fmt: skip
+    chance = random.Random(7)
+    documents = []
+    for i in range(60):
+        slots = chance.sample(range(60), 60)  # in another order in each: no union has room for that
+        minute = DAY0 + i * timedelta(minutes=1)
+        documents.append(
+            encode({"_id": i, "symbol": "MDB", "d": minute, "p": {str(at): 1.5 for at in slots}})
+        )
+    monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 1)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 3000)
+    cycle = Cycle(database, Case("alone", policy, documents, []), file_store).load()
+    cycle.run()
+    assert [it.buckets for it in manifests(cycle)] == [10] * 6
     assert cycle.archived() == sorted(documents)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from archivers.stores import AlreadyExists, NotFound, ObjectStore, StoreError, open_store
+from archivers.stores import AlreadyExists, Corrupt, NotFound, ObjectStore, StoreError, open_store
 from archivers.stores.file import FileStore
 from config.policies import Store
 
@@ -52,6 +52,14 @@ def test_the_last_write_stands(store: ObjectStore, contents: list[bytes]) -> Non
         assert store.get_bytes("k") == data
         found = store.head("k")
         assert found is not None and found.size == len(data)
+
+
+def test_what_has_another_size_is_not_read(store: ObjectStore) -> None:
+    store.put_bytes("k", b"four")
+    assert store.get_bytes("k", 4) == b"four"
+    for size in (3, 5):
+        with pytest.raises(Corrupt, match=f"has 4 bytes, and {size} were put there"):
+            store.get_bytes("k", size)
 
 
 def test_a_conditional_put_writes_once(store: ObjectStore) -> None:

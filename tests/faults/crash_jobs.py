@@ -52,7 +52,8 @@ def copied(scene: Scene) -> None:
 
 
 def cut_off(scene: Scene) -> None:
-    """What an earlier run left in the store when it was killed: a commit without manifest, half a file."""
+    """What an earlier run left in the store when it was killed: a commit without manifest; in a directory,
+    half a file."""
     rolled_up(scene)
     label = "file place buckets" if scene.store.url.startswith("file") else "s3 PutObject buckets"
     given = {"log": str(scene.folder / "before"), "folder": str(scene.folder), "at": label}
@@ -116,7 +117,7 @@ JOBS = {
     "offline": Job(_OFFLINE, ARCHIVE, rolled_up),
     "offline s3": Job(SAMPLES + ROLLUP + OFFLINE, ARCHIVE, rolled_up, store="moto"),
     "clean-up": Job(_OFFLINE, ("run",), cut_off, abandons=True),
-    "clean-up s3": Job(_OFFLINE, ("run",), cut_off, store="moto", abandons=True),
+    "clean-up s3": Job(_OFFLINE, ("run",), cut_off, store="moto"),
     "amended": Job(_OFFLINE, ARCHIVE, rolled_up, change_at=_REGISTERED, code=3),
     "amended s3": Job(_OFFLINE, ARCHIVE, rolled_up, store="moto", change_at=_REGISTERED, code=3),
     "grace": Job(SLOTS + ROLLUP + GRACE, ARCHIVE, copied),

@@ -142,11 +142,10 @@ def limits(**soft: int) -> None:
         resource.setrlimit(which, (value, resource.getrlimit(which)[1]))
 
 
-def temporary(only: str | None = None) -> None:
+def temporary(only: str) -> None:
     """Look anew for a folder for temporary files; no other is there than `only`."""
     tempfile.tempdir = None
-    if only is not None:
-        tempfile._candidate_tempdir_list = lambda: [only]  # type: ignore[attr-defined]
+    tempfile._candidate_tempdir_list = lambda: [only]  # type: ignore[attr-defined]
 
 
 def raising(error: str, function: str, at: int = 1) -> None:
