@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -202,13 +203,14 @@ class _Sweep:
                 self._sort_read()
                 self._flush()
             for batch in source.ending(at, stop):
-                if not (self._read or self._pending):
-                    begun = at
-                self._read.append(batch)
                 if self._per_cell is None:
                     self._see(Lot(batch.slice(0, min(_TELLING, len(batch))), self._work.policy))
-                if sum(it.size for it in self._read) >= self._room():
-                    self._sort_read()
+                for piece in self._cut(batch):
+                    if not (self._read or self._pending):
+                        begun = at
+                    self._read.append(piece)
+                    if sum(it.size for it in self._read) >= self._room():
+                        self._sort_read()
             at = stop
         self._sort_read()
         self._flush()
@@ -222,6 +224,17 @@ class _Sweep:
     def _see(self, lot: Lot) -> None:
         if lot.readings:  # else it tells nothing
             self._per_cell = lot.batch.size / lot.cells
+
+    def _cut(self, batch: Batch) -> Iterator[Batch]:
+        """Where it would make more than a commit: into pieces that each fill the one that is begun."""
+        at, count = 0, len(batch)
+        is_much = batch.size > MAX_READINGS * self._share * (self._per_cell or _LEAST_PER_CELL)
+        while at < len(batch):
+            if is_much:
+                left = self._room() - sum(it.size for it in self._read)
+                count = max(1, math.ceil(left / batch.size * len(batch)))
+            yield batch.slice(at, min(at + count, len(batch)))
+            at += count
 
     def _room(self) -> float:
         """So many bytes, as far as is known, fill the commit that is begun."""

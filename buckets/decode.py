@@ -25,8 +25,8 @@ from buckets.times import NO_TIME, read_times
 from buckets.values import read_values
 from config.policies import Policy
 
-#: An element of a layout takes about half a kilobyte.
-_CELLS_OF_ELEMENT = 4
+#: A layout takes about 6 kB while it is worked on, each of its elements almost one; a reading some 150 bytes.
+_CELLS_OF_LAYOUT, _CELLS_OF_ELEMENT = 40, 6
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Lot:
         room for, and layouts that a bucket has for itself."""
         pieces = self.decoded.pieces
         room = sum(piece.time.size for piece in pieces if piece.there is not None)
-        elements = sum(len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1)
-        return self.readings + room // 2 + elements * _CELLS_OF_ELEMENT
+        alone = [len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1]
+        return self.readings + room // 2 + sum(_CELLS_OF_LAYOUT + _CELLS_OF_ELEMENT * size for size in alone)
 
     def forget(self) -> None:
         """Give back the memory; who asks again has it decoded again."""

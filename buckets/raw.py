@@ -292,6 +292,8 @@ class Batch:
 
     def slice(self, start: int, stop: int) -> Batch:
         """Buckets start to stop, each with its overflow."""
+        if (start, stop) == (0, len(self)):
+            return self
         low, high = (int(at) for at in np.searchsorted(self.owner, [start, stop]))
         owner = self.owner[low:high] - np.int32(start)
         return Batch(self.main.slice(start, stop), self.extra.slice(low, high), owner)
