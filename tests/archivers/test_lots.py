@@ -82,7 +82,7 @@ def test_days_share_a_commit_until_it_is_full(
 
 
 @pytest.mark.parametrize(
-    ("small", "expected"), [(0, [2, 40, 40, 20]), (8, [2, 16, 16, 8, 40, 40, 20])], ids=["all", "later ones"]
+    ("small", "expected"), [(0, [2, 40, 40, 20]), (8, [2, 12, 12, 16, 40, 40, 20])], ids=["all", "later ones"]
 )
 def test_large_readings_are_decoded_once(
     database: Database[Document],
@@ -191,7 +191,7 @@ def test_buckets_that_are_like_no_other_make_smaller_commits(
             encode({"_id": i, "symbol": "MDB", "d": minute, "p": {str(at): 1.5 for at in slots}})
         )
     monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 1)
-    monkeypatch.setattr(sweep, "MAX_READINGS", 3000)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 4800)
     cycle = Cycle(database, Case("alone", policy, documents, []), file_store).load()
     cycle.run()
     assert [it.buckets for it in manifests(cycle)] == [10] * 6

@@ -74,6 +74,20 @@ def test_a_bucket_that_grows_after_its_copy(
     assert len(cycle.live()) == (6 if "delete" in ending else 0)
 
 
+def test_no_folder_for_names_that_wait(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run fails, and the next one does the work."""
+    cycle = Cycle(database, samples("dates").with_archive(delete=False), file_store).load()
+    monkeypatch.setattr(offline_run, "_IN_MEMORY", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.tempdir", "/nowhere")
+        with pytest.raises(FileNotFoundError, match="/nowhere"):
+            cycle.run()
+    assert cycle.run().left == len(cycle.live()) == len(cycle.case.documents)
+    assert cycle.archived() == cycle.live()
+
+
 @given(data=st.data(), in_memory=st.sampled_from([1, 100, 1 << 20]))
 def test_names_that_wait(data: st.DataObject, in_memory: int) -> None:
     """Of some buckets: those that were in an earlier lot whose time theirs overlaps."""
