@@ -175,7 +175,9 @@ def _change(uri: str, database: str, document: bytes) -> None:
 
 def _make_small() -> None:
     """Few readings make several commits and batches of deletes; few events several replies of the stream."""
-    setattr(import_module("archivers.archive"), "MAX_READINGS", 1)  # noqa: B010
+    sweep: Any = import_module("archivers.archive")
+    sweep.MAX_READINGS = 1
+    sweep._Sweep._cut = lambda _self, batch: [batch]  # a commit of each reply
     setattr(import_module("rollups.rollup"), "_MUCH", 1)  # noqa: B010
     for module in ("archivers.delete", "archivers.online"):
         setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010
