@@ -91,7 +91,7 @@ class World:
             nonlocal calls
             calls += 1
             if calls in meddle:
-                self.change(self.first(calls))
+                self.change(self.first(calls % len(self.cycle.case.documents)))
 
         store = DyingStore(self.cycle.store, steps)
         self.cycle.run(guard=guard, check=lambda: steps.step("check"), store=store)
