@@ -209,7 +209,7 @@ class _Sweep:
                     if not (self._read or self._pending):
                         begun = at
                     self._read.append(piece)
-                    if sum(it.size for it in self._read) >= self._room():
+                    if self._room() <= 0:
                         self._sort_read()
             at = stop
         self._sort_read()
@@ -231,17 +231,17 @@ class _Sweep:
         is_much = batch.size > MAX_READINGS * self._share * (self._per_cell or _LEAST_PER_CELL)
         while at < len(batch):
             if is_much:
-                left = self._room() - sum(it.size for it in self._read)
-                count = max(1, math.ceil(left / batch.size * len(batch)))
+                count = max(1, math.ceil(self._room() / batch.size * len(batch)))
             yield batch.slice(at, min(at + count, len(batch)))
             at += count
 
     def _room(self) -> float:
-        """So many bytes, as far as is known, fill the commit that is begun."""
+        """So many bytes more, as far as is known, fill the commit that is begun."""
         size = sum(lot.batch.size for lot in self._pending)
         cells = sum(lot.cells for lot in self._pending)
         per_cell = self._per_cell or _LEAST_PER_CELL
-        return min(MAX_BYTES * self._share - size, (MAX_READINGS * self._share - cells) * per_cell)
+        room = min(MAX_BYTES * self._share - size, (MAX_READINGS * self._share - cells) * per_cell)
+        return room - sum(batch.size for batch in self._read)
 
     def _sort_read(self) -> None:
         """What makes a commit is decoded at once, as far as its size tells how many readings it holds."""

@@ -163,7 +163,7 @@ def _pack_group(
     carried = _carried(piece, policy)
     hole, width = (column.copy() for column in piece.group.layout.holes.T)
     described = np.array([carried.get(at, _KEPT) for at in hole.tolist()], np.int32).reshape(-1, 3)
-    source, reading, field = (column.copy() for column in described.T)
+    source, reading, field = described.T
     kept = source == Source.KEPT
     return PackedGroup(
         overflow=piece.overflow,
@@ -175,7 +175,7 @@ def _pack_group(
         hole=hole,
         width=width,
         source=source.astype(np.int8),
-        reading=reading,
+        reading=reading.copy(),
         field=field.astype(np.int16),
         residue=_residue(matrix, hole[kept], width[kept], sequence),
         flag=np.zeros(0, dtype=np.int32) if variants is None else variants.flag + 1,

@@ -25,6 +25,10 @@ from tests.archivers.harness import Cycle
 
 Document = dict[str, Any]
 DAY = timedelta(days=1)
+MINUTES = Policy(
+    name="ticks", collection="ticks", model="slots", slot="second", time_field="d",
+    series_fields=("symbol",), value_fields=("p",), archive=offline(),
+)  # fmt: skip
 
 
 def on_days(*days: float) -> Case:
@@ -151,10 +155,6 @@ def test_what_is_missing_here_and_there_makes_smaller_commits(
     expected: list[int],
 ) -> None:
     """These readings take more memory."""
-    policy = Policy(
-        name="ticks", collection="ticks", model="slots", slot="second", time_field="d",
-        series_fields=("symbol",), value_fields=("p",), archive=offline(),
-    )  # fmt: skip
     documents = [
         encode(
             {
@@ -168,7 +168,7 @@ def test_what_is_missing_here_and_there_makes_smaller_commits(
     ]
     monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 14)
     monkeypatch.setattr(sweep, "MAX_READINGS", 1170)
-    cycle = Cycle(database, Case("gaps", policy, documents, []), file_store).load()
+    cycle = Cycle(database, Case("gaps", MINUTES, documents, []), file_store).load()
     cycle.run()
     assert [it.buckets for it in manifests(cycle)] == expected
     assert cycle.archived() == sorted(documents)
@@ -178,10 +178,6 @@ def test_buckets_that_are_like_no_other_make_smaller_commits(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A layout takes more memory than the readings of its bucket."""
-    policy = Policy(
-        name="ticks", collection="ticks", model="slots", slot="second", time_field="d",
-        series_fields=("symbol",), value_fields=("p",), archive=offline(),
-    )  # fmt: skip
     chance = random.Random(7)
     documents = []
     for i in range(60):
@@ -192,7 +188,7 @@ def test_buckets_that_are_like_no_other_make_smaller_commits(
         )
     monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 1)
     monkeypatch.setattr(sweep, "MAX_READINGS", 4800)
-    cycle = Cycle(database, Case("alone", policy, documents, []), file_store).load()
+    cycle = Cycle(database, Case("alone", MINUTES, documents, []), file_store).load()
     cycle.run()
     assert [it.buckets for it in manifests(cycle)] == [10] * 6
     assert cycle.archived() == sorted(documents)
