@@ -12,7 +12,7 @@ from pymongo.client_session import ClientSession
 from archivers.chain import Place
 from archivers.delete import Outcome
 from archivers.deletions import LAST, last_of, ranges
-from archivers.heads import HEADS, Heads, advance, heads_of
+from archivers.heads import HEADS, Heads, advanced, heads_of
 from archivers.manifest import Manifest
 from archivers.offline import Copied, OfflineArchive, Origin
 from archivers.work import Work
@@ -45,9 +45,8 @@ class Books:
         """`live`: which of its buckets are. `is_new`: it is the last one of the chain from now on."""
 
         def step(session: ClientSession) -> None:
-            self.receipts.set_live(manifest.commit, live, self._facts(manifest), session, deleted)
-            if is_new:
-                advance(self.receipts, manifest, session)
+            heads = [advanced(self.receipts, manifest)] if is_new else []
+            self.receipts.set_live(manifest.commit, live, self._facts(manifest), session, deleted, heads)
 
         self.transaction(step)
 
@@ -109,8 +108,8 @@ class Books:
             old = self.receipts.get(manifest.commit, session) or {}
             if successor is not None:
                 facts, deleted = self._facts(successor), old.get("deleted", 0)
-                self.receipts.set_live(successor.commit, live[place], facts, session, deleted)
-                advance(self.receipts, successor, session)
+                heads = [advanced(self.receipts, successor)]
+                self.receipts.set_live(successor.commit, live[place], facts, session, deleted, heads)
             self.receipts.update(manifest.commit, {"$set": {"state": "replaced"}}, session)
 
         self.transaction(exchange)

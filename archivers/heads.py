@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
 from archivers.manifest import DamagedError, Link, Manifest, manifest_key, parse_commit
@@ -49,8 +50,9 @@ def heads_of(found: Document | None) -> Heads | None:
     )
 
 
-def advance(receipts: Receipts, manifest: Manifest, session: ClientSession) -> None:
-    """A commit is registered. The server does the sum, so that nothing has to be read before."""
+def advanced(receipts: Receipts, manifest: Manifest) -> UpdateOne:
+    """To be written where a commit is registered. The server does the sum, so that nothing has to be read
+    before."""
     previous = [link.sha256 for link in manifest.previous]  # documents differ where only their order does
     commits = {"$ifNull": ["$commits", []]}
     others = {"$filter": {"input": commits, "cond": {"$not": {"$in": ["$$this.sha256", previous]}}}}
@@ -59,7 +61,7 @@ def advance(receipts: Receipts, manifest: Manifest, session: ClientSession) -> N
         "sequence": {"$max": ["$sequence", manifest.sequence]},
         "commits": {"$concatArrays": [others, {"$literal": [manifest.link.model_dump()]}]},
     }
-    receipts.update(HEADS, [{"$set": now}], session)
+    return receipts.updating(HEADS, [{"$set": now}])
 
 
 def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], session: ClientSession) -> None:

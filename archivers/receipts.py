@@ -21,7 +21,7 @@ import bson
 import numpy as np
 from bson.codec_options import CodecOptions, DatetimeConversion
 from numpy.typing import NDArray
-from pymongo import ASCENDING, ReturnDocument
+from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
@@ -73,6 +73,10 @@ class Receipts:
         self, name: str, update: Document | list[Document], session: ClientSession | None = None
     ) -> None:
         self.collection.update_one({"_id": self.identity(name)}, update, upsert=True, session=session)
+
+    def updating(self, name: str, update: Document | list[Document]) -> UpdateOne:
+        """The same, for several in one command."""
+        return UpdateOne({"_id": self.identity(name)}, update, upsert=True)
 
     def bury(self, name: str) -> None:
         """Of a commit that was dropped only its seal stays: it must not come back."""
@@ -159,15 +163,16 @@ class Receipts:
         facts: Document,
         session: ClientSession,
         deleted: int = 0,
+        also: Sequence[UpdateOne] = (),
     ) -> None:
-        """`deleted` is how many went just now, or were found gone."""
+        """`deleted` is how many went just now, or were found gone. `also` goes with it, in one command."""
         state = "open" if live.any() else "closed"
         bits = zlib.compress(np.packbits(live).tobytes())
         update = {
             "$set": {**facts, "kind": "offline", "state": state, "live": bits},
             "$inc": {"deleted": deleted},
         }
-        self.update(name, update, session)
+        self.collection.bulk_write([self.updating(name, update), *also], session=session)
 
     def copied(self, ids: Sequence[Any], session: ClientSession | None = None) -> dict[bytes, datetime]:
         """Of these `_id`s: those of online copies whose originals no run has deleted, as `Docs.raw_id` gives

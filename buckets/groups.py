@@ -142,7 +142,7 @@ def _layout_of(document: bytes, loose: Loose | None) -> Layout:
 
 def _united(docs: Docs, rest: Members, loose: Loose, known: Recent[Union]) -> Iterator[Group]:
     """Those that fit into unions: known ones, then such as are made of some of them; and all others."""
-    tried, most = iter(known), _MOST * len(docs.data)
+    tried, most = iter(known), _MOST * docs.size
     taken: list[tuple[int, Union]] = []
     while len(rest) >= _LEAST:
         chosen = docs if len(rest) == len(docs) else docs.take(rest)

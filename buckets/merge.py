@@ -119,7 +119,7 @@ def _merged(held: list[_Held], containers: frozenset[Path], longest: int) -> Uni
 def _spread(docs: Docs) -> Iterator[bytes]:
     """Some documents, the shortest and the longest among them."""
     by_length = np.argsort(np.diff(docs.offsets), kind="stable")
-    samples = min(max(_BYTES * len(docs) // max(1, len(docs.data)), _LEAST), _SAMPLES)
+    samples = min(max(_BYTES * len(docs) // max(1, docs.size), _LEAST), _SAMPLES)
     for at in np.unique(np.linspace(0, len(docs) - 1, samples).astype(int)).tolist():
         yield docs[int(by_length[at])]
 

@@ -52,12 +52,30 @@ def as_queried(raw: bytes) -> Any:
     return decode_value(raw[0], raw[1:], legible=True) if raw else None
 
 
-@dataclass(frozen=True)
-class Docs:
-    """n documents in one buffer; document i is data[offsets[i]:offsets[i + 1]]."""
+#: Documents of one length, a row each.
+Rows = NDArray[np.uint8]
 
-    data: bytes
-    offsets: NDArray[np.int64]  # n + 1
+
+class Docs:
+    """n documents, one after another; document i is data[offsets[i]:offsets[i + 1]]."""
+
+    def __init__(self, data: bytes | list[Rows], offsets: NDArray[np.int64]) -> None:
+        """Rows, all of one length, are put back to back when they are first looked at: until then they can be
+        cut, and joined with others, without a copy."""
+        self._held = data
+        self.offsets = offsets  # n + 1
+
+    @property
+    def data(self) -> bytes:
+        held = self._held
+        if isinstance(held, list):
+            self._held = held = _back_to_back(held)  # what the rows lie in may go now
+        return held
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int(self.offsets[-1])
 
     @classmethod
     def split(cls, data: bytes) -> Docs:
@@ -95,9 +113,17 @@ class Docs:
         return cls(b"", np.zeros(1, dtype=np.int64))
 
     @classmethod
+    def of_rows(cls, rows: list[Rows]) -> Docs:
+        """At least one matrix."""
+        return cls(rows, np.arange(sum(map(len, rows)) + 1) * rows[0].shape[1])
+
+    @classmethod
     def concat(cls, parts: Sequence[Docs]) -> Docs:
         if len(parts) == 1:
             return parts[0]
+        rows = [some for part in parts if isinstance(held := part._held, list) for some in held]
+        if len({some.shape[1] for some in rows}) == 1 and sum(map(len, rows)) == sum(map(len, parts)):
+            return cls.of_rows(rows)
         return cls.split(b"".join(part.data for part in parts))
 
     def __len__(self) -> int:
@@ -185,6 +211,13 @@ class Docs:
 
     def slice(self, start: int, stop: int) -> Docs:
         """Documents start to stop, as they lie."""
+        held = self._held
+        if isinstance(held, list):
+            starts = itertools.accumulate(map(len, held), initial=0)
+            cut = [
+                some[max(0, start - at) : max(0, stop - at)] for some, at in zip(held, starts, strict=False)
+            ]
+            return Docs.of_rows([some for some in cut if len(some)] or cut[:1])  # none keeps what it isn't of
         low, high = int(self.offsets[start]), int(self.offsets[stop])
         return Docs(self.data[low:high], self.offsets[start : stop + 1] - low)
 
@@ -205,7 +238,7 @@ def filled(piece: bytes, times: int, fill: Callable[[NDArray[np.uint8]], object]
     return held.getvalue()  # nobody can write to them any more; else these would be a copy too
 
 
-def back_to_back(matrices: Sequence[NDArray[np.uint8]]) -> bytes:
+def _back_to_back(matrices: Sequence[Rows]) -> bytes:
     """The rows of each."""
 
     def fill(target: NDArray[np.uint8]) -> None:
@@ -274,7 +307,7 @@ class Batch:
     @property
     def size(self) -> int:
         """Bytes of BSON."""
-        return len(self.main.data) + len(self.extra.data)
+        return self.main.size + self.extra.size
 
     def take(self, indices: NDArray[np.integer]) -> Batch:
         """These buckets, in this order, each with its overflow."""

@@ -11,21 +11,18 @@ from __future__ import annotations
 import copy
 import struct
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.cursor import RawBatchCursor
 
 from buckets.ahead import ahead
 from buckets.bsontypes import ARRAY, DOCUMENT, extent
-from buckets.raw import LEAST, Docs, back_to_back
+from buckets.raw import LEAST, Docs, Rows
 
 Document = dict[str, Any]
-Rows = NDArray[np.uint8]
 #: Documents of a reply at most, and of the first, which tells how large they are.
 _AT_ONCE, _FIRST = 1_000_000, 1000
 #: Bytes of a piece, if it is more than one document, and about those of a reply, which the server would close
@@ -33,8 +30,6 @@ _AT_ONCE, _FIRST = 1_000_000, 1000
 _MOST_BYTES = 1 << 22
 #: Replies are fetched ahead as long as those that wait have fewer bytes.
 _AHEAD = 2 * _MOST_BYTES
-#: Bytes of freed memory that a process keeps. (glibc learns from blocks of up to 32 MB.)
-_KEPT_BYTES = 32 << 20
 _BATCHES = (b"firstBatch", b"nextBatch")
 _NAME_BYTES, _MOST_DIGITS = 64, 8
 _LENGTH = struct.Struct("<i")
@@ -52,7 +47,6 @@ def find_raw(
     """The documents that meet the query, in pieces of at most _MOST_BYTES. Without a session, the next
     replies are fetched while one is worked on."""
     first = min(_FIRST, _AT_ONCE)
-    _keep_what_is_freed()
     cursor = _Cursor(collection, query, fields, session=session, sort=sort, limit=limit, batch_size=first)
     try:
         for reply in ahead(cursor, lambda: session is None and cursor.alive, _size, _AHEAD):
@@ -62,15 +56,7 @@ def find_raw(
 
 
 def _size(reply: list[Docs] | bytes) -> int:
-    return len(reply) if isinstance(reply, bytes) else sum(len(docs.data) for docs in reply)
-
-
-@cache
-def _keep_what_is_freed() -> None:
-    """What is made of one piece is freed, and asked for again for the next. By itself glibc gives it back to
-    the system each time, and gets it page by page: a quarter of a roll-up's time. But it keeps twice as much
-    as the largest block that it has seen freed. This one is never written to, and takes no memory itself."""
-    np.empty(_KEPT_BYTES // 2, dtype=np.uint8)
+    return len(reply) if isinstance(reply, bytes) else sum(docs.size for docs in reply)
 
 
 class _Cursor(RawBatchCursor[Any]):
@@ -119,7 +105,7 @@ def _length(data: memoryview, at: int) -> int:
 
 def _documents(array: memoryview) -> Iterator[Docs]:
     """What an array holds, in pieces. Raises ValueError where it holds anything but documents."""
-    return _alike(rows) if (rows := _rows(array)) is not None else _unlike(bytes(array))
+    return _alike(Docs.of_rows(rows)) if (rows := _rows(array)) else _unlike(bytes(array))
 
 
 def _rows(array: memoryview) -> list[Rows] | None:
@@ -144,17 +130,10 @@ def _rows(array: memoryview) -> list[Rows] | None:
     return None
 
 
-def _alike(rows: list[Rows]) -> Iterator[Docs]:
-    total, length = sum(map(len, rows)), rows[0].shape[1] if rows else 1
-    ends = np.cumsum([len(some) for some in rows]).tolist()
-    most = max(1, _MOST_BYTES // length)
-    for at in range(0, total, most):
-        stop = min(at + most, total)
-        parts = [
-            some[max(0, at - end + len(some)) : max(0, stop - end + len(some))]
-            for some, end in zip(rows, ends, strict=True)
-        ]
-        yield Docs(back_to_back(parts), np.arange(stop - at + 1) * length)
+def _alike(docs: Docs) -> Iterator[Docs]:
+    at_once = max(1, _MOST_BYTES * len(docs) // docs.size)
+    for at in range(0, len(docs), at_once):
+        yield docs.slice(at, min(at + at_once, len(docs)))
 
 
 def _unlike(array: bytes) -> Iterator[Docs]:

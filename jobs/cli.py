@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from buckets import heap
 from config.errors import UsageError
 from jobs import clock, streams
 from jobs.execute import emit, failed
@@ -65,6 +66,7 @@ for _name, (_verb, _examples) in VERBS.items():
 
 def main() -> None:
     """The program: ends the process with the exit code."""
+    heap.keep()
     streams.secure()
     threading.excepthook = tell_of_thread
     sys.exit(_run(sys.argv[1:]))

@@ -105,25 +105,29 @@ def _of_mongodb(error: PyMongoError, hosts: str) -> str:
     if isinstance(error, ServerSelectionTimeoutError):
         reason = str(error).partition(" (configured timeouts")[0].partition(", Timeout: ")[0]
         return f"cannot reach {where}: {reason}. Is it up, and is the URI right?"
-    said = str(error).partition(", full error:")[0]
-    if isinstance(error, WTimeoutError) or getattr(error, "code", None) == _WRITE_CONCERN_FAILED:
+    details = _details(error)
+    said = details.get("errmsg") or str(error).partition(", full error:")[0]
+    number = details.get("code", getattr(error, "code", None))
+    if isinstance(error, WTimeoutError) or number == _WRITE_CONCERN_FAILED:
         return f"{where} took too long: {said}. Can a majority of its nodes be reached? {_AGAIN}"
     if isinstance(error, ExecutionTimeout | NetworkTimeout):
         return f"{where} took too long: {said}. {_AGAIN}"
     if isinstance(error, ConnectionFailure):
         return f"lost the connection to {where}: {said}. {_AGAIN}"
     if isinstance(error, OperationFailure):
-        details: Mapping[str, Any] = error.details or {}
-        inner = [*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())]  # of a bulk write
-        details = inner[0] if inner else details
-        said = details.get("errmsg") or said
-        number = details.get("code", error.code)
         if number == _UNAUTHORIZED and (refused := _REFUSED_COMMAND.search(said)):
             return f"{where} refused: {_lacking(refused)}. `bucketwise check` tells which rights are missing"
         name = details.get("codeName", "")
         code = " ".join(str(part) for part in (number, name) if part not in (None, ""))
         return f"{where} refused: {said}" + (f" ({code})" if code else "")
     return f"{where}: {said}"
+
+
+def _details(error: PyMongoError) -> Mapping[str, Any]:
+    """What the server said; of a bulk write, of the first statement that failed."""
+    details: Mapping[str, Any] = (error.details if isinstance(error, OperationFailure) else None) or {}
+    inner = [*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())]
+    return inner[0] if inner else details
 
 
 def _lacking(refused: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
+from buckets import heap
 from config.cron import Cron, parse_cron
 from config.errors import LeaseHeldError
 from config.policies import Policy
@@ -95,6 +96,7 @@ class Service:
         if result is None:
             log.info("nothing is due", policy=policy.name)
             return
+        heap.give_back()
         self.on_result(result)  # before it is told: who reads of its end finds it in the metrics
         self._tell(result)
         if result.exit_code in (1, LeaseHeldError.exit_code):

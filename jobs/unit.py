@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 from archivers.parquet import WRITTEN_BY
 from archivers.stores import open_store
 from archivers.units import Opened
+from buckets import heap
 from config.errors import BucketwiseError
 from config.policies import MongoDB, Settings, Store
 from jobs import connect
@@ -119,6 +120,7 @@ def _opened(where: Where) -> Opened:
 def enter(parent: Connection) -> None:
     """Makes a process a worker: it leaves when the other end of `parent` is closed, or its owner dies. What
     a terminal sends to all, the parent answers."""
+    heap.keep()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)

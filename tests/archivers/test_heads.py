@@ -5,10 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from pymongo.database import Database
 
-from archivers.heads import Heads, advance, read_heads
+from archivers.heads import Heads, advanced, read_heads
 from archivers.manifest import Link, commit_name
 from archivers.receipts import Receipts
 
@@ -60,8 +61,10 @@ def test_a_commit_takes_the_place_of_those_it_names(database: Database[Document]
     manifest: Any = SimpleNamespace(sequence=sequence, previous=previous, link=NEW)
     receipts.prepare()
     with database.client.start_session() as session, session.start_transaction():
-        advance(receipts, manifest, session)
+        live = np.ones(3, dtype=np.bool_)
+        receipts.set_live("a", live, {"seal": "s"}, session, also=[advanced(receipts, manifest)])
     assert read_heads(receipts) == expected
+    assert receipts.all_seals() == {"a": "s"}
     assert read_heads(other) == untouched
     found = database["bucketwise_receipts"].find_one({"_id": {"policy": "it", "name": "heads"}})
     assert found is not None and found["kind"] == "heads"

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 from weakref import ref
 
@@ -23,35 +19,6 @@ from tests.archivers.builders import slots
 from tests.archivers.harness import Cycle
 
 Document = dict[str, Any]
-
-_HEAPS = """
-import ctypes, sys, threading
-import archivers
-barrier = threading.Barrier(5)
-def work():
-    held = [bytearray(5000) for _ in range(100)]
-    barrier.wait()
-    barrier.wait()
-for _ in range(4):
-    threading.Thread(target=work, daemon=True).start()
-barrier.wait()
-libc = ctypes.CDLL(None)
-libc.fopen.restype = ctypes.c_void_p
-file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
-libc.malloc_info(0, file)
-libc.fclose(file)
-barrier.wait()
-"""
-
-
-@pytest.mark.parametrize(("asked", "heaps"), [({}, 1), ({"MALLOC_ARENA_MAX": "3"}, 3)])
-def test_threads_share_a_heap_unless_somebody_asked_for_more(
-    tmp_path: Path, asked: dict[str, str], heaps: int
-) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
-    info = tmp_path / "info.xml"
-    subprocess.run([sys.executable, "-c", _HEAPS, str(info)], env=environment | asked, check=True, timeout=60)
-    assert info.read_text().count("<heap nr=") == heaps
 
 
 def test_what_was_read_is_given_back_before_the_copy_is_read_again(

@@ -159,16 +159,27 @@ def test_a_copy_that_gives_another_bit_halts_the_run(
 def test_texts_that_several_series_share_are_written_once(
     database: Database[Document], file_store: Store
 ) -> None:
-    policy = reading().policy.model_copy(update={"series_fields": ("site", "sensor"), "value_fields": ("p",)})
+    fields = ("site", "sensor", "no")
+    policy = reading().policy.model_copy(update={"series_fields": fields, "value_fields": ("p",)})
     documents = [
-        encode({"_id": i, "site": f"site {i % 2}", "sensor": f"sensor {i % 6}", "d": DAY0, "p": i / 8})
+        encode(
+            {
+                "_id": i,
+                "site": f"site {i % 2}",
+                "sensor": f"sensor {i % 6}",
+                "no": 7,
+                "d": DAY0,
+                "p": i / 8,
+            }
+        )
         for i in range(60)
     ]
     cycle = Cycle(database, Case("shared", policy, documents, []), file_store).load()
     cycle.run()
     (path,) = (cycle.root / policy.name / "data").rglob("*.parquet")
     group = pq.ParquetFile(path).metadata.row_group(0)
-    assert all("RLE_DICTIONARY" in group.column(i).encodings for i in range(2))
+    assert ["RLE_DICTIONARY" in group.column(i).encodings for i in range(3)] == [True, True, False]
+    assert all(group.column(i).is_stats_set for i in range(3))
     found = pq.read_table(path, partitioning=None).select(["site", "sensor"]).to_pylist()
     assert Counter(map(str, found)) == Counter(
         str({"site": f"site {i % 2}", "sensor": f"sensor {i % 6}"}) for i in range(60)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 import bson
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buckets.raw import Batch, Docs
+from buckets.raw import Batch, Docs, Rows
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.batches import batch_of
@@ -65,6 +67,47 @@ def test_documents_are_split_indexed_and_taken(found: list[bytes], data: st.Data
     assert list(docs.take(chosen)) == [found[i] for i in chosen]
     cut = data.draw(st.integers(0, len(found)))
     assert list(Docs.concat([docs.slice(0, cut), docs.slice(cut, len(found))])) == found
+
+
+def of_one_length(numbers: list[int]) -> list[bytes]:
+    return [bson_of.document(("a", bson_of.int64(number))) for number in numbers]
+
+
+def as_rows(found: list[bytes]) -> Rows:
+    """Each behind a byte that is no part of it, as in a reply."""
+    held = np.frombuffer(b"".join(b"x" + document for document in found), np.uint8)
+    return held.reshape(len(found), len(of_one_length([0])[0]) + 1)[:, 1:]
+
+
+some_numbers = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4)
+
+
+@given(st.lists(some_numbers, min_size=1, max_size=4), st.lists(documents, max_size=2), st.data())
+def test_rows_are_documents_however_they_are_cut_and_joined(
+    numbers: list[list[int]], others: list[bytes], data: st.DataObject
+) -> None:
+    there = of_one_length([number for some in numbers for number in some])
+    docs = Docs.of_rows([as_rows(of_one_length(some)) for some in numbers])
+    start = data.draw(st.integers(0, len(there)))
+    stop = data.draw(st.integers(start, len(there)))
+    parts = [docs.slice(0, start), docs.slice(start, stop), docs.slice(stop, len(there))]
+    if data.draw(st.booleans()):
+        assert list(parts[1]) == there[start:stop]  # it is back to back from now on
+    joined = Docs.concat([*parts, Docs.of(others)] if others else parts)
+    assert joined.size == sum(map(len, there + others)) and list(joined) == there + others
+    assert list(docs) == there and docs.data == b"".join(there)
+
+
+def test_rows_keep_no_reply_of_which_they_have_none() -> None:
+    docs = Docs.of_rows([as_rows(of_one_length([number, number])) for number in range(3)])
+    held = docs._held
+    assert isinstance(held, list)
+    bases = [ref(some.base) for some in held]
+    part = docs.slice(2, 4)
+    del docs, held
+    assert [base() is not None for base in bases] == [False, True, False]
+    assert list(part) == of_one_length([1, 1])
+    assert [base() is not None for base in bases] == [False, False, False]
 
 
 @given(ids, st.booleans())

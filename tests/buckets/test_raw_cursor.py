@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
 import sys
 import threading
@@ -236,29 +235,6 @@ def test_who_leaves_off_early_leaves_nothing_open(database: Mongo, monkeypatch: 
     assert open_cursors(database.client) == before + 1
     found.close()  # type: ignore[attr-defined]
     assert not fetching() and open_cursors(database.client) == before
-
-
-_WORK = """
-import resource, sys
-import numpy as np
-from buckets import raw_cursor
-if sys.argv[1] == "kept":
-    raw_cursor._keep_what_is_freed()
-def faults():
-    some = [np.ones(300_000) for _ in range(6)]
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-faults()
-print(-faults() + [faults() for _ in range(20)][-1])
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc that gives memory back")
-def test_memory_that_is_asked_for_again_is_kept() -> None:
-    def faults(how: str) -> int:
-        ran = subprocess.run([sys.executable, "-c", _WORK, how], capture_output=True, text=True, check=True)
-        return int(ran.stdout)
-
-    assert 10 * faults("kept") < faults("given back")
 
 
 # Without a server

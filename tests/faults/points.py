@@ -293,8 +293,6 @@ def _detail(collection: str, command: Document) -> str:
         if "findAndModify" in command:
             return "take"
         return {True: "release", False: "renew"}["holder" in str(change)] if change else ""
-    if collection == "bucketwise_receipts" and isinstance(change, list):
-        return str(change[0]["$set"]["kind"])
     if collection == "bucketwise_receipts" and change:
         state = change.get("$set", {}).get("state", "")
         kind = change.get("$set", {}).get("kind")

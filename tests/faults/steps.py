@@ -136,18 +136,12 @@ STEPS = (
     Step("manifest read back", "file read manifests", _CHAIN + "_holds", _FILE),
     Step("manifest read back, S3", "s3 GetObject manifests", _CHAIN + "_holds", _S3),
     Step(
-        "receipt written",
+        "receipt and chain's heads written",
         "mongo update bucketwise_receipts live in transaction",
         _RECEIPTS + "set_live",
         _COPIES,
     ),
     Step("receipt committed", "mongo commit receipt", _BOOKS + "register", _COPIES),
-    Step(
-        "chain's heads written",
-        "mongo update bucketwise_receipts heads in transaction",
-        "archivers.heads:advance",
-        _COPIES,
-    ),
     # Delete
     Step("manifest seen", "file look at manifests", _OFFLINE + "see", (*_FILE, "grace")),
     Step("policy's text kept", "mongo update bucketwise_receipts policy", _DELETIONS + "_append", _ALL[1:]),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pymongo import ReadPreference
 from pymongo.errors import (
     AutoReconnect,
+    BulkWriteError,
     ConfigurationError,
     OperationFailure,
     ServerSelectionTimeoutError,
@@ -101,6 +102,16 @@ def test_json_holds_what_json_has_no_word_for() -> None:
         ),
         (AutoReconnect("h1:1: closed"), 1, ["lost the connection to MongoDB at h1:1,h2:2", "run again"]),
         (WTimeoutError("waiting"), 1, ["took too long"]),
+        (
+            BulkWriteError({"writeErrors": [], "writeConcernErrors": [{"code": 64, "errmsg": "waiting"}]}),
+            1,
+            ["took too long: waiting. Can a majority"],
+        ),
+        (
+            BulkWriteError({"writeErrors": [{"code": 121, "errmsg": "failed validation"}]}),
+            1,
+            ["MongoDB at h1:1,h2:2 refused: failed validation (121)"],
+        ),
         (
             OperationFailure(
                 "x, full error: {}", 13, {"errmsg": "not authorized", "codeName": "Unauthorized"}

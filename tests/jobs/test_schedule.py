@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from archivers.stores import open_store
+from buckets import heap
 from config.load import load
 from jobs import clock, ledger, scheduler
 from jobs.ledger import Ledger
@@ -155,16 +156,20 @@ def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: p
     now = clock.current
     monkeypatch.setattr("jobs.firing.first_after", lambda _cron, _at: now() + timedelta(seconds=0.1))
     monkeypatch.setattr(scheduler, "last_until", lambda _cron, at: at)
+    events = list[str]()
+    monkeypatch.setattr(heap, "give_back", lambda: events.append("memory"))
     policy = load(place.config, {"MONGODB_URI": mongodb_uri}).policies["ticks"]
     stop, results, enough = Stop(), list[Result](), 3
 
     def count(result: Result) -> None:
         results.append(result)
+        events.append("result")
         if len(results) == enough:
             stop.ask()
 
     def runner_at(at: datetime) -> Runner:
         quiet = Progress(quiet=True)
+        events.append("run")
         return Runner("run", RUN, place.database, store, at, stop, quiet)
 
     settings = load(place.config, {"MONGODB_URI": mongodb_uri}).store
@@ -178,6 +183,10 @@ def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: p
     assert len(results) >= enough
     assert [result.exit_code for result in results[: enough - 1]] == [0] * (enough - 1)
     assert completed(place) >= enough - 1
+    assert events == ["run", "memory", "result"] * len(results)
+    monkeypatch.setattr(scheduler, "last_until", lambda _cron, _at: None)
+    Service([policy], Ledger(place.database), runner_at, count, Stop(), "")._ask(policy)
+    assert len(events) == 3 * len(results)  # nothing was due
 
 
 def test_what_failed_is_asked_for_again_soon(place: Place, mongodb_uri: str) -> None:
