@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -19,21 +19,17 @@ _SHOW_CURSOR = b"\x1b[?25h\n"
 class Stop:
     """Whether this process was asked to stop; `check` is for the places where a run may."""
 
-    def __init__(self) -> None:
-        self._asked = threading.Event()
-
-    @property
-    def asked(self) -> bool:
-        return self._asked.is_set()
+    # No threading.Event: a signal's handler asks, in the midst of whatever the main thread does. Were that
+    # waiting for the event, with the event's lock in its hand, the handler would wait for the lock for good.
+    asked = False
 
     def ask(self) -> None:
-        self._asked.set()
+        self.asked = True
 
     def wait(self) -> None:
         """Sleep until asked."""
-        # With a time limit the main thread wakes for signals on every system.
-        while not self._asked.wait(3600):
-            pass
+        while not self.asked:
+            time.sleep(1)  # a signal ends it, but for one that comes between the look and the sleep
 
     def check(self) -> None:
         """Raise InterruptedRun once asked."""

@@ -25,6 +25,32 @@ with signals_to(stop):
     print("asked", flush=True)
     time.sleep(600)
 """
+#: Sends itself the signal at each line of its wait in turn, those of what it calls as well; tells how many.
+AT_EACH_LINE = """
+import signal, sys, threading
+from jobs.stopping import Stop, signals_to
+
+def trace(frame, event, argument):
+    global left, sent
+    left -= 1
+    if left == 0 and not stop.asked:
+        sent += 1
+        signal.raise_signal(signal.SIGTERM)
+    return trace
+
+line = sent = 0
+while line == sent:
+    line += 1
+    left, stop = line, Stop()
+    past_the_last = threading.Timer(1, stop.ask)
+    past_the_last.start()
+    with signals_to(stop):
+        sys.settrace(trace)
+        stop.wait()
+        sys.settrace(None)
+    past_the_last.cancel()
+print(sent)
+"""
 
 
 @pytest.fixture
@@ -88,3 +114,10 @@ def test_the_second_signal_ends_it_at_once() -> None:
         assert process.stdout.readline() == "asked\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
+
+
+def test_who_waits_is_asked_to_stop_wherever_the_signal_meets_it() -> None:
+    """A handler runs between any two steps of the main thread: it must not need what that one holds."""
+    command = [sys.executable, "-c", AT_EACH_LINE]
+    ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=60, check=True)
+    assert int(ran.stdout) >= 2
