@@ -284,9 +284,11 @@ def _whole(group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray
     n, size = len(group.units), len(group.skeleton)
 
     def fill(target: NDArray[np.uint8]) -> None:
-        _fill(target.reshape(n, size), group, slice(0, n), time, values)
+        matrix = target.reshape(n, size)
+        matrix[:] = np.frombuffer(group.skeleton, dtype=np.uint8)
+        _fill(matrix, group, slice(0, n), time, values)
 
-    return filled(group.skeleton, n, fill)
+    return filled(n * size, fill)
 
 
 def _fill(

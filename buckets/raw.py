@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import itertools
 import struct
@@ -226,14 +227,21 @@ class Docs:
         lengths = np.diff(self.offsets)
         offsets = np.concatenate([[0], np.cumsum(lengths[chosen])]).astype(np.int64)
         if self._matrix is not None:
-            return Docs(filled(b"\0", int(offsets[-1]), partial(_take, self._matrix, chosen)), offsets)
+            return Docs(filled(int(offsets[-1]), partial(_take, self._matrix, chosen)), offsets)
         edges, view = self._edges, memoryview(self.data)
         return Docs(b"".join([view[edges[i] : edges[i + 1]] for i in chosen.tolist()]), offsets)
 
 
-def filled(piece: bytes, times: int, fill: Callable[[NDArray[np.uint8]], object]) -> bytes:
-    """So many times these bytes, changed where they lie: of an array of numpy's own they would be a copy."""
-    held = BytesIO(piece * times)
+#: CPython's own: given no text, bytes whose memory nobody has cleared.
+_unwritten = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_ssize_t)(
+    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
+)
+
+
+def filled(size: int, fill: Callable[[NDArray[np.uint8]], object]) -> bytes:
+    """So many bytes, all of which `fill` writes where they lie: of an array of numpy's own they would be a
+    copy."""
+    held = BytesIO(_unwritten(None, size))
     fill(np.frombuffer(held.getbuffer(), np.uint8))
     return held.getvalue()  # nobody can write to them any more; else these would be a copy too
 
@@ -247,7 +255,7 @@ def _back_to_back(matrices: Sequence[Rows]) -> bytes:
             target[at : at + matrix.size].reshape(matrix.shape)[:] = matrix
             at += matrix.size
 
-    return filled(b"\0", sum(matrix.size for matrix in matrices), fill)
+    return filled(sum(matrix.size for matrix in matrices), fill)
 
 
 def _take(matrix: NDArray[np.uint8], rows: NDArray[np.int64], target: NDArray[np.uint8]) -> None:
