@@ -355,10 +355,13 @@ def _write_parts(
 
 
 def _edges_of_days(time: NDArray[np.int64]) -> list[int]:
-    """Where the rows of each day start, and where the last end. Rows are sorted by day."""
-    if len(time) and time[0] // DAY_MS == time[-1] // DAY_MS:
-        return [0, len(time)]
-    return [*np.flatnonzero(np.diff(time // DAY_MS, prepend=-(2**62))).tolist(), len(time)]
+    """Where the rows of each day start, and where the last end. Rows are sorted by day, and no
+    further: to find where one ends that is enough."""
+    edges = [0]
+    while edges[-1] < len(time):
+        rest = time[edges[-1] :]
+        edges.append(edges[-1] + int(np.searchsorted(rest, (rest[0] // DAY_MS + 1) * DAY_MS)))
+    return edges
 
 
 def _stored(key: str, data: bytes) -> StoredFile:

@@ -25,6 +25,9 @@ _DICTIONARY_SHARE = 0.25
 _SAMPLE = 20_000
 #: Rows that are encoded at once. Arrow's usual 1024 have it look for the texts of each thousand.
 _WRITE_BATCH = 1 << 14
+#: Lists of fewer bytes are not compressed: as differences they are small, and to compress and read them took
+#: longer than all else that is done for them.
+_FEW_BYTES = 1 << 16
 _LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading", "field", "flag")
 
 
@@ -99,6 +102,7 @@ def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
     return _written(
         columns,
         row_group_size=_ROW_GROUP,
+        compression="zstd",
         compression_level=_ZSTD_LEVEL,
         use_dictionary=dictionary,
         column_encoding={"time": "DELTA_BINARY_PACKED"},
@@ -155,7 +159,7 @@ def read_part(
 
 def _written(table: pa.Table, **how: Any) -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, **how)
+    pq.write_table(table, sink, write_page_checksum=True, **how)
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -193,12 +197,17 @@ def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
         columns["present"].append(group.present)
         for name in _LIST_COLUMNS:
             columns[name].append(getattr(group, name).ravel().astype(np.int32, copy=False))
-    leaves = {f"{name}.list.element": "DELTA_BINARY_PACKED" for name in _LIST_COLUMNS}
+    table = pa.table(columns, schema=_GROUP_SCHEMA)
+    leaves = {name: f"{name}.list.element" for name in _LIST_COLUMNS}
+    small = [leaves[name] for name in _LIST_COLUMNS if table[name].nbytes < _FEW_BYTES]
     return _written(
-        pa.table(columns, schema=_GROUP_SCHEMA),
+        table,
+        compression=dict.fromkeys(table.column_names, "zstd")
+        | dict.fromkeys(leaves.values(), "zstd")
+        | dict.fromkeys(small, "none"),
         row_group_size=256,
         use_dictionary=False,
-        column_encoding=leaves,
+        column_encoding=dict.fromkeys(leaves.values(), "DELTA_BINARY_PACKED"),
         write_statistics=False,  # nobody looks for a group by what is in it
     )
 
