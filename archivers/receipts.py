@@ -21,7 +21,7 @@ import bson
 import numpy as np
 from bson.codec_options import CodecOptions, DatetimeConversion
 from numpy.typing import NDArray
-from pymongo import ASCENDING, ReturnDocument, UpdateOne
+from pymongo import ASCENDING, IndexModel, ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
@@ -52,10 +52,10 @@ class Receipts:
     def prepare(self) -> None:
         """The indexes that find an online copy by its `_id`, and the few receipts that a run asks for among
         those of deletes."""
-        self.collection.create_index([("_id.policy", ASCENDING), ("kind", ASCENDING), ("state", ASCENDING)])
-        self.collection.create_index(
-            [("_id.policy", ASCENDING), ("ids", ASCENDING)], partialFilterExpression={"state": "copied"}
-        )
+        kinds = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("state", ASCENDING)]
+        copies = [("_id.policy", ASCENDING), ("ids", ASCENDING)]
+        few = IndexModel(copies, partialFilterExpression={"state": "copied"})
+        self.collection.create_indexes([IndexModel(kinds), few])
 
     def identity(self, name: str) -> Document:
         return {"policy": self.policy, "name": name}
