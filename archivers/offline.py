@@ -342,15 +342,19 @@ def _write_parts(
     """A part for each UTC day; into `written`: what its file holds, by its key."""
     for start, end in itertools.pairwise(_edges_of_days(packed.rows.time)):
         times = packed.rows.time[start:end]
-        dt = day(int(times[0]))
+        dt, first, last = day(int(times[0])), int(times.min()), int(times.max())
+        if {day(first), day(last)} != {dt}:
+            raise ValueError(
+                f"the rows of {dt} do not lie together"
+            )  # whoever looks for a day would miss some
         key = part_key(policy, dt, commit)
         written[key] = parquet.write_part(packed.rows, slice(start, end), types)
         yield Part(
             **_stored(key, written[key]).model_dump(),
             dt=date.fromisoformat(dt),
             rows=end - start,
-            first=as_date(int(times.min())),
-            last=as_date(int(times.max())),
+            first=as_date(first),
+            last=as_date(last),
         )
 
 

@@ -25,9 +25,9 @@ _DICTIONARY_SHARE = 0.25
 _SAMPLE = 20_000
 #: Rows that are encoded at once. Arrow's usual 1024 have it look for the texts of each thousand.
 _WRITE_BATCH = 1 << 14
-#: Lists of fewer bytes are not compressed: as differences they are small, and to compress and read them took
-#: longer than all else that is done for them.
-_FEW_BYTES = 1 << 16
+#: Columns of lists of fewer bytes are not compressed: as differences they are small, and to compress and read
+#: them took longer than all else that is done for them.
+_SHORT_BYTES = 1 << 16
 _LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading", "field", "flag")
 
 
@@ -199,12 +199,12 @@ def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
             columns[name].append(getattr(group, name).ravel().astype(np.int32, copy=False))
     table = pa.table(columns, schema=_GROUP_SCHEMA)
     leaves = {name: f"{name}.list.element" for name in _LIST_COLUMNS}
-    small = [leaves[name] for name in _LIST_COLUMNS if table[name].nbytes < _FEW_BYTES]
+    short = [name for name in _LIST_COLUMNS if table[name].nbytes < _SHORT_BYTES]
     return _written(
         table,
-        compression=dict.fromkeys(table.column_names, "zstd")
-        | dict.fromkeys(leaves.values(), "zstd")
-        | dict.fromkeys(small, "none"),
+        compression={
+            leaves.get(name, name): "none" if name in short else "zstd" for name in table.column_names
+        },
         row_group_size=256,
         use_dictionary=False,
         column_encoding=dict.fromkeys(leaves.values(), "DELTA_BINARY_PACKED"),

@@ -307,14 +307,14 @@ def _fill(
         if source == Source.KEPT:
             continue
         at = np.flatnonzero((group.source == source) & (group.field == field))
-        filled: NDArray[Any] = _taken(group, some, at, time if source in _TIMES else values[field])
+        held: NDArray[Any] = _taken(group, some, at, time if source in _TIMES else values[field])
         if source == Source.TIME_DOUBLE:
-            filled = filled / 1000.0
+            held = held / 1000.0
         elif source in (Source.TIME_INT32, Source.TIME_INT64):
-            filled = filled // 1000
+            held = held // 1000
         with np.errstate(invalid="ignore"):  # no number where nothing is there
-            filled = filled.astype(_DTYPES[Source(source)], copy=False)
-        write_holes(matrix, group.hole[at].astype(np.int64), filled)
+            held = held.astype(_DTYPES[Source(source)], copy=False)
+        write_holes(matrix, group.hole[at].astype(np.int64), held)
 
 
 def _taken(group: PackedGroup, some: slice, at: NDArray[np.int64], column: NDArray[Any]) -> NDArray[Any]:

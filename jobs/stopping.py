@@ -27,9 +27,9 @@ class Stop:
         self.asked = True
 
     def wait(self) -> None:
-        """Sleep until asked."""
+        """Sleep until asked, and up to a second more."""
         while not self.asked:
-            time.sleep(1)  # a signal ends it, but for one that comes between the look and the sleep
+            time.sleep(1)
 
     def check(self) -> None:
         """Raise InterruptedRun once asked."""

@@ -11,6 +11,7 @@ from functools import cache
 from itertools import chain, islice, pairwise
 from typing import Any
 
+from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
@@ -27,7 +28,7 @@ from rollups.progress import Bookmark, Progress, gone_before, load, store
 from rollups.quarantine import Quarantine
 from rollups.slices import Asked, Cells, Found, Reader, shares
 from rollups.summary import State
-from rollups.targets import Changes, Counts, earliest_start
+from rollups.targets import Changes, Counts, target
 from rollups.ttl import clears
 from rollups.units import result_of
 from rollups.windows import HIGHEST, LOWEST, to_ms
@@ -264,7 +265,10 @@ class _Run:
         found = [self.source.earliest(at)]
         if self.archived_span is not None and at < self.archived_span[1]:
             found.append(max(at, self.archived_span[0]))
-        found.append(earliest_start(self.database, [kind.collection for kind in self.calendar.kinds], at))
+        for kind in self.calendar.kinds:
+            later = {"start": {"$gte": DatetimeMS(at)}}
+            first = target(self.database, kind.collection).find_one(later, {"start": 1}, sort=[("start", 1)])
+            found.append(documents.milliseconds(first["start"]) if first else None)
         return min((instant for instant in found if instant is not None), default=None)
 
     def _ask(self, windows: Windows, of_each: int) -> list[Future[Found]]:

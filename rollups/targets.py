@@ -54,21 +54,6 @@ def target(database: Database[Document], collection: str) -> Collection[RawBSOND
     return database.get_collection(collection, codec_options=LOSSLESS, write_concern=majority(database))  # type: ignore[return-value]
 
 
-def earliest_start(
-    database: Database[Document], collections: Sequence[str], at_or_after_ms: int
-) -> int | None:
-    """Of the summaries in at least one collection: the first start, milliseconds, at or after that."""
-    first: list[Document] = [
-        {"$match": {"start": {"$gte": DatetimeMS(at_or_after_ms)}}},
-        {"$sort": {"start": 1}},
-        {"$limit": 1},
-        {"$project": {"start": 1}},
-    ]
-    others = [{"$unionWith": {"coll": name, "pipeline": first}} for name in collections[1:]]
-    found = target(database, collections[0]).aggregate([*first, *others])
-    return min((milliseconds(summary["start"]) for summary in found), default=None)
-
-
 class Changes:
     """How the summaries of some windows differ from what they should be."""
 

@@ -8,12 +8,12 @@ import itertools
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from archivers.offline import _edges_of_days
+from archivers.offline import _edges_of_days, _write_parts
 from archivers.parquet import read_buckets, write_buckets
-from buckets.pack import PackedGroup
+from buckets.pack import Packed, PackedGroup, Rows
 from buckets.times import DAY_MS
 
 
@@ -54,6 +54,15 @@ def test_of_a_buckets_file_short_lists_alone_are_not_compressed(n: int) -> None:
         assert np.array_equal(getattr(again, name), value), name
 
 
+def test_rows_of_a_day_that_lie_apart_are_refused() -> None:
+    time = np.array([DAY_MS, 0, DAY_MS + 1])
+    rows = Rows([("A",)], np.zeros(3, dtype=np.int32), time, {}, {})
+    packed = Packed(rows, [], np.arange(3), 0, 1)
+    with pytest.raises(ValueError, match="rows of 1970-01-02 do not lie together"):
+        list(_write_parts(packed, "p", "c", {"s": "string"}, {}))
+
+
+@example([(0, [0]), (1, [0])])
 @given(
     st.lists(st.tuples(st.integers(-800_000, 2_900_000), st.lists(st.integers(0, DAY_MS - 1), min_size=1)))
 )

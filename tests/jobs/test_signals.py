@@ -42,7 +42,7 @@ line = sent = 0
 while line == sent:
     line += 1
     left, stop = line, Stop()
-    past_the_last = threading.Timer(1, stop.ask)
+    past_the_last = threading.Timer(0.5, stop.ask)  # well before the wait looks up by itself
     past_the_last.start()
     with signals_to(stop):
         sys.settrace(trace)
