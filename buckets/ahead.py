@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -27,11 +27,10 @@ def ahead(
         while (it := next(found, None)) is not None:
             if may_go_on():
                 reader = _Reader(found, size, most)
-                with contextlib.suppress(RuntimeError):  # where the machine has no thread left
-                    reader.start()
+                reader.begin()
             yield it
             del it
-            if reader is not None and reader.ident is not None:
+            if reader is not None and reader.has_begun:
                 yield from reader.read()
     finally:
         if reader is not None:
@@ -51,6 +50,20 @@ class _Reader(threading.Thread, Generic[T]):
         self._waiting: SimpleQueue[tuple[int, T] | None] = SimpleQueue()  # with their sizes; None: the end
         self._taken: SimpleQueue[int | None] = SimpleQueue()  # sizes; None: no more is wanted
         self._error: BaseException | None = None
+        self.has_begun = False
+
+    def begin(self) -> None:
+        """Start, unless the machine has no thread left."""
+        before = sys.exception()
+        try:
+            self.start()
+        except RuntimeError as error:
+            if error.__context__ is before:
+                return
+            # What a signal raised met it with a lock in its hand, which was then let go twice. The thread may
+            # be at work: who took it for none, and read on by himself, would miss what it reads.
+            raise cast(BaseException, error.__context__) from None
+        self.has_begun = True
 
     def run(self) -> None:
         try:
@@ -82,5 +95,5 @@ class _Reader(threading.Thread, Generic[T]):
 
     def close(self) -> None:
         self._taken.put(None)
-        with contextlib.suppress(RuntimeError):  # where it was not started
+        if self.is_alive():
             self.join()

@@ -311,9 +311,9 @@ chance, rung = random.Random(1), 0
 for _ in range(1000):
     try:
         signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 1e-3))
-        for _ in ahead(iter(range(400)), lambda: True, most=chance.choice([1, 5])):
-            pass
+        found = list(ahead(iter(range(400)), lambda: True, most=chance.choice([1, 5])))
         signal.setitimer(signal.ITIMER_REAL, 0)
+        assert found == [*range(400)], found  # else it was interrupted
     except Alarm:
         rung += 1
 until = time.monotonic() + 10
@@ -324,10 +324,30 @@ assert rung > 100 and len(alive) == 1, (rung, alive)
 """
 
 
-def test_an_interrupt_at_any_instant_leaves_nobody_waiting() -> None:
-    """As a worker is told to leave, whatever its main thread is at."""
+def test_an_interrupt_at_any_instant_leaves_nobody_waiting_and_is_not_lost() -> None:
+    """As a worker is told to leave, whatever its main thread is at. Who hears of none has got all."""
     ran = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=100)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_an_interrupt_is_not_taken_for_a_machine_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may end as another error: of a lock that it left as it was not thought to be."""
+
+    class Told(BaseException):
+        pass
+
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        try:
+            raise Told
+        finally:
+            raise RuntimeError("release unlocked lock")
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(Told):
+        list(ahead(iter(range(9)), lambda: True))
 
 
 def test_without_a_thread_each_is_fetched_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,6 +356,10 @@ def test_without_a_thread_each_is_fetched_in_its_turn(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(threading.Thread, "start", start)
     assert list(ahead(iter(range(3)), lambda: True)) == [0, 1, 2]
+    try:
+        raise KeyError
+    except KeyError:  # what is under way meanwhile has not interrupted it
+        assert list(ahead(iter(range(3)), lambda: True)) == [0, 1, 2]
 
 
 def test_leaving_off_waits_for_what_is_under_way() -> None:
