@@ -343,10 +343,8 @@ def _write_parts(
     for start, end in itertools.pairwise(_edges_of_days(packed.rows.time)):
         times = packed.rows.time[start:end]
         dt, first, last = day(int(times[0])), int(times.min()), int(times.max())
-        if {day(first), day(last)} != {dt}:
-            raise ValueError(
-                f"the rows of {dt} do not lie together"
-            )  # whoever looks for a day would miss some
+        if {day(first), day(last)} != {dt}:  # whoever looks for a day would miss some
+            raise ValueError(f"the rows of {dt} do not lie together")
         key = part_key(policy, dt, commit)
         written[key] = parquet.write_part(packed.rows, slice(start, end), types)
         yield Part(

@@ -30,7 +30,7 @@ def ahead(
                 reader.begin()
             yield it
             del it
-            if reader is not None and reader.has_begun:
+            if reader is not None and reader.ident is not None:
                 yield from reader.read()
     finally:
         if reader is not None:
@@ -50,7 +50,6 @@ class _Reader(threading.Thread, Generic[T]):
         self._waiting: SimpleQueue[tuple[int, T] | None] = SimpleQueue()  # with their sizes; None: the end
         self._taken: SimpleQueue[int | None] = SimpleQueue()  # sizes; None: no more is wanted
         self._error: BaseException | None = None
-        self.has_begun = False
 
     def begin(self) -> None:
         """Start, unless the machine has no thread left."""
@@ -63,7 +62,6 @@ class _Reader(threading.Thread, Generic[T]):
             # What a signal raised met it with a lock in its hand, which was then let go twice. The thread may
             # be at work: who took it for none, and read on by himself, would miss what it reads.
             raise cast(BaseException, error.__context__) from None
-        self.has_begun = True
 
     def run(self) -> None:
         try:
