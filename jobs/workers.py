@@ -100,14 +100,20 @@ class Processes:
 
     def _start(self, outer: Future[T], task: Callable[[], Outcome[T]], tries: int) -> None:
         with self._lock:
-            if self._is_closed:
-                outer.set_exception(CancelledError())
-                return
-            pool = self._pool = self._pool or _Pool(self.workers)
-            try:
-                inner = pool.executor.submit(task)
-            except (BrokenProcessPool, EOFError, OSError):  # or what they are forked from has died
-                inner = None
+            pool = self._pool = None if self._is_closed else self._pool or _Pool(self.workers)
+        if pool is None:
+            outer.set_exception(CancelledError())
+            return
+        # Without the lock: `submit` waits for one of the executor, and whoever has that may be telling us of
+        # a death, for which `_again` takes ours. So the pool may end meanwhile.
+        try:
+            inner = pool.executor.submit(task)
+        except (BrokenProcessPool, EOFError, OSError):  # or what they are forked from has died
+            inner = None
+        except RuntimeError:
+            if not pool.executor._shutdown_thread:  # what else it can't do, for want of threads maybe
+                raise
+            inner = None
         if inner is None:
             self._again(pool, outer, task, tries)
         else:
@@ -131,7 +137,7 @@ class Processes:
             if self._pool is broken:
                 self._pool = None
                 broken.leave()
-        if tries < _TRIES:
+        if tries < _TRIES or self._is_closed:  # then it is cancelled
             self._start(outer, task, tries + 1)
             return
         outer.set_exception(

@@ -13,7 +13,8 @@ import sys
 import termios
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -313,6 +314,85 @@ def test_a_worker_that_is_killed_while_it_answers(empty: Place, monkeypatch: pyt
     wait_until(lambda: not all(map(is_alive, theirs)), "no worker has died")
     pool.close()
     assert half.done() and not any(map(is_alive, theirs))
+
+
+class _Dying(ProcessPoolExecutor):
+    """Takes one unit, and dies while a second one is handed in: as of Python 3.12 it tells so of the first
+    with its own lock held, for which the second waits."""
+
+    taken: list[Future[Any]]
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        if not hasattr(self, "taken"):
+            self.taken = [Future()]
+            return self.taken[0]
+        death = BrokenProcessPool("it died")
+        teller = threading.Thread(target=self.taken[0].set_exception, args=[death], daemon=True)
+        teller.start()
+        teller.join(5)
+        assert not teller.is_alive(), "the two wait for each other"
+        raise death
+
+
+class _Living(ProcessPoolExecutor):
+    """Does each unit as it is handed in, in this process."""
+
+    def submit(self, task: Callable[..., Any], /, *_: Any, **__: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(task())
+        return done
+
+
+def test_workers_that_die_while_a_unit_is_handed_to_them(
+    empty: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither waits for the other, and each unit is done, once."""
+    kinds = iter([_Dying, _Living])
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", lambda *args, **named: next(kinds)(*args, **named))
+    done = list[str]()
+
+    def note(_opened: Opened, what: str) -> str:
+        done.append(what)
+        return what
+
+    pool = Processes(2, 0, Where.of(_settings(empty)))
+    both = [pool.submit(note, it) for it in ("first", "second")]
+    assert [it.result(5) for it in both] == done == ["first", "second"]
+    pool.close()
+
+
+def test_workers_that_are_closed_while_a_unit_is_handed_to_them(
+    empty: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cancelled, as one that is handed in later."""
+
+    class Closed(ProcessPoolExecutor):
+        def submit(self, *args: Any, **named: Any) -> Future[Any]:
+            closer = threading.Thread(target=pool.close, daemon=True)
+            closer.start()
+            closer.join(5)
+            assert not closer.is_alive(), "the two wait for each other"
+            return super().submit(*args, **named)
+
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", Closed)
+    pool = Processes(2, 0, Where.of(_settings(empty)))
+    for _ in range(2):
+        with pytest.raises(CancelledError):
+            pool.submit(_pid).result(5)
+
+
+def test_what_else_a_pool_can_not_do_is_raised(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without threads, for one: to try again would be no help."""
+
+    class Threadless(ProcessPoolExecutor):
+        def submit(self, *_: Any, **__: Any) -> Future[Any]:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", Threadless)
+    pool = Processes(2, 0, Where.of(_settings(empty)))
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        pool.submit(_pid)
+    pool.close()
 
 
 def test_a_worker_that_sees_another_place_is_refused(empty: Place) -> None:
