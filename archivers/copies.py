@@ -48,15 +48,20 @@ class Copies:
         self._is_elsewhere = units.workers > 1 and origin.timeseries is None
         self._threads = ThreadPoolExecutor(max(1, AHEAD), "bucketwise-copier")
         self._begun: deque[_Begun] = deque()
+        self._largest = 1  # bytes of a lot
 
     @property
     def ahead(self) -> int:
-        """How many may be under way while others are committed."""
-        return self._units.workers if self._is_elsewhere else AHEAD
+        """How many may be under way while others are committed. What workers copy stays here as well, to be
+        compared with what they wrote."""
+        if not self._is_elsewhere:
+            return AHEAD
+        return max(1, min(self._units.workers, self._units.memory // (2 * self._largest)))
 
     def begin(self, lot: Lot) -> None:
         """Copy the lot, which is the copy's from now on: a thread puts it in another order."""
         types = self._archive.types_for(lot.decoded.columns.series)
+        self._largest = max(self._largest, lot.batch.size)
         if self._is_elsewhere:
             lot.forget()
             given = lot.batch.main.raw_ids, lot.batch.digest, types, self._origin
@@ -73,9 +78,15 @@ class Copies:
             yield settle(result_of(copy, self._check))
 
     def close(self) -> None:
+        """Give up what is under way. Raises HaltedError where a copy was not what it should be, which nobody
+        has looked at, since the run ends for another reason."""
         for begun in self._begun:
             begun.copy.cancel()
         self._threads.shutdown(cancel_futures=True)
+        for begun in self._begun:
+            done = begun.copy.done() and not begun.copy.cancelled()
+            if done and isinstance(error := begun.copy.exception(), HaltedError):
+                raise error
 
     def _copy(self, lot: Lot, types: dict[str, str]) -> Copied:
         return self._archive.copy(lot, types, self._origin, self._check)

@@ -223,8 +223,15 @@ class OfflineArchive:
         """Write the manifest: from now on the copy is part of the archive.
 
         `check` raises where the run must stop: a run that has lost its lease has to leave no manifest behind.
+        Raises DamagedError where a file has gone since it was read back: others may have been committed, and
+        deleted, meanwhile.
         """
         manifest = self.chain.sealed(copied.draft.model_copy(update=place._asdict()))
+        for file in manifest.files:
+            found = self.store.head(file.key)
+            if found is None or found.size != file.bytes:
+                fault = "it was written and read back, and is gone by now, or of another size"
+                raise DamagedError("part-missing", f"{self.store.url}/{file.key}", fault)
         check()
         self.chain.commit(manifest)
         self._loaded = (manifest.documents_sha256 + manifest.commit, copied.batch)

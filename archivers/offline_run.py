@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from tempfile import SpooledTemporaryFile
@@ -32,49 +33,72 @@ _IN_MEMORY = 1 << 20
 _HELD = "copied by an earlier run, and deleted by the next"
 
 
-class _Names(NamedTuple):
-    """Of one lot: where they lie, sorted."""
+class _UnderWay(NamedTuple):
+    """A lot that is not committed yet."""
 
     first: int  # what its buckets cover, milliseconds
+    last: int
+    names: NDArray[np.uint64]  # sorted
+
+
+class _Names(NamedTuple):
+    """Of one lot: where they lie."""
+
+    first: int
     last: int
     at: int
     bytes: int
 
 
 class _Waiting:
-    """Buckets that this run copies and does not delete. There may be as many as the collection has: their
-    names, eight bytes each, are kept in a file, and those of lots of the same time are read again."""
+    """Buckets that this run has copied, and not deleted, or not yet. As many may stay as the collection has:
+    their names, eight bytes each, are kept in a file, and those of lots of the same time are read again."""
 
     def __init__(self) -> None:
+        self._under_way: deque[_UnderWay] = deque()
         self._lots: list[_Names] = []
         self._file = SpooledTemporaryFile(_IN_MEMORY, prefix="bucketwise-")  # noqa: SIM115 - see `close`
 
-    def __bool__(self) -> bool:
-        return bool(self._lots)
+    def begin(self, batch: Batch, first_ms: int, last_ms: int) -> None:
+        self._under_way.append(_UnderWay(first_ms, last_ms, np.sort(batch.main.id_names)))
 
-    def add(self, batch: Batch, first_ms: int, last_ms: int) -> None:
-        names = np.sort(batch.main.id_names)
-        self._file.seek(0, os.SEEK_END)
-        at = self._file.tell()
-        self._file.write(names.tobytes())
-        self._lots.append(_Names(first_ms, last_ms, at, names.nbytes))
+    def settle(self, *, stay: bool) -> None:
+        """The lot that was begun first: do its buckets stay?"""
+        lot = self._under_way.popleft()
+        if stay:
+            self._file.seek(0, os.SEEK_END)
+            self._lots.append(_Names(lot.first, lot.last, self._file.tell(), lot.names.nbytes))
+            self._file.write(lot.names.tobytes())
 
-    def among(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """n: which of these buckets, that cover first to last, are there."""
-        names, found = batch.main.id_names, np.zeros(len(batch), dtype=np.bool_)
-        order = np.argsort(names)
-        mine = names[order]  # these find their places one after another
-        for lot in self._lots:
-            if lot.first <= last_ms and lot.last >= first_ms:
-                self._file.seek(lot.at)
-                there = np.frombuffer(self._file.read(lot.bytes), np.uint64)
-                at = np.searchsorted(there, mine)
-                found[order] |= there[np.minimum(at, len(there) - 1)] == mine
-        return found
+    def under_way(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """n: which of these buckets, that cover first to last, are in a lot that is not settled."""
+        return _among(batch, [lot.names for lot in self._under_way if _touches(lot, first_ms, last_ms)])
+
+    def staying(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """n: which of them are in one that was, and stayed."""
+        return _among(batch, (self._read(lot) for lot in self._lots if _touches(lot, first_ms, last_ms)))
+
+    def _read(self, lot: _Names) -> NDArray[np.uint64]:
+        self._file.seek(lot.at)
+        return np.frombuffer(self._file.read(lot.bytes), np.uint64)
 
     def close(self) -> None:
         with suppress(OSError):  # a disk that is full: nobody needs the names any more
             self._file.close()
+
+
+def _touches(lot: _UnderWay | _Names, first_ms: int, last_ms: int) -> bool:
+    return lot.first <= last_ms and lot.last >= first_ms
+
+
+def _among(batch: Batch, lots: Iterable[NDArray[np.uint64]]) -> NDArray[np.bool_]:
+    found = np.zeros(len(batch), dtype=np.bool_)
+    for there in lots:
+        order = np.argsort(batch.main.id_names)
+        mine = batch.main.id_names[order]  # these find their places one after another
+        at = np.searchsorted(there, mine)
+        found[order] |= there[np.minimum(at, len(there) - 1)] == mine
+    return found
 
 
 class OfflineRun:
@@ -123,14 +147,16 @@ class OfflineRun:
             self._before = {commit.name: commit for commit in self._archive.commits()}
         others = self._archive.manifests(first_ms, last_ms + 1, self._before.values())
         found = self._not_held(batch, others) if others else np.arange(len(batch))
-        return found[~self._met_before(batch, first_ms, last_ms)[found]] if self._waiting else found
+        return found[~self._met_before(batch, first_ms, last_ms)[found]]
 
     def _met_before(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
         """Buckets that have grown since this run copied them, so that it meets them again: with another copy
-        beside the first, what both hold would be double. The next run takes the first one out."""
-        met = self._waiting.among(batch, first_ms, last_ms)
-        count = int(met.sum())
-        self._work.report.leave(-count, self._work.kept or self._grace)  # each is told once
+        beside the first, what both hold would be double. The first one is taken out before they are deleted:
+        where that waits, or comes too late for this one, by the next run."""
+        staying = self._waiting.staying(batch, first_ms, last_ms)
+        met = staying | self._waiting.under_way(batch, first_ms, last_ms)
+        count = int((met if self._waits else staying).sum())  # of the others, their own lot tells
+        self._work.report.leave(-count, self._waits or NOT_ROLLED_UP)  # each is told once
         self._work.report.change(count)
         return met
 
@@ -176,10 +202,10 @@ class OfflineRun:
 
     def move(self, lot: Lot) -> None:
         """The copy is written and verified while the next buckets are read, and those before are deleted."""
-        if (self._work.kept or self._work.in_grace(self._work.now)) and not self._work.measured:
+        if not self._work.measured:
             times, last = lot.decoded.columns.time, lot.decoded.last
             first = int(times.min(initial=last.min()))
-            self._waiting.add(lot.batch, first, int(last.max()))
+            self._waiting.begin(lot.batch, first, int(last.max()))
         self._copies.begin(lot)
         self._settle_copies(self._copies.ahead)
 
@@ -197,15 +223,16 @@ class OfflineRun:
             report = self._work.report
             report.parts += len(manifest.parts)
             report.bytes += manifest.size
-            if self._work.kept:
-                report.leave(manifest.buckets, self._work.kept)
-            elif self._work.in_grace(manifest.created):
-                report.leave(manifest.buckets, self._grace)
-            elif not self._is_rolled_up(manifest):  # windows may have been, while the copy was made
-                report.leave(manifest.buckets, NOT_ROLLED_UP)
+            stay = self._waits
+            if not stay and not self._is_rolled_up(manifest):  # it may have been, while the copy was made
+                stay = NOT_ROLLED_UP
+            if stay:
+                report.leave(manifest.buckets, stay)
             elif changed := self._delete(manifest, np.arange(manifest.buckets)):
                 report.change(len(changed))
                 self._amend(manifest, changed)
+            if not self._work.measured:
+                self._waiting.settle(stay=bool(stay))
 
     def _delete(self, manifest: Manifest, due: Indices) -> list[int]:
         """Delete these buckets of a commit, as read back from the store; returns those that had changed."""
@@ -249,6 +276,11 @@ class OfflineRun:
             del self._before[manifest.commit]
             if successor is not None:
                 self._before[successor.commit] = successor.name
+
+    @property
+    def _waits(self) -> str | None:
+        """Why nothing that this run copies is deleted by it."""
+        return self._work.kept or (self._grace if self._work.in_grace(self._work.now) else None)
 
     @property
     def _grace(self) -> str:

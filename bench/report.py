@@ -167,7 +167,7 @@ def _comparisons(rows: Sequence[Row]) -> Iterator[str]:
 def _figures(size: Size) -> Iterator[str]:
     """What bounds each job: where both processes worked without waiting for each other, the larger CPU."""
     yield "CPU is that of bucketwise (or the script) and of mongod meanwhile. The larger of the two is the"
-    yield "time that the job can't go below without less work or more cores.\n"
+    yield "time that it would take on a core of its own; a job that works on two at once may take less.\n"
     yield from _head("job", "readings", "seconds", "CPU", "mongod's CPU", "bound by", "times that", "peak MB")
     for (workload, job), found in size.found.items():
         it = middle(found)

@@ -75,12 +75,15 @@ class Lot:
 
     @property
     def cells(self) -> int:
-        """What it takes memory for, in readings: these, half of all that the unions among its layouts have
-        room for, and layouts that a bucket has for itself."""
+        """What it takes memory for, in readings of one value: these, half of all that the unions among its
+        layouts have room for, and layouts that a bucket has for itself."""
         pieces = self.decoded.pieces
         room = sum(piece.time.size for piece in pieces if piece.there is not None)
         alone = [len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1]
-        return self.readings + room // 2 + sum(_CELLS_OF_LAYOUT + _CELLS_OF_ELEMENT * size for size in alone)
+        numbers = 1 + len(self.policy.value_fields)  # of each reading, with its time
+        return (self.readings + room // 2) * numbers // 2 + sum(
+            _CELLS_OF_LAYOUT + _CELLS_OF_ELEMENT * size for size in alone
+        )
 
     def forget(self) -> None:
         """Give back the memory; who asks again has it decoded again."""
@@ -89,8 +92,8 @@ class Lot:
     def arrange(self, order: NDArray[np.integer]) -> None:
         """All its buckets in this order from now on. What was read and decoded is given back, whoever still
         has the lot."""
+        self.forget()  # first: the documents in their new order take memory too
         self.batch = self.batch.take(order)
-        self.forget()
 
     def take(self, indices: NDArray[np.integer]) -> Lot:
         """These buckets, in this order."""
@@ -216,7 +219,15 @@ def _assemble(
     columns = Columns(table.series, series[units], keys[units], starts, time, values, kinds)
     last = span.last[units]
     last[columns.filled] = columns.of_filled(np.maximum)
-    return Decoded(columns, units, last, quarantined, pieces, places)
+    return Decoded(columns, units, last, quarantined, [_shorn(piece) for piece in pieces], places)
+
+
+def _shorn(piece: Piece) -> Piece:
+    """Without what of a union is in the columns again; of other pieces the columns mostly are the very
+    memory."""
+    if piece.there is None:
+        return piece
+    return piece._replace(time=np.broadcast_to(np.int64(NO_TIME), piece.time.shape), values={})
 
 
 def _with_local(decoded: Decoded, times: list[NDArray[np.int64]]) -> Decoded:

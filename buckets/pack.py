@@ -179,8 +179,13 @@ def _pack_group(
         field=field.astype(np.int16),
         residue=_residue(matrix, hole[kept], width[kept], sequence),
         flag=np.zeros(0, dtype=np.int32) if variants is None else variants.flag + 1,
-        present=b"" if present is None else np.packbits(present[sequence, :-1].T, axis=1).tobytes(),
+        present=b"" if present is None else _bits(present[sequence]),
     )
+
+
+def _bits(present: Flags) -> bytes:
+    """The flags of n documents, but for that of what is always there: flag by flag."""
+    return np.packbits(np.ascontiguousarray(present.T[:-1]), axis=1).tobytes()
 
 
 def _residue(

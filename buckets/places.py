@@ -25,10 +25,11 @@ class Place(NamedTuple):
         found = row_of[self.rows]
         if self.chosen is None:
             return found.reshape(shape)
-        there = np.zeros(shape, dtype=np.int64)
-        there.reshape(-1)[self.chosen] = 1
-        count = np.cumsum(there).reshape(shape)
-        at = np.maximum(count - 1, count[:, :1] - there[:, :1])  # in front of all, that of the first
+        there = np.zeros(shape, dtype=np.bool_)
+        there.reshape(-1)[self.chosen] = True
+        count = np.maximum(there.cumsum(axis=1, dtype=np.int32), 1)  # in front of all, that of the first
+        lengths = there.sum(axis=1)
+        at = count + (np.cumsum(lengths) - lengths - 1)[:, None]
         return np.asarray(found[np.minimum(at, len(found) - 1)]) if len(found) else at
 
 

@@ -135,9 +135,11 @@ class Union(NamedTuple):
         step = min(max(1, _BYTES // self.size), _AT_ONCE)
         for start in range(0, len(docs), step):
             some, edges = slice(start, start + step), docs.offsets[start : start + step + 1]
-            data, edges = docs.data[edges[0] : edges[-1]] + beyond, edges - edges[0]
-            words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
-            fits[some], flags = _follow(self.steps, words, edges[:-1], edges[1:], count)
+            data, at, stop = docs.data, int(edges[0]), int(edges[-1]) + len(beyond)
+            if stop > len(data):  # there is no more behind: in a copy there is
+                data, at, stop = data[at:] + beyond, 0, stop - at
+            words = np.ndarray((stop - at - _WORD + 1,), "<u8", data, at, (1,))
+            fits[some], flags = _follow(self.steps, words, edges[:-1] - edges[0], edges[1:] - edges[0], count)
             present[some] = flags.T
         return fits, present
 
@@ -206,24 +208,22 @@ def _follow_each(
     """Fill in the flags, clear `fits` where a document doesn't, and go on behind the last."""
     count, own = len(step.headers), int(step.optional)
     held = flags[step.first : step.first + count * (own + step.inside)].reshape(count, -1, len(at))
-    places = _places(step, words, at, stops)
+    places, heads = _places(step, words, at, stops)
     widths = np.array([len(header) for header in step.headers])[:, None]
     ends = [header[-_SEEN:] for header in step.headers]
     wanted, masks = _in_words(ends), _in_words([b"\xff" * len(end) for end in ends])
     number, alive = np.zeros(len(at), dtype=np.int64), flags[step.parent]
     for some in slabs(count, _WORD * len(at)):
-        seen = places[:-1][some] + widths[some]
-        found = words[seen]
-        there = (found & masks[some]) == wanted[some]
+        there = (heads[some] & masks[some]) == wanted[some]
         there[0] &= alive
         np.logical_and.accumulate(there, axis=0, out=there)
         alive, number = there[-1], number + there.sum(axis=0)
-        length = (found[there] >> _SHIFT).view(np.int64)
+        length = (heads[some][there] >> _SHIFT).view(np.int64)
         if step.by_length is not None:
             np.minimum(length, step.by_length.shape[1] - 1, out=length)
             fit, *inside = (row.take(length) for row in step.by_length)
         else:
-            start = seen[there] + _SEEN
+            start = (places[:-1][some] + widths[some])[there] + _SEEN
             stop = np.minimum(start + length, stops[np.nonzero(there)[1]])
             fit, (*inside, _) = _follow(step.steps, words, start, stop, step.inside)
         if not fit.all():
@@ -247,14 +247,17 @@ def _in_words(ends: list[bytes]) -> NDArray[np.uint64]:
     return np.frombuffer(joined, "<u8")[:, None]
 
 
-def _places(step: Each, words: NDArray[np.uint64], at: Places, stops: Places) -> Places:
-    """Where each begins if those before are there, and where the last ends; less what is seen of a header."""
+def _places(
+    step: Each, words: NDArray[np.uint64], at: Places, stops: Places
+) -> tuple[Places, NDArray[np.uint64]]:
+    """Where each begins if those before are there, and where the last ends, less what is seen of a header;
+    and of each the word with what is seen of its header, and its length."""
     places = np.empty((len(step.headers) + 1, len(at)), dtype=np.int64)
+    heads = np.empty((len(step.headers), len(at)), dtype=np.uint64)
     np.subtract(at, _SEEN, out=places[0])
-    for header, place, behind in zip(step.headers, places, places[1:], strict=False):
+    for header, place, head, behind in zip(step.headers, places, heads, places[1:], strict=False):
         seen = place + len(header)
-        length = words[seen]
-        length >>= _SHIFT
-        np.add(seen, length.view(np.int64), out=behind)
+        head[:] = words[seen]
+        np.add(seen, (head >> _SHIFT).view(np.int64), out=behind)
         np.minimum(behind, stops, out=behind)  # what leads out of its document fits no step to come
-    return places
+    return places, heads

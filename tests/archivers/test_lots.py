@@ -13,7 +13,7 @@ import pytest
 from pymongo.database import Database
 
 from archivers import archive as sweep
-from archivers.manifest import Manifest
+from archivers.manifest import DamagedError, Manifest
 from archivers.offline import OfflineArchive
 from archivers.stores.base import StoreError
 from archivers.stores.file import FileStore
@@ -239,3 +239,58 @@ def test_a_copy_that_fails_while_the_next_is_ready(database: Database[Document],
     assert commits(cycle) == [(day, day) for day in APART]
     assert sum(cycle.rows().values()) == 6
     assert not list(OfflineArchive(cycle.policy, cycle.store).unlisted())
+
+
+class Losing(FileStore):
+    """Reads one commit's buckets file back, and loses it while another commit is made."""
+
+    def __init__(self, root: Path, day: int, other: int) -> None:
+        super().__init__(root)
+        self._day, self._other = (f"{DAY0 + number * DAY:/%Y-%m-%d}_" for number in (day, other))
+        self._read = Event()
+        self._lost = ""
+
+    def get_bytes(self, key: str, size: int | None = None) -> bytes:
+        data = super().get_bytes(key, size)
+        if self._day in key and "/meta/buckets/" in key:
+            self._lost = key
+            self._read.set()
+        return data
+
+    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+        if self._other in key and "/meta/manifests/" in key:
+            assert self._read.wait(30), "no other copy was made meanwhile"
+            self.delete([self._lost])
+        super().put_bytes(key, data, if_absent=if_absent)
+
+
+def test_a_copy_that_goes_while_it_waits_for_its_turn(
+    database: Database[Document], file_store: Store
+) -> None:
+    """It makes no commit, and its buckets stay."""
+    cycle = Cycle(database, on_days(*APART), file_store).load()
+    live = cycle.live()
+    with pytest.raises(DamagedError, match="gone by now"):
+        cycle.run(LATER + 300 * DAY, store=Losing(cycle.root, 40, 0))
+    assert commits(cycle) == [(0, 0)]
+    assert cycle.live() == live[1:]
+    assert cycle.run(LATER + 300 * DAY).deleted == 5
+    assert cycle.archived() == live
+
+
+class Flipping(Waiting):
+    """Another byte than was put comes back of the commit for which the other one waits."""
+
+    def get_bytes(self, key: str, size: int | None = None) -> bytes:
+        data = super().get_bytes(key, size)
+        return data[:-1] + bytes([data[-1] ^ 1]) if self._other in key else data
+
+
+def test_damage_is_told_though_the_run_ends_for_another_reason(
+    database: Database[Document], file_store: Store
+) -> None:
+    cycle = Cycle(database, on_days(*APART), file_store).load()
+    live = cycle.live()
+    with pytest.raises(DamagedError, match="its manifest says"):
+        cycle.run(LATER + 300 * DAY, store=Flipping(cycle.root, 40, 80, fails=True))
+    assert cycle.live() == live[1:]

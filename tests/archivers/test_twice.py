@@ -74,6 +74,40 @@ def test_a_bucket_that_grows_after_its_copy(
     assert len(cycle.live()) == (6 if "delete" in ending else 0)
 
 
+def test_a_bucket_that_grows_while_its_copy_is_under_way_and_then_goes(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its copy counts, as it was made: the newer one is not copied beside it."""
+    base = samples("dates")
+    first = [bucket(f"a{i}", DAY0 + i * HOUR, DAY0 + (i + 0.5) * HOUR) for i in range(4)]
+    last = bucket("b1", DAY0 + DAY + HOUR)
+    grown = bucket("a1", DAY0 + HOUR, DAY0 + 1.5 * HOUR, DAY0 + DAY + 2 * HOUR)
+    case = Case(base.name, base.policy, [encode(it) for it in [*first, last]], []).with_archive()
+    cycle = Cycle(database, case, file_store).load()
+    collection, flush, delete = database["iot"], sweep._Sweep._flush, offline_run.OfflineRun._delete
+
+    def grow(self: Any) -> None:
+        moves = bool(self._pending)
+        flush(self)
+        if moves:
+            collection.replace_one({"_id": "a1"}, grown)
+
+    def go(self: Any, *args: Any) -> Any:
+        collection.delete_one({"_id": "a1"})
+        return delete(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "MAX_READINGS", 4)
+        patch.setattr(sweep._Sweep, "_flush", grow)
+        patch.setattr(offline_run.OfflineRun, "_delete", go)
+        cycle.run()
+    for days in (3, 6):
+        cycle.run(LATER + days * DAY)
+    moments = [it["time"] for one in [*first, last] for it in one["samples"]]
+    assert cycle.rows() == Counter((1, 3, at, 1.0) for at in moments)
+    assert not cycle.live()
+
+
 def test_no_folder_for_names_that_wait(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +124,8 @@ def test_no_folder_for_names_that_wait(
 
 @given(data=st.data(), in_memory=st.sampled_from([1, 100, 1 << 20]))
 def test_names_that_wait(data: st.DataObject, in_memory: int) -> None:
-    """Of some buckets: those that were in an earlier lot whose time theirs overlaps."""
+    """Of some buckets: those that were in an earlier lot whose time theirs overlaps, and that stayed, or that
+    is not settled."""
     ids = st.integers(0, 40).map(lambda number: ObjectId(f"{number:024x}")) | st.integers(0, 9)
     span = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted)
     lots = data.draw(
@@ -99,11 +134,17 @@ def test_names_that_wait(data: st.DataObject, in_memory: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offline_run, "_IN_MEMORY", in_memory)
         waiting = offline_run._Waiting()
+    stay, settled = data.draw(st.lists(st.booleans(), min_size=6, max_size=6)), 0
     with closing(waiting):
         for number, ((first, last), names) in enumerate(lots):
             batch = Batch.of(Docs.of([bson.encode({"_id": name}) for name in names]))
-            before = {
-                name for (low, high), held in lots[:number] if low <= last and high >= first for name in held
-            }
-            assert waiting.among(batch, first, last).tolist() == [name in before for name in names]
-            waiting.add(batch, first, last)
+            before = [
+                {name for (low, high), held in some if low <= last and high >= first for name in held}
+                for some in ([lots[i] for i in range(settled) if stay[i]], lots[settled:number])
+            ]
+            found = waiting.staying(batch, first, last), waiting.under_way(batch, first, last)
+            assert [it.tolist() for it in found] == [[name in some for name in names] for some in before]
+            waiting.begin(batch, first, last)
+            while settled <= number and data.draw(st.booleans()):
+                waiting.settle(stay=stay[settled])
+                settled += 1

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from buckets import decode as decoding
-from buckets import groups
+from buckets import groups, union
 from buckets.decode import Decoded, Lot, decode
 from buckets.groups import group
 from buckets.merge import union_of
@@ -290,9 +290,10 @@ def check_writer(seed: int, policy: Policy, count: int) -> None:
 
 
 @quick
-@given(seeds, st.sampled_from(POLICIES))
-def test_irregular_buckets_are_decoded_as_one_by_one(seed: int, policy: Policy) -> None:
-    check_writer(seed, policy, 40)
+@given(seeds, st.sampled_from(POLICIES), st.sampled_from([3, 10**6]))
+def test_irregular_buckets_are_decoded_as_one_by_one(seed: int, policy: Policy, at_once: int) -> None:
+    with patch.object(union, "_AT_ONCE", at_once):
+        check_writer(seed, policy, 40)
 
 
 @pytest.mark.soak

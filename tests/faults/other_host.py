@@ -14,9 +14,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from archivers import delete
+from archivers import archive, delete
 from archivers.stores.file import FileStore
 from archivers.stores.s3 import S3Store
+from buckets import raw_cursor
 from jobs import clock, machine
 
 #: Whose transactions: the module, and what it uses them for.
@@ -44,6 +45,9 @@ def install(
     notes in the file `told` where it is, and stops until it is continued: an hour later by its steady clock.
     Without `at` it notes just its pid, for who wants to stop it. `pieces`: the most buckets in one delete."""
     delete.MAX_BUCKETS = pieces
+    archive.MAX_READINGS = 1  # a commit for what is read at once, so that several are under way
+    archive._Sweep._cut = lambda self, batch: iter([batch])  # type: ignore[method-assign]  # noqa: ARG005
+    raw_cursor._AT_ONCE = raw_cursor._FIRST = 3
     wrong = [skew]
     current, steady, asleep = clock.current, clock.steady, [0.0]
     clock.current = lambda: current() + timedelta(seconds=wrong[0])

@@ -166,7 +166,7 @@ def test_killed(
     scene = make(job)
     entries = len(Ledger(scene.database).last_runs("it", 0))  # all
     nth = chance.randint(1, max(1, met[case.job][case.step.label])) if case.seed else 1
-    ahead, times = chance.randint(0, 1), (1, 5)[case.seed % 2]
+    ahead, times = chance.randint(0, 2), (1, 5)[case.seed % 2]
     code = run(scene, job, "log", at=case.step.label, nth=nth, moment=case.moment, times=times, ahead=ahead)
     runs = 1
 
