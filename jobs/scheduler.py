@@ -30,6 +30,9 @@ from jobs.stopping import Stop
 VERB = "run"
 #: What failed, or was held by another run, is asked for again after this long, if no firing comes before.
 AGAIN = timedelta(minutes=5)
+#: So many runs work at a time, since each takes memory of its own; the others wait. What was missed is all
+#: due at once.
+_AT_ONCE = 2
 _BEAT_SECONDS, _SILENCE_SECONDS = 15, 60.0
 
 log = structlog.get_logger()
@@ -51,7 +54,8 @@ class Service:
         """Work until asked to stop; then finish the steps in hand."""
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
-            executors={"default": ThreadPoolExecutor(len(self.policies) + 1)},
+            # A run that waits waits here, however long, and asks what is due when its turn comes.
+            executors={"default": ThreadPoolExecutor(_AT_ONCE), "beat": ThreadPoolExecutor(1)},
             job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
         )
         for policy in self.policies:
@@ -62,7 +66,7 @@ class Service:
                 id=policy.name,
                 next_run_time=clock.current(),  # what was missed
             )
-        self._scheduler.add_job(self._live, IntervalTrigger(seconds=_BEAT_SECONDS))
+        self._scheduler.add_job(self._live, IntervalTrigger(seconds=_BEAT_SECONDS), executor="beat")
         self._scheduler.start()
         log.info("schedule started", policies=",".join(policy.name for policy in self.policies))
         self.stop.wait()

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -17,6 +17,7 @@ import pytest
 from archivers.stores import open_store
 from buckets import heap
 from config.load import load
+from config.policies import Policy
 from jobs import clock, ledger, scheduler
 from jobs.ledger import Ledger
 from jobs.progress import Progress
@@ -27,6 +28,7 @@ from jobs.steps import RUN
 from jobs.stopping import Stop
 from tests.jobs.command import started
 from tests.jobs.place import MINUTES, Place
+from tests.jobs.processes import wait_until
 
 
 class Watched:
@@ -210,3 +212,64 @@ def test_what_failed_is_asked_for_again_soon(place: Place, mongodb_uri: str) -> 
     Looking([policy], Ledger(place.database), runner_at, look, stop, "").serve()
     (next_time,) = asked_for
     assert timedelta(0) < next_time - clock.current() <= scheduler.AGAIN
+
+
+class Held:
+    """A service of four policies, all due, whose runs work until they are let go. Firings come all the
+    time."""
+
+    def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch, exit_code: int = 0) -> None:
+        now = clock.current
+        monkeypatch.setattr("jobs.firing.first_after", lambda _cron, _at: now() + timedelta(seconds=0.05))
+        monkeypatch.setattr(scheduler, "last_until", lambda _cron, at: at)
+        monkeypatch.setattr(scheduler, "_BEAT_SECONDS", 0.05)
+        held, self.begun, self.ended, self.most = self, list[str](), list[str](), 0
+        self.stop, self.go = Stop(), threading.Event()
+
+        class Waiting(Runner):
+            def run_if(self, policy: Policy, is_wanted: Callable[[], bool]) -> Result | None:
+                assert is_wanted()
+                held.begun.append(policy.name)
+                held.most = max(held.most, len(held.begun) - len(held.ended))
+                held.go.wait(60)
+                held.ended.append(policy.name)
+                return Result(policy.name, exit_code)
+
+        def runner_at(at: datetime) -> Runner:
+            return Waiting("run", RUN, place.database, None, at, self.stop, Progress(quiet=True))
+
+        one = load(place.config, {"MONGODB_URI": place.uri}).policies["ticks"]
+        policies = [one.model_copy(update={"name": name}) for name in "abcd"]
+        self.results = list[Result]()
+        self.service = Service(
+            policies, Ledger(place.database), runner_at, self.results.append, self.stop, ""
+        )
+        self.thread = threading.Thread(target=self.service.serve, daemon=True)
+        self.thread.start()
+        wait_until(lambda: len(self.begun) == 2, "no two runs work")
+
+    def end(self) -> None:
+        self.stop.ask()
+        self.go.set()
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+
+def test_two_runs_work_at_a_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are due. The others have their turn, and the service passes for alive meanwhile."""
+    held = Held(place, monkeypatch)
+    beat = held.service._beat
+    wait_until(lambda: held.service._beat > beat + 0.5, "it does not live while runs work")
+    assert len(held.begun) == 2 and held.results == []
+    held.go.set()
+    wait_until(lambda: {it.policy for it in held.results} == set("abcd"), "not all have their turn")
+    held.end()
+    assert held.most == 2
+
+
+def test_a_run_that_waits_does_not_begin_once_asked_to_stop(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(place, monkeypatch)
+    held.end()
+    assert len(held.begun) == len(held.results) == 2
