@@ -52,10 +52,11 @@ class Service:
 
     def serve(self) -> None:
         """Work until asked to stop; then finish the steps in hand."""
+        # A run that waits waits here, however long, and asks what is due when its turn comes.
+        runs = ThreadPoolExecutor(_AT_ONCE)
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
-            # A run that waits waits here, however long, and asks what is due when its turn comes.
-            executors={"default": ThreadPoolExecutor(_AT_ONCE), "beat": ThreadPoolExecutor(1)},
+            executors={"default": runs, "beat": ThreadPoolExecutor(1)},
             job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
         )
         for policy in self.policies:
@@ -71,7 +72,8 @@ class Service:
         log.info("schedule started", policies=",".join(policy.name for policy in self.policies))
         self.stop.wait()
         log.info("schedule is asked to stop; it finishes the steps in hand")
-        self._scheduler.shutdown(wait=True)
+        self._scheduler.shutdown(wait=False)  # it would wait with a lock held that `_ask_again` takes
+        runs.shutdown(wait=True)
         log.info("schedule ended")
 
     def is_alive(self) -> bool:

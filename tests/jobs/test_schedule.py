@@ -273,3 +273,15 @@ def test_a_run_that_waits_does_not_begin_once_asked_to_stop(
     held = Held(place, monkeypatch)
     held.end()
     assert len(held.begun) == len(held.results) == 2
+
+
+def test_a_run_that_fails_after_the_service_is_asked_to_stop(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be asked for again; nothing waits for that."""
+    held = Held(place, monkeypatch, exit_code=1)
+    held.stop.ask()
+    wait_until(lambda: not held.service._scheduler.running, "it does not stop")
+    assert held.results == [] and held.thread.is_alive()
+    held.end()
+    assert [it.exit_code for it in held.results] == [1, 1]
