@@ -39,15 +39,17 @@ def install(
     told: str | None = None,
     leap: float | None = None,
     pieces: int = 1000,
+    at_once: int = 1000,
 ) -> None:
     """`host`: the machine's name. `skew`: seconds by which its clock is wrong. `at`: a step's name, for the
     first of that name, or how many steps in. There the clock leaps by `leap` seconds; or else the process
     notes in the file `told` where it is, and stops until it is continued: an hour later by its steady clock.
-    Without `at` it notes just its pid, for who wants to stop it. `pieces`: the most buckets in one delete."""
+    Without `at` it notes just its pid, for who wants to stop it. `pieces`: the most buckets in one delete;
+    `at_once`: in one commit, so that several are under way."""
     delete.MAX_BUCKETS = pieces
-    archive.MAX_READINGS = 1  # a commit for what is read at once, so that several are under way
+    archive.MAX_READINGS = 1
     archive._Sweep._cut = lambda self, batch: iter([batch])  # type: ignore[method-assign]  # noqa: ARG005
-    raw_cursor._AT_ONCE = raw_cursor._FIRST = 3
+    raw_cursor._AT_ONCE = raw_cursor._FIRST = at_once
     wrong = [skew]
     current, steady, asleep = clock.current, clock.steady, [0.0]
     clock.current = lambda: current() + timedelta(seconds=wrong[0])

@@ -41,7 +41,13 @@ def stopped(it: Scene, at: str | int | Callable[[], bool], *arguments: str) -> I
     says when to stop it."""
     told = it.folder / "told"
     told.unlink(missing_ok=True)
-    given = {"host": "first", "at": None if callable(at) else at, "told": str(told), "pieces": 5}
+    given = {
+        "host": "first",
+        "at": None if callable(at) else at,
+        "told": str(told),
+        "pieces": 5,
+        "at_once": 3,
+    }
     command = it.begin("run", *arguments, meddle=("tests.faults.other_host", given))
     found = Stopped()
     waiter = threading.Thread(target=lambda: setattr(found, "ran", command.end()))

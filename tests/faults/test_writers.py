@@ -26,7 +26,7 @@ MODELS = {"slots": SLOTS, "samples": SAMPLES, "reading": READING}
 ARCHIVES = {"offline": OFFLINE, "online": ONLINE}
 LATE = {"stream": 'late_data = "stream"\n', "scan": 'late_data = "scan"\nrecheck = "200d"\n'}
 BUCKETS, WRITERS, MOST = 30, 2, 1500
-SMALL_PIECES: Meddle = ("tests.faults.other_host", {"pieces": 3})
+SMALL_PIECES: Meddle = ("tests.faults.other_host", {"pieces": 3, "at_once": 12})
 DONE, LEFT_SOMETHING = 0, 3
 
 
