@@ -235,12 +235,6 @@ def _by_type(cells: Sequence[Cell]) -> ByType:
     return [(kind, at, elements) for (kind, _), (at, elements) in found.items()]
 
 
-def mask_of(present: Flags, flag: NDArray[np.integer]) -> Flags:
-    """n × size: which bytes are there, by the flags of the documents and of each byte."""
-    starts = np.flatnonzero(np.diff(flag, prepend=flag[0] - 1))
-    return np.repeat(present.take(flag[starts], axis=1), np.diff(starts, append=len(flag)), axis=1)
-
-
 def slabs(rows: int, size: int) -> Iterator[slice]:
     """Some rows of so many bytes at a time, for the cache."""
     step = max(1, _SLAB // max(1, size))

@@ -11,10 +11,11 @@ import numpy as np
 from buckets.bsontypes import ARRAY, CODE, DOCUMENT, STRING, SYMBOL
 from buckets.layout import ALWAYS, Element, Flags, Layout, Path, Variants
 from buckets.raw import Docs
+from buckets.recent import Recent
 from buckets.union import Choice, Close, Each, Open, Skip, Step, Test, Text, Union, words_of
 
 #: A union is made of so many documents, spread over all lengths that there are: of fewer where they are long.
-_SAMPLES, _LEAST, _BYTES = 24, 6, 1 << 15
+_SAMPLES, _LEAST, _BYTES = 24, 4, 1 << 14
 #: What fewer than this share hold has no place in a union that would be too long with it.
 _RARE = (0.0, 1 / 32)
 
@@ -57,8 +58,8 @@ class _Alternative(NamedTuple):
     """What may stand in a place: a value of this type."""
 
     kind: int
-    value: bytes  # of a text of any length the longest
-    fields: list[_Field]  # of a document
+    value: bytes  # zeros in its holes; of a text of any length the longest
+    fields: tuple[_Field, ...]  # of a document
     is_text: bool = False  # of any length
     alike: bool = False  # are its fields the same but for their names?
 
@@ -78,12 +79,26 @@ class _Alternative(NamedTuple):
 
 class _Field(NamedTuple):
     name: bytes
-    alternatives: list[_Alternative]
+    alternatives: tuple[_Alternative, ...]
     optional: bool
 
     @property
     def is_choice(self) -> bool:
         return self.optional or len(self.alternatives) > 1
+
+
+class _Made(NamedTuple):
+    """A union, and all that it was made from: of the same, the same would be made again."""
+
+    whole: _Alternative
+    union: Union
+
+    @property
+    def size(self) -> int:
+        return self.union.size
+
+
+_made: Recent[_Made] = Recent(_BYTES)
 
 
 def union_of(
@@ -110,10 +125,22 @@ def _merged(held: list[_Held], containers: frozenset[Path], longest: int) -> Uni
         by_outside.setdefault(_outside(it.layout, containers), []).append(it)
     chosen = max(by_outside.values(), key=len, default=[])
     for rare in _RARE if chosen else ():
-        plan = _Plan(_alternative(chosen, _Inside(containers, rare)))
-        if plan.variants.flags and len(plan.template) <= longest:
-            return Union(Layout(bytes(plan.template), plan.variants), plan.steps)
+        union = _written(_alternative(chosen, _Inside(containers, rare)), longest)
+        if union is not None:
+            return union
     return None
+
+
+def _written(whole: _Alternative, longest: int) -> Union | None:
+    """None where nothing may be absent, and where it would be longer."""
+    found = next((made for made in _made if made.whole == whole), None)
+    if found is None:
+        plan = _Plan(whole)
+        if not plan.variants.flags or len(plan.template) > longest:
+            return None
+        found = _Made(whole, Union(Layout(bytes(plan.template), plan.variants), plan.steps))
+    _made.put(found)
+    return found.union if found.size <= longest else None
 
 
 def _spread(docs: Docs) -> Iterator[bytes]:
@@ -145,12 +172,11 @@ def _kind(element: Element) -> tuple[int, int]:
 def _alternative(held: list[_Held], inside: _Inside) -> _Alternative:
     """Of values of one type. What is inside a container may differ, whatever its name is where that is a
     number: siblings with such names are slots or samples, and what one has another may have."""
-    document, _, element = held[0]
+    element = held[0].element
     if element.type not in _DOCUMENTS:
-        if _kind(element)[1] == 0:  # a text: the longest
-            document, _, element = max(held, key=lambda it: it.element.size)
-        value = document[element.start : element.start + element.size]
-        return _Alternative(element.type, value, [], any(it.element.size < element.size for it in held))
+        longest = max(held, key=lambda it: it.element.size)  # the first, but of texts of any length
+        size = longest.element.size
+        return _Alternative(element.type, longest.form, (), any(it.element.size < size for it in held))
     if element.path in inside.containers:
         inside = inside._replace(begun=True)
     if inside.begun and not inside.rare:  # one of each form is enough
@@ -158,7 +184,7 @@ def _alternative(held: list[_Held], inside: _Inside) -> _Alternative:
     rows = [dict(_children(it)) for it in held]
     alike = inside.begun and all(name.isdigit() for row in rows for name in row)
     names = list(set().union(*rows)) if alike else _in_order(rows)
-    shared: list[_Alternative] = []
+    shared: tuple[_Alternative, ...] = ()
     if alike:
         names.sort(key=lambda name: (int(name), name))
         shared = _alternatives([child for row in rows for child in row.values()], inside)
@@ -169,21 +195,21 @@ def _alternative(held: list[_Held], inside: _Inside) -> _Alternative:
         lacking = any(len(row) < len(names) for row in rows) if alike else len(there) < len(rows)
         if alternatives and (alike or inside.counts(len(there), len(rows))):
             fields.append(_Field(name, alternatives, lacking))
-    found = _Alternative(element.type, b"", fields, alike=alike)
+    found = _Alternative(element.type, b"", tuple(fields), alike=alike)
     return found._replace(fields=_and_more(fields)) if found.is_each and fields[0].optional else found
 
 
-def _and_more(fields: list[_Field]) -> list[_Field]:
+def _and_more(fields: list[_Field]) -> tuple[_Field, ...]:
     """Where arrays are of different lengths, others than these may be longer."""
     more = range(len(fields), len(fields) + 1 + len(fields) // _MORE)
-    return [*fields, *(fields[0]._replace(name=b"%d" % number) for number in more)]
+    return (*fields, *(fields[0]._replace(name=b"%d" % number) for number in more))
 
 
-def _alternatives(held: list[_Held], inside: _Inside) -> list[_Alternative]:
+def _alternatives(held: list[_Held], inside: _Inside) -> tuple[_Alternative, ...]:
     found: dict[tuple[int, int], list[_Held]] = {}
     for it in held:
         found.setdefault(_kind(it.element), []).append(it)
-    return [_alternative(some, inside) for some in found.values() if inside.counts(len(some), len(held))]
+    return tuple(_alternative(some, inside) for some in found.values() if inside.counts(len(some), len(held)))
 
 
 def _children(held: _Held) -> Iterator[tuple[bytes, _Held]]:
@@ -273,7 +299,7 @@ class _Plan:
         if len(flags) > 1:
             self.steps.append(Choice(parent, flags, not field.optional))
 
-    def _each(self, fields: list[_Field], parent: int, above: Path) -> None:
+    def _each(self, fields: tuple[_Field, ...], parent: int, above: Path) -> None:
         """Documents of one kind side by side: what one is like is written down once, and once for each."""
         (alternative,), optional = fields[0].alternatives, fields[0].optional
         inside, headers = _Plan(alternative), [bytes([DOCUMENT]) + field.name + b"\0" for field in fields]

@@ -25,7 +25,6 @@ from buckets.layout import (
     Bytes2D,
     Flags,
     by_type,
-    mask_of,
     read_holes,
     slabs,
     spread,
@@ -35,6 +34,7 @@ from buckets.layout import (
 from buckets.order import Order
 from buckets.raw import Batch, Docs, filled
 from buckets.soundness import Piece
+from buckets.stretches import cut
 from buckets.times import DAY_MS, LAST_MS, from_seconds
 from config.policies import Policy
 
@@ -264,36 +264,57 @@ def _side_by_side(
     groups: Sequence[PackedGroup], time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]
 ) -> Docs:
     """The documents of each group, one after another."""
-    parts, lengths = [], []
-    for group in groups:
-        n, size = len(group.units), len(group.skeleton)
-        if not len(group.flag):
-            parts.append(_whole(group, time, values))
-            lengths.append(np.full(n, size))
-            continue
-        bits = np.frombuffer(group.present, dtype=np.uint8).reshape(int(group.flag.max()), -1)
-        present = np.ones((n, len(bits) + 1), dtype=np.bool_)
-        present[:, 1:] = np.unpackbits(bits, axis=1, count=n).T
-        sizes = np.bincount(group.flag)  # bytes that each flag tells of
-        for slab in slabs(n, size):
-            there = mask_of(present[slab], group.flag)
-            matrix = np.tile(np.frombuffer(group.skeleton, dtype=np.uint8), (len(there), 1))
-            _fill(matrix, group, slab, time, values)
-            parts.append(matrix[there].tobytes())
-            lengths.append(present[slab] @ sizes)
-    return Docs(b"".join(parts), np.append(0, np.cumsum(np.concatenate(lengths))))
-
-
-def _whole(group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]) -> bytes:
-    """The documents of a group whose parts are all there."""
-    n, size = len(group.units), len(group.skeleton)
+    flags = [_flags(group) for group in groups]
+    lengths = [_lengths(group, present) for group, present in zip(groups, flags, strict=True)]
+    offsets = np.append(0, np.cumsum(np.concatenate(lengths)))
 
     def fill(target: NDArray[np.uint8]) -> None:
-        matrix = target.reshape(n, size)
-        matrix[:] = np.frombuffer(group.skeleton, dtype=np.uint8)
-        _fill(matrix, group, slice(0, n), time, values)
+        for group, present, length in zip(groups, flags, lengths, strict=True):
+            size = int(length.sum())
+            _put(target[:size], group, present, time, values)
+            target = target[size:]
 
-    return filled(n * size, fill)
+    return Docs(filled(int(offsets[-1]), fill), offsets)
+
+
+def _flags(group: PackedGroup) -> Flags | None:
+    """n × (1 + its flags), the first for what is always there; None where nothing may be absent."""
+    if not len(group.flag):
+        return None
+    bits = np.frombuffer(group.present, dtype=np.uint8).reshape(int(group.flag.max()), -1)
+    present = np.ones((len(group.units), len(bits) + 1), dtype=np.bool_)
+    present[:, 1:] = np.unpackbits(bits, axis=1, count=len(group.units)).T
+    return present
+
+
+def _lengths(group: PackedGroup, present: Flags | None) -> NDArray[np.int64]:
+    """n: of the documents, bytes."""
+    if present is None:
+        return np.full(len(group.units), len(group.skeleton))
+    of_flag = np.bincount(group.flag)  # bytes that each flag tells of
+    return np.concatenate([present[slab] @ of_flag for slab in slabs(*present.shape)])
+
+
+def _put(
+    target: NDArray[np.uint8],
+    group: PackedGroup,
+    present: Flags | None,
+    time: NDArray[np.int64],
+    values: Sequence[NDArray[np.float64]],
+) -> None:
+    """All documents of a group into as many bytes as they have."""
+    n, skeleton = len(group.units), np.frombuffer(group.skeleton, dtype=np.uint8)
+    if present is None:
+        matrix = target.reshape(n, len(skeleton))
+        matrix[:] = skeleton
+        _fill(matrix, group, slice(0, n), time, values)
+        return
+    for slab in slabs(n, len(skeleton)):
+        matrix = np.tile(skeleton, (len(present[slab]), 1))
+        _fill(matrix, group, slab, time, values)
+        held = cut(matrix, present[slab], group.flag)
+        target[: len(held)] = held
+        target = target[len(held) :]
 
 
 def _fill(

@@ -20,8 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.layout import ALWAYS, Bytes2D, Flags, Layout, mask_of, slabs
+from buckets.layout import ALWAYS, Bytes2D, Flags, Layout, slabs
 from buckets.raw import Docs
+from buckets.stretches import pad
 
 #: Bytes in 8 at a time: offset, mask, and what has to be there.
 Words = tuple[tuple[int, int, int], ...]
@@ -112,14 +113,17 @@ class Union(NamedTuple):
         assert variants is not None
         fits, present = self._guess(docs)
         rows = np.flatnonzero(fits)
-        present = present[rows]
-        chosen = docs if len(rows) == len(docs) else docs.take(rows)
+        chosen, present = (docs, present) if fits.all() else (docs.take(rows), present[rows])
         data = np.frombuffer(chosen.data, dtype=np.uint8)
-        matrix = np.tile(self.layout.skeleton, (len(rows), 1))
+        matrix = np.empty((len(rows), size), dtype=np.uint8)
         proven = np.zeros(len(rows), dtype=np.bool_)
+        empty = matrix[:0]
         for slab in slabs(len(rows), size):
             edges = chosen.offsets[slab.start : slab.stop + 1]
-            matrix[slab][mask_of(present[slab], variants.flag)] = data[edges[0] : edges[-1]]
+            if not len(empty):  # in the first, which is the largest
+                empty = np.tile(self.layout.skeleton, (len(edges) - 1, 1))
+            held = data[edges[0] : edges[-1]]
+            matrix[slab] = pad(held, present[slab], variants.flag, empty[: len(edges) - 1])
             wrong = (matrix[slab] ^ self.layout.skeleton) & self.layout.mask
             proven[slab] = wrong.max(axis=1) == 0
         if proven.all():

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from buckets import decode as decoding
-from buckets import groups, union
+from buckets import groups, merge, union
 from buckets.decode import Decoded, Lot, decode
 from buckets.groups import group
 from buckets.merge import union_of
@@ -169,6 +169,35 @@ def test_what_is_packed_does_not_come_of_what_was_decoded_before(policy: Policy)
         anew = Lot(batch, policy)
         anew.__dict__["decoded"] = decode(batch, policy, groups.Unions())
         assert in_bytes(pack(Lot(batch, policy))) == in_bytes(pack(anew))
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda it: f"{it.model} {it.value_fields[0]}")
+@settings(quick, max_examples=10)
+@given(seeds)
+def test_what_is_packed_does_not_come_of_unions_that_were_made_before(policy: Policy, seed: int) -> None:
+    writer = Writer(Random(seed), policy)
+    writer.missing = 0.1
+    batches = [batch_of(writer.buckets(20)) for _ in range(3)]
+    alone = []
+    for batch in batches:
+        with eager(), patch.object(merge, "_made", Recent(0)):
+            alone.append(in_bytes(pack(Lot(batch, policy))))
+    with eager(), patch.object(merge, "_made", Recent(1 << 20)):
+        for _ in range(2):
+            assert [in_bytes(pack(Lot(batch, policy))) for batch in batches] == alone
+
+
+def test_a_union_of_the_same_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, documents = in_samples(sampled(100, _SOUND))
+    made: Recent[merge._Made] = Recent(1 << 16)
+    monkeypatch.setattr(merge, "_made", made)
+    containers = frozenset([("in", "samples")])
+    first = union_of(Docs.of(documents), containers, lambda _: True, 2**30)
+    assert first is not None and [it.union for it in made] == [first]
+    later = [document.replace(struct.pack("<d", 1.5), struct.pack("<d", 2.5)) for document in documents]
+    assert later != documents
+    assert union_of(Docs.of(later), containers, lambda _: True, 2**30) is first
+    assert union_of(Docs.of(later), containers, lambda _: True, first.size * len(later) - 1) is None
 
 
 def test_a_union_that_fits_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
