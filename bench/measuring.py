@@ -15,7 +15,6 @@ from statistics import median
 from typing import NamedTuple
 
 from bench.place import Place
-from buckets import heap
 
 #: What only one action needs: imported by its process, and not on its time.
 _LIBRARIES = {"minutes_by_pymongoarrow": ["pymongoarrow.api"]}
@@ -57,7 +56,6 @@ class _NoPandas(MetaPathFinder):
 
 
 def _run(action: Action, place: Place, answer: Connection) -> None:
-    heap.keep()  # as the program does
     sys.meta_path.insert(0, _NoPandas())
     import_module("bench.cases")  # imports are nobody's time; their memory counts
     for library in _LIBRARIES.get(action.__name__, ()):

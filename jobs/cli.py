@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from buckets import heap
+
+heap.keep()  # first of all: with Arrow comes a thread, that would have a heap of its own already
+
 import sys
 import threading
 from collections.abc import Callable
@@ -9,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-from buckets import heap
 from config.errors import UsageError
 from jobs import clock, streams
 from jobs.execute import emit, failed
@@ -66,7 +69,6 @@ for _name, (_verb, _examples) in VERBS.items():
 
 def main() -> None:
     """The program: ends the process with the exit code."""
-    heap.keep()
     streams.secure()
     threading.excepthook = tell_of_thread
     sys.exit(_run(sys.argv[1:]))

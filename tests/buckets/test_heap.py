@@ -30,8 +30,7 @@ def _python(script: str, *arguments: str, **environment: str) -> str:
 
 _HEAPS = """
 import ctypes, sys, threading
-from buckets import heap
-heap.keep()
+exec(sys.argv[2])
 barrier = threading.Barrier(5)
 def work():
     held = [bytearray(5000) for _ in range(100)]
@@ -49,6 +48,9 @@ barrier.wait()
 """
 
 
+_KEEP = "from buckets import heap; heap.keep()"
+
+
 @pytest.mark.parametrize(
     ("asked", "heaps"),
     [({}, 1), ({"MALLOC_ARENA_MAX": "3"}, 3), ({"GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}, 2)],
@@ -57,8 +59,15 @@ def test_threads_share_a_heap_unless_somebody_asked_for_more(
     tmp_path: Path, asked: dict[str, str], heaps: int
 ) -> None:
     info = tmp_path / "info.xml"
-    _python(_HEAPS, str(info), **asked)
+    _python(_HEAPS, str(info), _KEEP, **asked)
     assert info.read_text().count("<heap nr=") == heaps
+
+
+@pytest.mark.parametrize("program", ["import jobs.cli", "import bench.cases"])
+def test_the_program_says_so_before_anything_starts_a_thread(tmp_path: Path, program: str) -> None:
+    info = tmp_path / "info.xml"
+    _python(_HEAPS, str(info), program)
+    assert info.read_text().count("<heap nr=") == 1
 
 
 _WORK = """
@@ -71,7 +80,6 @@ def faults():
 faults()
 print(-faults() + [faults() for _ in range(20)][-1])
 """
-_KEEP = "from buckets import heap; heap.keep()"
 _PROGRAM = """
 from contextlib import redirect_stdout, suppress
 from jobs import cli
