@@ -82,8 +82,10 @@ class Source:
     def ending(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
         """Every bucket whose last time by its fields (`slots`: whose start) lies in [start, end)."""
         if _is_empty(start_ms, end_ms):
-            return iter(())
-        return self._read(self._between(self._last, start_ms, end_ms))
+            return
+        # Not all at once: the server would look up of each whether another range has found it already.
+        for span in self._ranges(self._last, start_ms, end_ms - 1):
+            yield from self._read(span)
 
     def by_ids(self, ids: Sequence[Any]) -> Iterator[Batch]:
         """The buckets with these `_id`s, as far as they are there."""
@@ -178,7 +180,7 @@ class Source:
         """How many buckets `ending` finds."""
         if _is_empty(start_ms, end_ms):
             return 0
-        query = self._between(self._last, start_ms, end_ms)
+        query = {"$or": self._ranges(self._last, start_ms, end_ms - 1)}
         return self.collection.count_documents(query, session=self._session)
 
     def latest(self) -> int | None:
@@ -193,25 +195,21 @@ class Source:
         found = self.collection.find(running, {"_id": 0, self._first: 1}, session=self._session)
         return any(True for _ in found.limit(1))
 
-    def _between(self, field: str, start_ms: int, end_ms: int) -> Document:
+    def _ranges(self, field: str, first_ms: int, last_ms: int) -> list[Document]:
+        """Queries for a time in this field from first to last, each for one type of it."""
         if self.policy.model == "timeseries":
-            return timeseries.between(field, start_ms, end_ms - 1)
-        dates = {field: {"$gte": as_date(start_ms), "$lte": as_date(end_ms - 1)}}
-        if self.policy.model != "samples":
-            return dates
-        return {"$or": [dates, {field: {"$gte": as_seconds(start_ms), "$lt": as_seconds(end_ms)}}]}
+            return [timeseries.between(field, first_ms, last_ms)]
+        found: list[Document] = [{field: {"$gte": as_date(first_ms), "$lte": as_date(last_ms)}}]
+        if self.policy.model == "samples":
+            found.append({field: {"$gte": as_seconds(first_ms), "$lt": as_seconds(last_ms + 1)}})
+        return found
 
     def _extreme(self, field: str, at: int, direction: int, also: Document | None = None) -> int | None:
         """The lowest or highest time in this field, at or after `at`, of buckets that meet `also`."""
         if at > LAST_MS:
             return None
-        ranges: list[Document] = [{field: {"$gte": as_date(at), "$lte": as_date(LAST_MS)}}]
-        if self.policy.model == "samples":
-            ranges.append({field: {"$gte": as_seconds(at), "$lt": as_seconds(LAST_MS + 1)}})
-        elif self.policy.model == "timeseries":
-            ranges = [timeseries.between(field, at, LAST_MS)]
         found = []
-        for span in ranges:
+        for span in self._ranges(field, at, LAST_MS):
             query = {"$and": [span, {"$nor": _arrays(field)}, also or {}]}
             sort, only = [(field, direction)], {"_id": 0, field: 1}
             raw = find_raw(self.collection, query, self._session, only, sort, limit=1)
