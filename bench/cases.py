@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import ours, peers
+from bench import bounds, ours, peers
 from bench.measuring import Action
 from bench.place import Place
 from bench.workloads import IRREGULAR, MINUTES, READINGS, SAMPLES, SPARSE, Workload
@@ -42,7 +42,7 @@ def _nothing(_place: Place) -> None:
     """It reads only."""
 
 
-_DRAIN = Job("draining raw batches", peers.drain, _nothing)
+_DRAIN = Job("draining raw batches", bounds.drain, _nothing)
 _COLUMNS = Job("→ columns", ours.to_columns, _nothing)
 _PARQUET = Job("→ Parquet on disk, sorted", ours.to_parquet)
 _SUMMARIES = Job("→ hourly and daily summaries with percentiles", ours.to_summaries)
@@ -52,8 +52,8 @@ _SCAN = Job("look-back by scan, nothing changed", ours.look_back_by_scan, ours.r
 _STREAM = Job(
     "look-back by change stream, nothing changed", ours.look_back_by_stream, ours.rolled_up_for_stream
 )
-_DELETE = Job("a raw drain and a bare delete by _id", peers.drain_and_delete, Place.fill_copy)
-_INSERT = Job("insert_many of the same raw documents", peers.insert)
+_DELETE = Job("a raw drain and a bare delete by _id", bounds.drain_and_delete, Place.fill_copy)
+_INSERT = Job("insert_many of the same raw documents", bounds.insert)
 _BY_PYMONGO = Job("pymongo → pyarrow script", peers.minutes_by_pymongo)
 _BY_PYMONGOARROW = Job("pymongoarrow → pyarrow script", peers.minutes_by_pymongoarrow)
 _SAMPLES_BY_PYMONGO = Job("pymongo → pyarrow script", peers.samples_by_pymongo)

@@ -13,8 +13,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
+from unittest.mock import patch
 
+import pyarrow as pa
+
+from bench import peers
 from bench.place import Place
+from buckets import heap
 
 #: What only one action needs: imported by its process, and not on its time.
 _LIBRARIES = {"minutes_by_pymongoarrow": ["pymongoarrow.api"]}
@@ -35,7 +40,8 @@ def measure(action: Action, place: Place) -> Measured:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_run, args=(action, place, theirs))
-    child.start()
+    with patch.dict(os.environ, _memory(action)):
+        child.start()
     theirs.close()
     try:
         found: Measured = ours.recv()
@@ -44,6 +50,14 @@ def measure(action: Action, place: Place) -> Measured:
     finally:
         child.join()
     return found
+
+
+def _memory(action: Action) -> dict[str, str]:
+    """Where memory comes from, as the environment says it: for jobs and bounds as the program sets it up; for
+    a script that somebody else runs, as Arrow and the C library do by themselves."""
+    if action.__module__ == peers.__name__:
+        return {"ARROW_DEFAULT_MEMORY_POOL": pa.supported_memory_backends()[0]}
+    return {name: str(value) for options in heap.OPTIONS for name, (_, value) in options.items()}
 
 
 class _NoPandas(MetaPathFinder):

@@ -14,7 +14,7 @@ import sys
 _MB = 1 << 20
 #: Options as glibc's malloc.h has them, by their names in the environment, and what they are set to. Those of
 #: one line mean something together alone: who sets one of them has set all.
-_OPTIONS = (
+OPTIONS = (
     {"MALLOC_ARENA_MAX": (-8, 1)},
     # More is kept than a run takes; larger blocks than 32 MB, the most that glibc knows, are not.
     {"MALLOC_TRIM_THRESHOLD_": (-1, 512 * _MB), "MALLOC_MMAP_THRESHOLD_": (-3, 32 * _MB)},
@@ -26,7 +26,7 @@ def keep() -> None:
     libc = _glibc()
     if libc is None or "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
         return
-    for options in _OPTIONS:
+    for options in OPTIONS:
         if not options.keys() & os.environ.keys():
             for option, value in options.values():
                 libc.mallopt(option, value)
