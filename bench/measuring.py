@@ -55,9 +55,13 @@ def measure(action: Action, place: Place) -> Measured:
 def _memory(action: Action) -> dict[str, str]:
     """Where memory comes from, as the environment says it: for jobs and bounds as the program sets it up; for
     a script that somebody else runs, as Arrow and the C library do by themselves."""
-    if action.__module__ == peers.__name__:
+    if _is_script(action):
         return {"ARROW_DEFAULT_MEMORY_POOL": pa.supported_memory_backends()[0]}
     return {name: str(value) for options in heap.OPTIONS for name, (_, value) in options.items()}
+
+
+def _is_script(action: Action) -> bool:
+    return action.__module__ == peers.__name__
 
 
 class _NoPandas(MetaPathFinder):
@@ -74,6 +78,8 @@ def _run(action: Action, place: Place, answer: Connection) -> None:
     import_module("bench.cases")  # imports are nobody's time; their memory counts
     for library in _LIBRARIES.get(action.__name__, ()):
         import_module(library)
+    if not _is_script(action):
+        heap.freeze()  # as the program does
     place.database.command("ping")
     server, cpu, started = _server_cpu(place.server), time.process_time(), time.perf_counter()
     action(place)

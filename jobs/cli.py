@@ -69,6 +69,7 @@ for _name, (_verb, _examples) in VERBS.items():
 
 def main() -> None:
     """The program: ends the process with the exit code."""
+    heap.freeze()
     streams.secure()
     threading.excepthook = tell_of_thread
     sys.exit(_run(sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from collections import Counter
@@ -10,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow.parquet as pq
@@ -64,6 +66,22 @@ def test_what_expired_moves_and_comes_back_to_the_bit(cycle: Cycle) -> None:
 def test_the_columns_hold_every_reading_once(cycle: Cycle) -> None:
     cycle.run()
     assert cycle.rows() == expected_rows(cycle.case)
+
+
+def test_nothing_large_that_a_run_makes_refers_to_itself(cycle: Cycle) -> None:
+    """The program seldom looks for such: columns and documents would stay until then."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        cycle.run()
+        gc.collect()
+        held = [it for some in gc.garbage for it in gc.get_referents(some) if type(it) in (np.ndarray, bytes)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert sum(it.nbytes if isinstance(it, np.ndarray) else len(it) for it in held) < 2000
 
 
 def test_a_second_run_does_nothing(cycle: Cycle) -> None:
