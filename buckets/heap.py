@@ -35,9 +35,9 @@ def keep() -> None:
 
 
 def freeze() -> None:
-    """What is imported by now stays, and is looked at no more. Nothing large that a run makes refers to itself:
-    to look for such after each 700 objects, as Python does by itself, takes some hundredths of the time where
-    buckets are irregular, and all threads wait."""
+    """What is imported by now stays, and is looked at no more. Nothing large that a run makes refers to
+    itself: to look for such after each 700 objects, as Python does by itself, takes some hundredths of the
+    time where buckets are irregular, and all threads wait."""
     gc.freeze()
     gc.set_threshold(10_000)
 
