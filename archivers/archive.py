@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,11 @@ from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
 from archivers.units import Here, Opened, Units
 from archivers.work import NOT_ROLLED_UP, Archiver, ArchiveReport, KnowsRun, RolledUp, Work
+from buckets.ahead import ahead
 from buckets.columns import Quarantined
 from buckets.decode import Decoded, Lot, decode
 from buckets.raw import Batch
+from buckets.raw_cursor import AHEAD
 from buckets.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_ms, as_text
 from config.errors import BucketwiseError
 from config.policies import USUAL_MEMORY, Policy
@@ -180,6 +182,16 @@ def _archiver(work: Work, store: ObjectStore | None) -> Archiver:
     return OfflineRun(work, store)
 
 
+class _Ending(NamedTuple):
+    start: int  # milliseconds
+    stop: int
+    batch: Batch  # some of the buckets that end from start to stop
+
+
+def _size(found: _Ending) -> int:
+    return found.batch.size
+
+
 class _Sweep:
     """Goes through the expired buckets day by day, and moves what may go in pieces of bounded size."""
 
@@ -195,14 +207,12 @@ class _Sweep:
 
     def run(self, start: int, end: int) -> None:
         source, report = self._work.source, self._work.report
-        at = begun = start
-        while (found := source.earliest_ending(at)) is not None and found < end:
-            at = max(at, found)  # epoch seconds may round down, to before `at`
-            stop = min((at // DAY_MS + 1) * DAY_MS, end)
-            if stop - begun > MAX_SPAN_MS:
-                self._sort_read()
-                self._flush()
-            for batch in source.ending(at, stop):
+        begun = start
+        with closing(ahead(self._expired(start, end), lambda: True, _size, AHEAD)) as expired:
+            for at, stop, batch in expired:
+                if stop - begun > MAX_SPAN_MS:
+                    self._sort_read()
+                    self._flush()
                 if self._per_cell is None:
                     self._see(Lot(batch.slice(0, min(_TELLING, len(batch))), self._work.policy))
                 for piece in self._cut(batch):
@@ -211,7 +221,6 @@ class _Sweep:
                     self._read.append(piece)
                     if self._room() <= 0:
                         self._sort_read()
-            at = stop
         self._sort_read()
         self._flush()
         self._archiver.finish()
@@ -220,6 +229,15 @@ class _Sweep:
             report.reasons[f"not expired: the last reading is not before {edge}"] += young
         for batch in source.strays():
             report.quarantine(decode(batch, self._work.policy).quarantined)
+
+    def _expired(self, start: int, end: int) -> Generator[_Ending, None, None]:
+        """Day by day."""
+        source, at = self._work.source, start
+        while (found := source.earliest_ending(at)) is not None and found < end:
+            at = max(at, found)  # epoch seconds may round down, to before `at`
+            stop = min((at // DAY_MS + 1) * DAY_MS, end)
+            yield from (_Ending(at, stop, batch) for batch in source.ending(at, stop))
+            at = stop
 
     def _see(self, lot: Lot) -> None:
         if lot.readings:  # else it tells nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -78,7 +79,9 @@ def _run(action: Action, place: Place, answer: Connection) -> None:
     import_module("bench.cases")  # imports are nobody's time; their memory counts
     for library in _LIBRARIES.get(action.__name__, ()):
         import_module(library)
-    if not _is_script(action):
+    if _is_script(action):
+        gc.freeze()  # what is ours here is not its own
+    else:
         heap.freeze()  # as the program does
     place.database.command("ping")
     server, cpu, started = _server_cpu(place.server), time.process_time(), time.perf_counter()

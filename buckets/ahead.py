@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from queue import SimpleQueue
 from typing import Generic, TypeVar, cast
 
@@ -18,7 +18,7 @@ def _one(_: object) -> int:
 
 def ahead(
     found: Iterator[T], may_go_on: Callable[[], bool], size: Callable[[T], int] = _one, most: int = 1
-) -> Iterator[T]:
+) -> Generator[T, None, None]:
     """The same, in the same order. Once one leaves `may_go_on` true, a thread fetches those after it while
     the caller works, until what waits has a size of `most`. An error comes out in its place. Who leaves off
     early waits for what is under way: once this iterator is closed, nothing is read any more."""

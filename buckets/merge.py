@@ -16,6 +16,8 @@ from buckets.union import Choice, Close, Each, Open, Skip, Step, Test, Text, Uni
 
 #: A union is made of so many documents, spread over all lengths that there are: of fewer where they are long.
 _SAMPLES, _LEAST, _BYTES = 24, 4, 1 << 14
+#: Bytes of the unions that are remembered.
+_REMEMBERED = 1 << 15
 #: What fewer than this share hold has no place in a union that would be too long with it.
 _RARE = (0.0, 1 / 32)
 
@@ -98,7 +100,7 @@ class _Made(NamedTuple):
         return self.union.size
 
 
-_made: Recent[_Made] = Recent(_BYTES)
+_made: Recent[_Made] = Recent(_REMEMBERED)
 
 
 def union_of(

@@ -29,7 +29,7 @@ _AT_ONCE, _FIRST = 1_000_000, 1000
 #: at 16 MB. Work on it takes many times that.
 _MOST_BYTES = 1 << 22
 #: Replies are fetched ahead as long as those that wait have fewer bytes.
-_AHEAD = 2 * _MOST_BYTES
+AHEAD = 2 * _MOST_BYTES
 _BATCHES = (b"firstBatch", b"nextBatch")
 _NAME_BYTES, _MOST_DIGITS = 64, 8
 _LENGTH = struct.Struct("<i")
@@ -43,13 +43,14 @@ def find_raw(
     fields: Document | None = None,
     sort: list[tuple[str, int]] | None = None,
     limit: int = 0,
+    is_ahead: bool = True,
 ) -> Iterator[Docs]:
-    """The documents that meet the query, in pieces of at most _MOST_BYTES. Without a session, the next
-    replies are fetched while one is worked on."""
-    first = min(_FIRST, _AT_ONCE)
+    """The documents that meet the query, in pieces of at most _MOST_BYTES. Where it `is_ahead`, and
+    without a session, the next replies are fetched while one is worked on."""
+    first, is_ahead = min(_FIRST, _AT_ONCE), is_ahead and session is None
     cursor = _Cursor(collection, query, fields, session=session, sort=sort, limit=limit, batch_size=first)
     try:
-        for reply in ahead(cursor, lambda: session is None and cursor.alive, _size, _AHEAD):
+        for reply in ahead(cursor, lambda: is_ahead and cursor.alive, _size, AHEAD):
             yield from reply if isinstance(reply, list) else [Docs.split(reply)]
     finally:
         cursor.close()

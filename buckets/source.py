@@ -80,12 +80,13 @@ class Source:
         return self._read({"$and": [holding, also]} if also else holding)
 
     def ending(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
-        """Every bucket whose last time by its fields (`slots`: whose start) lies in [start, end)."""
+        """Every bucket whose last time by its fields (`slots`: whose start) lies in [start, end). Nothing is
+        fetched ahead: who goes on to the next days does so across them."""
         if _is_empty(start_ms, end_ms):
             return
         # Not all at once: the server would look up of each whether another range has found it already.
         for span in self._ranges(self._last, start_ms, end_ms - 1):
-            yield from self._read(span)
+            yield from self._read(span, is_ahead=False)
 
     def by_ids(self, ids: Sequence[Any]) -> Iterator[Batch]:
         """The buckets with these `_id`s, as far as they are there."""
@@ -196,7 +197,8 @@ class Source:
         return any(True for _ in found.limit(1))
 
     def _ranges(self, field: str, first_ms: int, last_ms: int) -> list[Document]:
-        """Queries for a time in this field from first to last, each for one type of it."""
+        """Queries for a time in this field from first to last, each for one type of it. An array, which
+        breaks its model, may meet both."""
         if self.policy.model == "timeseries":
             return [timeseries.between(field, first_ms, last_ms)]
         found: list[Document] = [{field: {"$gte": as_date(first_ms), "$lte": as_date(last_ms)}}]
@@ -218,8 +220,8 @@ class Source:
             return None
         return min(found) if direction == ASCENDING else max(found)
 
-    def _read(self, query: Mapping[str, Any]) -> Iterator[Batch]:
-        for found in find_raw(self.collection, query, self._session):
+    def _read(self, query: Mapping[str, Any], *, is_ahead: bool = True) -> Iterator[Batch]:
+        for found in find_raw(self.collection, query, self._session, is_ahead=is_ahead):
             yield self.with_overflow(found)
 
     def with_overflow(self, main: Docs) -> Batch:

@@ -25,9 +25,9 @@ T = TypeVar("T")
 _TRIES = 3
 #: As long may the executor take to see that one has died: it may be reading what another one says.
 _SECONDS_TO_BE_MISSED = 2.0
-#: Each worker is forked from a process that has imported all, and opened nothing.
+#: Each worker is forked from a process that has imported all, set up its memory first, and opened nothing.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["jobs.verbs"])
+_CONTEXT.set_forkserver_preload(["jobs.cli"])
 
 
 class Workers(Units, Protocol):

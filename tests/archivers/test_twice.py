@@ -57,6 +57,7 @@ def test_a_bucket_that_grows_after_its_copy(
         if moves:
             database["iot"].replace_one({"_id": "a1"}, grown)
 
+    monkeypatch.setattr(sweep, "ahead", lambda days, *_: days)  # the next day is read once it has grown
     monkeypatch.setattr(sweep, "MAX_READINGS", 4)
     monkeypatch.setattr(offline_run, "_IN_MEMORY", in_memory)
     monkeypatch.setattr(sweep._Sweep, "_flush", flush)

@@ -69,6 +69,24 @@ def test_the_program_says_so_before_anything_starts_a_thread(tmp_path: Path) -> 
     assert info.read_text().count("<heap nr=") == 1
 
 
+_OF_WORKER = """
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import Pipe
+from jobs import workers
+from jobs.unit import enter
+ends = Pipe()
+with ProcessPoolExecutor(1, mp_context=workers._CONTEXT, initializer=enter, initargs=ends[:1]) as pool:
+    pool.submit(exec, sys.argv[3], {}).result()
+"""
+
+
+def test_so_does_a_worker(tmp_path: Path) -> None:
+    info = tmp_path / "info.xml"
+    _python(_OF_WORKER, str(info), "pass", _HEAPS)
+    assert info.read_text().count("<heap nr=") == 1
+
+
 _WORK = """
 import resource, sys
 import numpy as np

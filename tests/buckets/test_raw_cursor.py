@@ -202,7 +202,7 @@ def test_no_more_replies_wait_than_they_may(database: Mongo, monkeypatch: pytest
     """What was fetched is bounded by its bytes, however slow the one is that works on it."""
     stored = store(database, [{"_id": i} for i in range(100)])
     monkeypatch.setattr(raw_cursor, "_AT_ONCE", 10)
-    monkeypatch.setattr(raw_cursor, "_AHEAD", 25 * len(stored[0]))
+    monkeypatch.setattr(raw_cursor, "AHEAD", 25 * len(stored[0]))
     cut, most, number = 0, 0, 0
     documents = raw_cursor._documents
 
@@ -228,7 +228,7 @@ def test_the_bytes_of_a_reply() -> None:
 def test_who_leaves_off_early_leaves_nothing_open(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
     store(database, [{"_id": i} for i in range(100)])
     monkeypatch.setattr(raw_cursor, "_AT_ONCE", 10)
-    monkeypatch.setattr(raw_cursor, "_AHEAD", 1)
+    monkeypatch.setattr(raw_cursor, "AHEAD", 1)
     before = open_cursors(database.client)
     found = find_raw(database["it"], {})
     next(found)
@@ -271,7 +271,7 @@ def test_one_is_fetched_while_one_is_worked_on() -> None:
         assert next(found) == number
         assert fetched[number + 1].wait(10)
         assert not any(event.is_set() for event in fetched[number + 2 :])
-    found.close()  # type: ignore[attr-defined]
+    found.close()
 
 
 def test_so_many_are_fetched_as_fit() -> None:
@@ -292,7 +292,7 @@ def test_so_many_are_fetched_as_fit() -> None:
         assert fetched[taken + 2].wait(10)
     assert most <= 3  # two wait, where there is room for another one; one is on its way
     before = sum(event.is_set() for event in fetched)
-    found.close()  # type: ignore[attr-defined]
+    found.close()
     assert sum(event.is_set() for event in fetched) <= before + 1 and not fetching()
 
 
@@ -376,7 +376,7 @@ def test_leaving_off_waits_for_what_is_under_way() -> None:
     next(found)
     assert entered.wait(10)
     threading.Timer(0.05, release.set).start()
-    found.close()  # type: ignore[attr-defined]
+    found.close()
     assert done.is_set() and not fetching()
 
 
