@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
@@ -125,6 +126,7 @@ def enter(parent: Connection) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
+    sys.unraisablehook = _leave_from_where_nothing_is_raised
     threading.Thread(target=_leave_with, args=[parent], name="parent", daemon=True).start()
 
 
@@ -132,6 +134,13 @@ def _leave(*_: object) -> None:
     if not _AT_WORK.is_set():
         os._exit(1)
     raise SystemExit(1)  # through what the unit has open, temporary files for one
+
+
+def _leave_from_where_nothing_is_raised(found: sys.UnraisableHookArgs) -> None:
+    """In an object's `__del__`, for one, where the worker would tell of the exit and work on."""
+    if issubclass(found.exc_type, SystemExit):
+        os._exit(1)
+    sys.__unraisablehook__(found)
 
 
 def _leave_with(parent: Connection) -> None:

@@ -280,6 +280,17 @@ def _pid(_opened: Opened) -> int:
     return os.getpid()
 
 
+class _Stopper:
+    """Asks the process to stop where what that raises goes no further."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _stop_in_a_finalizer(_opened: Opened) -> None:
+    _Stopper()
+
+
 def _wait(_opened: Opened) -> None:
     threading.Event().wait()
 
@@ -299,6 +310,17 @@ def test_a_unit_that_kills_its_workers_is_given_up(empty: Place) -> None:
     stuck = pool.submit(_wait)
     pool.close()
     assert not is_alive(pid) and stuck.done()
+
+
+def test_a_worker_that_is_asked_to_stop_in_a_finalizer(
+    empty: Place, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It leaves, and says nothing."""
+    pool = Processes(2, 0, Where.of(_settings(empty)))
+    with pytest.raises(BucketwiseError, match="3 times"):
+        result_of(pool.submit(_stop_in_a_finalizer), _nothing)
+    pool.close()
+    assert not capfd.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="how much waits in a pipe is asked as Linux answers it")
