@@ -24,8 +24,9 @@ from config.errors import BucketwiseError, HaltedError
 from config.policies import Policy
 from rollups.units import result_of
 
-#: So many copies are made by this process while the one before is committed, and its buckets are deleted.
-AHEAD = 2
+#: So many copies are made by this process while the one before is committed, and its buckets are deleted;
+#: and one more from when the next is ready. Two at once keep two cores busy; each takes memory.
+AHEAD = 1
 
 
 class _Begun(NamedTuple):
@@ -46,7 +47,7 @@ class Copies:
         self._check = check
         # Measurements of a native time-series collection can't be asked for by `_id`.
         self._is_elsewhere = units.workers > 1 and origin.timeseries is None
-        self._threads = ThreadPoolExecutor(max(1, AHEAD), "bucketwise-copier")
+        self._threads = ThreadPoolExecutor(AHEAD + 1, "bucketwise-copier")
         self._begun: deque[_Begun] = deque()
         self._largest = 1  # bytes of a lot
 
@@ -59,7 +60,7 @@ class Copies:
         return max(1, min(self._units.workers, self._units.memory // (2 * self._largest)))
 
     def begin(self, lot: Lot) -> None:
-        """Copy the lot, which is the copy's from now on: a thread puts it in another order."""
+        """Copy the lot, which is the copy's from now on: a thread gives back what was decoded of it."""
         types = self._archive.types_for(lot.decoded.columns.series)
         self._largest = max(self._largest, lot.batch.size)
         if self._is_elsewhere:

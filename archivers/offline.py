@@ -167,7 +167,7 @@ class OfflineArchive:
     ) -> Copied:
         """Write sound buckets, and verify what was written. Raises HaltedError where it isn't equal.
 
-        Puts the lot in the order of the archive. Touches nothing but the store, so that a thread may do it.
+        Gives back what was decoded of the lot. Touches nothing but the store, so that a thread may do it.
         `check` raises where the run must stop: it is asked before each file, since one that comes late would
         lie beside what a later run has copied."""
         draft = self._write(lot, types, origin, check, replaces)
@@ -183,9 +183,8 @@ class OfflineArchive:
     def _write(
         self, lot: Lot, types: dict[str, str], origin: Origin, check: Callable[[], None], replaces: str | None
     ) -> Manifest:
-        packed, policy = pack(lot), lot.policy
-        lot.arrange(packed.order)
-        expected = lot.batch
+        packed, policy, expected = pack(lot), lot.policy, lot.batch
+        lot.forget()
         name = commit_name(packed.first, packed.last, origin.fence, expected.digest)
         written: dict[str, bytes] = {}
         parts = list(_write_parts(packed, policy.name, name, types, written))

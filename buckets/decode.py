@@ -89,12 +89,6 @@ class Lot:
         """Give back the memory; who asks again has it decoded again."""
         self.__dict__.pop("decoded", None)
 
-    def arrange(self, order: NDArray[np.integer]) -> None:
-        """All its buckets in this order from now on. What was read and decoded is given back, whoever still
-        has the lot."""
-        self.forget()  # first: the documents in their new order take memory too
-        self.batch = self.batch.take(order)
-
     def take(self, indices: NDArray[np.integer]) -> Lot:
         """These buckets, in this order."""
         batch = self.batch.take(indices)

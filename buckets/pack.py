@@ -8,7 +8,7 @@ row's value back gives the very same bits in every document of its group; all el
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -112,14 +112,13 @@ class Rows:
 class Packed:
     rows: Rows
     groups: list[PackedGroup]
-    order: NDArray[np.int64]  # b: the batch's buckets in the order in which `unpack` gives them
     first: int  # what the buckets cover, milliseconds: their first and last reading; where a bucket
     last: int  # holds none, its own last time
 
 
 def pack(lot: Lot) -> Packed:
     """The lot must hold a bucket, and sound ones alone (`decode` quarantines none); else ValueError."""
-    batch, policy, decoded = lot.batch, lot.policy, lot.decoded
+    policy, decoded = lot.policy, lot.decoded
     if decoded.quarantined:
         raise ValueError(f"a bucket that breaks its model can't be packed: {decoded.quarantined[0]}")
     columns = decoded.columns
@@ -127,11 +126,6 @@ def pack(lot: Lot) -> Packed:
     rank = np.empty(len(by_order), dtype=np.int32)
     rank[by_order] = np.arange(len(by_order), dtype=np.int32)
     readings = Order.of(columns, rank, DAY_MS)
-    first = np.full(len(batch), len(columns.time), dtype=np.int64)  # of those without any: at the end
-    first[decoded.units] = readings.first
-    order = np.argsort(first, kind="stable")
-    number = np.empty(len(batch), dtype=np.int64)
-    number[order] = np.arange(len(batch))
     rows = Rows(
         series=[columns.series[i] for i in by_order],
         row_series=readings.take_of_buckets(rank[columns.bucket_series]),
@@ -140,11 +134,11 @@ def pack(lot: Lot) -> Packed:
         present={name: _there(readings, kinds) for name, kinds in columns.kinds.items()},
     )
     groups = [
-        _pack_group(piece, number, readings.rows(place, piece.time.shape), policy)
+        _pack_group(piece, readings.rows(place, piece.time.shape), policy)
         for piece, place in zip(decoded.pieces, decoded.places, strict=True)
     ]
     first_ms = min(columns.time.min(initial=LAST_MS), decoded.last.min())
-    return Packed(rows, groups, order, int(first_ms), int(decoded.last.max()))
+    return Packed(rows, groups, int(first_ms), int(decoded.last.max()))
 
 
 def _there(readings: Order, kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -153,10 +147,8 @@ def _there(readings: Order, kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return numbers if numbers.all() else readings.take(numbers)  # all are in any order
 
 
-def _pack_group(
-    piece: Piece, number: NDArray[np.int64], rows: NDArray[np.int64], policy: Policy
-) -> PackedGroup:
-    units = number[piece.units]
+def _pack_group(piece: Piece, rows: NDArray[np.int64], policy: Policy) -> PackedGroup:
+    units = piece.units
     order = piece.group.members if piece.overflow else np.zeros(len(units), dtype=np.int64)
     sequence = np.lexsort((order, units))
     matrix, present, variants = piece.group.matrix, piece.group.present, piece.group.layout.variants
@@ -239,10 +231,8 @@ def _exact(raw: NDArray[Any], source: Source) -> Flags:
 def unpack(
     time: NDArray[np.int64], values: Sequence[NDArray[np.float64]], groups: Sequence[PackedGroup]
 ) -> Batch:
-    """The batch again, from rows as read back. `values` are in the order of the policy's value fields.
-
-    Buckets come in the order that `Packed.order` tells.
-    """
+    """The batch again, as it lay, from rows as read back. `values` are in the order of the policy's value
+    fields."""
     main, _ = _unpack_groups(time, values, [group for group in groups if not group.overflow])
     return Batch(main, *_unpack_groups(time, values, [group for group in groups if group.overflow]))
 
@@ -302,54 +292,65 @@ def _put(
     time: NDArray[np.int64],
     values: Sequence[NDArray[np.float64]],
 ) -> None:
-    """All documents of a group into as many bytes as they have."""
+    """All documents of a group into as many bytes as they have; some at a time, which stay in the cache until
+    all is filled in."""
     n, skeleton = len(group.units), np.frombuffer(group.skeleton, dtype=np.uint8)
-    if present is None:
-        matrix = target.reshape(n, len(skeleton))
-        matrix[:] = skeleton
-        _fill(matrix, group, slice(0, n), time, values)
-        return
+    fill = _filler(group, time, values)
     for slab in slabs(n, len(skeleton)):
-        matrix = np.tile(skeleton, (len(present[slab]), 1))
-        _fill(matrix, group, slab, time, values)
-        held = cut(matrix, present[slab], group.flag)
-        target[: len(held)] = held
-        target = target[len(held) :]
+        if present is None:
+            matrix = target.reshape(n, len(skeleton))[slab]
+            matrix[:] = skeleton
+            fill(matrix, slab)
+        else:
+            matrix = np.tile(skeleton, (len(present[slab]), 1))
+            fill(matrix, slab)
+            held = cut(matrix, present[slab], group.flag)
+            target[: len(held)] = held
+            target = target[len(held) :]
 
 
-def _fill(
-    matrix: Bytes2D,
-    group: PackedGroup,
-    some: slice,
-    time: NDArray[np.int64],
-    values: Sequence[NDArray[np.float64]],
-) -> None:
-    """Into skeletons of some of the documents; those may be of what is absent."""
+def _filler(
+    group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]
+) -> Callable[[Bytes2D, slice], None]:
+    """What fills skeletons of some of the documents; those may be of what is absent."""
     whole = group.source == Source.KEPT
     kept = spread(group.hole[whole], group.width[whole])
-    residue = np.frombuffer(group.residue, dtype=np.uint8)
-    matrix[:, kept] = residue.reshape(len(kept), len(group.units))[:, some].T
+    residue = np.frombuffer(group.residue, dtype=np.uint8).reshape(len(kept), len(group.units))
+    carried = []
     for source, field in set(zip(group.source.tolist(), group.field.tolist(), strict=True)):
-        if source == Source.KEPT:
-            continue
-        at = np.flatnonzero((group.source == source) & (group.field == field))
-        held: NDArray[Any] = _taken(group, some, at, time if source in _TIMES else values[field])
-        if source == Source.TIME_DOUBLE:
-            held = held / 1000.0
-        elif source in (Source.TIME_INT32, Source.TIME_INT64):
-            held = held // 1000
-        with np.errstate(invalid="ignore"):  # no number where nothing is there
-            held = held.astype(_DTYPES[Source(source)], copy=False)
-        write_holes(matrix, group.hole[at].astype(np.int64), held)
+        if source != Source.KEPT:
+            at = np.flatnonzero((group.source == source) & (group.field == field))
+            taken = _taker(group, at, time if source in _TIMES else values[field])
+            carried.append((Source(source), group.hole[at].astype(np.int64), taken))
+
+    def fill(matrix: Bytes2D, some: slice) -> None:
+        matrix[:, kept] = residue[:, some].T
+        for source, holes, taken in carried:
+            write_holes(matrix, holes, _as_held(taken(some), source))
+
+    return fill
 
 
-def _taken(group: PackedGroup, some: slice, at: NDArray[np.int64], column: NDArray[Any]) -> NDArray[Any]:
+def _as_held(rows: NDArray[Any], source: Source) -> NDArray[Any]:
+    """What rows hold, as a document holds it."""
+    if source == Source.TIME_DOUBLE:
+        rows = rows / 1000.0
+    elif source in (Source.TIME_INT32, Source.TIME_INT64):
+        rows = rows // 1000
+    with np.errstate(invalid="ignore"):  # no number where nothing is there
+        return rows.astype(_DTYPES[source], copy=False)
+
+
+def _taker(
+    group: PackedGroup, at: NDArray[np.int64], column: NDArray[Any]
+) -> Callable[[slice], NDArray[Any]]:
     """What the rows of these holes hold: a row for each of some documents."""
-    rows, reading = group.rows[some], group.reading[at]
-    if rows.ndim == 2:
-        return column[rows[:, reading]]
+    reading = group.reading[at]
+    if group.rows.ndim == 2:
+        return lambda some: column[group.rows[some][:, reading]]
     following = sliding_window_view(column, group.readings)  # row r: the readings from r on
     step = steps(reading.tolist())
-    if (np.diff(rows) == group.readings).all():
-        return following[rows[0] : rows[-1] + 1 : group.readings, step]
-    return following[rows][:, step]
+    if (np.diff(group.rows) == group.readings).all():
+        one_after_another = following[group.rows[0] : group.rows[-1] + 1 : group.readings, step]
+        return lambda some: one_after_another[some]
+    return lambda some: following[group.rows[some]][:, step]

@@ -70,7 +70,7 @@ class Docs:
     def data(self) -> bytes:
         held = self._held
         if isinstance(held, list):
-            self._held = held = _back_to_back(held)  # what the rows lie in may go now
+            self._held = held = _back_to_back(held)
         return held
 
     @property
@@ -246,14 +246,15 @@ def filled(size: int, fill: Callable[[NDArray[np.uint8]], object]) -> bytes:
     return held.getvalue()  # nobody can write to them any more; else these would be a copy too
 
 
-def _back_to_back(matrices: Sequence[Rows]) -> bytes:
-    """The rows of each."""
+def _back_to_back(matrices: list[Rows]) -> bytes:
+    """The rows of each. Takes them out of the list, so that what they lie in may go one by one."""
 
     def fill(target: NDArray[np.uint8]) -> None:
-        at = 0
-        for matrix in matrices:
-            target[at : at + matrix.size].reshape(matrix.shape)[:] = matrix
-            at += matrix.size
+        matrices.reverse()
+        while matrices:
+            matrix = matrices.pop()
+            target[: matrix.size].reshape(matrix.shape)[:] = matrix
+            target = target[matrix.size :]
 
     return filled(sum(matrix.size for matrix in matrices), fill)
 

@@ -57,7 +57,7 @@ def test_of_a_buckets_file_short_lists_alone_are_not_compressed(n: int) -> None:
 def test_rows_of_a_day_that_lie_apart_are_refused() -> None:
     time = np.array([DAY_MS, 0, DAY_MS + 1])
     rows = Rows([("A",)], np.zeros(3, dtype=np.int32), time, {}, {})
-    packed = Packed(rows, [], np.arange(3), 0, 1)
+    packed = Packed(rows, [], 0, 1)
     with pytest.raises(ValueError, match="rows of 1970-01-02 do not lie together"):
         list(_write_parts(packed, "p", "c", {"s": "string"}, {}))
 
