@@ -208,7 +208,10 @@ class _Sweep:
     def run(self, start: int, end: int) -> None:
         source, report = self._work.source, self._work.report
         begun = start
-        with closing(ahead(self._expired(start, end), lambda: True, _size, AHEAD)) as expired:
+        with (
+            closing(self._expired(start, end)) as by_day,
+            closing(ahead(by_day, lambda: True, _size, AHEAD)) as expired,
+        ):
             for at, stop, batch in expired:
                 if stop - begun > MAX_SPAN_MS:
                     self._sort_read()

@@ -105,7 +105,7 @@ class Copies:
                     "not shared). Nothing was deleted; it is safe to run again"
                 )
         batch = self._archive.load(draft)
-        if sorted(map(batch.unit, range(len(batch)))) != sorted(map(lot.batch.unit, range(len(lot)))):
+        if not batch.equals(lot.batch):
             raise HaltedError(
                 f"policy {lot.policy.name}: commit {draft.commit}, copied by a worker to "
                 f"{self._archive.store.url}, does not give the documents that were read. Nothing was "

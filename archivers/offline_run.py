@@ -42,17 +42,19 @@ class _UnderWay(NamedTuple):
 
 
 class _Names(NamedTuple):
-    """Of one lot: where they lie."""
+    """Of buckets of one lot: where they lie."""
 
     first: int
     last: int
     at: int
     bytes: int
+    are_gone: bool
 
 
 class _Waiting:
-    """Buckets that this run has copied, and not deleted, or not yet. As many may stay as the collection has:
-    their names, eight bytes each, are kept in a file, and those of lots of the same time are read again."""
+    """Buckets that this run has copied, and not deleted, or not yet, or that somebody else has. As many may
+    stay as the collection has: their names, eight bytes each, are kept in a file, and those of lots of the
+    same time are read again."""
 
     def __init__(self) -> None:
         self._under_way: deque[_UnderWay] = deque()
@@ -66,9 +68,16 @@ class _Waiting:
         """The lot that was begun first: do its buckets stay?"""
         lot = self._under_way.popleft()
         if stay:
-            self._file.seek(0, os.SEEK_END)
-            self._lots.append(_Names(lot.first, lot.last, self._file.tell(), lot.names.nbytes))
-            self._file.write(lot.names.tobytes())
+            self._write(lot, are_gone=False)
+
+    def miss(self, gone: Batch, first_ms: int, last_ms: int) -> None:
+        """Somebody else has deleted these buckets, that lie among others that cover first to last."""
+        self._write(_UnderWay(first_ms, last_ms, np.sort(gone.main.id_names)), are_gone=True)
+
+    def _write(self, lot: _UnderWay, *, are_gone: bool) -> None:
+        self._file.seek(0, os.SEEK_END)
+        self._lots.append(_Names(lot.first, lot.last, self._file.tell(), lot.names.nbytes, are_gone))
+        self._file.write(lot.names.tobytes())
 
     def under_way(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
         """n: which of these buckets, that cover first to last, are in a lot that is not settled."""
@@ -76,7 +85,15 @@ class _Waiting:
 
     def staying(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
         """n: which of them are in one that was, and stayed."""
-        return _among(batch, (self._read(lot) for lot in self._lots if _touches(lot, first_ms, last_ms)))
+        return self._found(batch, first_ms, last_ms, are_gone=False)
+
+    def gone(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """n: which of them were missed."""
+        return self._found(batch, first_ms, last_ms, are_gone=True)
+
+    def _found(self, batch: Batch, first_ms: int, last_ms: int, *, are_gone: bool) -> NDArray[np.bool_]:
+        near = (it for it in self._lots if it.are_gone == are_gone and _touches(it, first_ms, last_ms))
+        return _among(batch, map(self._read, near))
 
     def _read(self, lot: _Names) -> NDArray[np.uint64]:
         self._file.seek(lot.at)
@@ -85,6 +102,12 @@ class _Waiting:
     def close(self) -> None:
         with suppress(OSError):  # a disk that is full: nobody needs the names any more
             self._file.close()
+
+
+def _covered(lot: Lot) -> tuple[int, int]:
+    """Its first and last reading, milliseconds."""
+    times, last = lot.decoded.columns.time, lot.decoded.last
+    return int(times.min(initial=last.min())), int(last.max())
 
 
 def _touches(lot: _UnderWay | _Names, first_ms: int, last_ms: int) -> bool:
@@ -152,13 +175,16 @@ class OfflineRun:
     def _met_before(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
         """Buckets that have grown since this run copied them, so that it meets them again: with another copy
         beside the first, what both hold would be double. The first one is taken out before they are deleted:
-        where that waits, or comes too late for this one, by the next run."""
-        staying = self._waiting.staying(batch, first_ms, last_ms)
-        met = staying | self._waiting.under_way(batch, first_ms, last_ms)
-        count = int((met if self._waits else staying).sum())  # of the others, their own lot tells
-        self._work.report.leave(-count, self._waits or NOT_ROLLED_UP)  # each is told once
-        self._work.report.change(count)
-        return met
+        where that waits, or comes too late for this one, by the next run. Where they were read once more, and
+        are gone by now, the first one counts."""
+        waiting, report = self._waiting, self._work.report
+        staying = waiting.staying(batch, first_ms, last_ms)
+        met = staying | waiting.under_way(batch, first_ms, last_ms)
+        gone = waiting.gone(batch, first_ms, last_ms) & ~met
+        told = met if self._waits else staying  # of the others, their own lot tells
+        report.leave(-int(told.sum()), self._waits or NOT_ROLLED_UP)  # each is told once
+        report.change(int((told | gone).sum()))
+        return met | gone
 
     def _not_held(self, batch: Batch, others: list[Manifest]) -> Indices:
         held: set[bytes] = set()
@@ -203,9 +229,7 @@ class OfflineRun:
     def move(self, lot: Lot) -> None:
         """The copy is written and verified while the next buckets are read, and those before are deleted."""
         if not self._work.measured:
-            times, last = lot.decoded.columns.time, lot.decoded.last
-            first = int(times.min(initial=last.min()))
-            self._waiting.begin(lot.batch, first, int(last.max()))
+            self._waiting.begin(lot.batch, *_covered(lot))
         self._copies.begin(lot)
         self._settle_copies(self._copies.ahead)
 
@@ -257,6 +281,9 @@ class OfflineRun:
             gone += here[outcome.gone].tolist()
             self._work.report.deleted += len(outcome.deleted)
         if gone:
+            if not self._work.measured:  # what was read ahead may hold them as they were later
+                missed = copies.take(np.array(gone, dtype=np.int64))
+                self._waiting.miss(missed, as_ms(manifest.first), as_ms(manifest.last))
             self._keep(manifest, gone)
         return changed
 

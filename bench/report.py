@@ -180,7 +180,7 @@ def _figures(size: Size) -> Iterator[str]:
             f"{it.server_cpu:.2f}",
             "itself" if it.cpu > it.server_cpu else "mongod",
             f"{it.seconds / bound:.2f}",
-            f"{it.peak_mb:.0f}" + (" (too much)" if job in JOBS and it.peak_mb > _MOST_MB else ""),
+            f"{it.peak_mb:.0f}{_too_much(job, it.peak_mb)}",
         )
     yield ""
     for workload, each in size.bytes_each.items():
@@ -200,9 +200,13 @@ def _growth(sizes: Sequence[Size]) -> Iterator[str]:
         figures = [(size.speed(workload, job), middle(size.found[workload, job]).peak_mb) for size in sizes]
         yield _line(
             f"{workload.name}: {job.name}",
-            *(f"{1e3 / speed:.0f} ns, {peak:.0f} MB" for speed, peak in figures),
+            *(f"{1e3 / speed:.0f} ns, {peak:.0f} MB{_too_much(job, peak)}" for speed, peak in figures),
         )
     yield ""
+
+
+def _too_much(job: Job, peak_mb: float) -> str:
+    return " (too much)" if job in JOBS and peak_mb > _MOST_MB else ""
 
 
 def _head(*names: str) -> Iterator[str]:

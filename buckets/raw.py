@@ -71,6 +71,8 @@ class Docs:
         held = self._held
         if isinstance(held, list):
             self._held = held = _back_to_back(held)
+        if len(held) != self.size:  # what took the rows out of the list before broke off
+            raise ValueError(f"documents of {self.size:,} bytes, and {len(held):,} of them are there")
         return held
 
     @property

@@ -255,14 +255,20 @@ def test_documents_are_rebuilt_once() -> None:
         tracemalloc.stop()
 
 
-def test_of_buckets_that_follow_one_another_the_first_row_is_kept() -> None:
+@pytest.mark.parametrize("at_once", [1 << 21, 1])
+def test_of_buckets_that_follow_one_another_the_first_row_is_kept(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("buckets.layout._SLAB", at_once)
     found = [minute(2 * i + k, "ba"[k], i) for i in range(5) for k in range(2)]
     (group,) = check_round_trip(SLOTS, found).groups
     assert group.rows.tolist() == [row for i in range(5) for row in (300 + 60 * i, 60 * i)]
 
 
-def test_the_same_with_others_in_between() -> None:
+@pytest.mark.parametrize("at_once", [1 << 21, 1])
+def test_the_same_with_others_in_between(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     """Documents of two layouts by turns: those of one group don't follow directly."""
+    monkeypatch.setattr("buckets.layout._SLAB", at_once)
     found = [minute(i, "a", i, 60 - 10 * (i % 3 == 1)) for i in range(9)]
     groups = check_round_trip(SLOTS, found).groups
     rows = {group.readings: group.rows.tolist() for group in groups}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
 from weakref import ref
 
 import bson
@@ -9,7 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from buckets import raw
 from buckets.raw import Batch, Docs, Rows
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
@@ -108,6 +112,35 @@ def test_rows_keep_no_reply_of_which_they_have_none() -> None:
     assert [base() is not None for base in bases] == [False, True, False]
     assert list(part) == of_one_length([1, 1])
     assert [base() is not None for base in bases] == [False, False, False]
+
+
+def test_replies_go_one_by_one_as_they_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all would be there twice. Where that breaks off, nobody is given what is left as the whole."""
+    docs = Docs.of_rows([as_rows(of_one_length([number])) for number in range(3)])
+    held = docs._held
+    assert isinstance(held, list)
+    bases = [ref(some.base) for some in held]
+    del held
+    there: list[list[bool]] = []
+
+    class Watched(np.ndarray[Any, np.dtype[np.uint8]]):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            there.append([base() is not None for base in bases])
+            if len(there) == 3:
+                raise KeyboardInterrupt
+            super().__setitem__(key, value)
+
+    def watched(size: int, fill: Callable[[NDArray[np.uint8]], object]) -> bytes:
+        fill(np.empty(size, np.uint8).view(Watched))
+        raise AssertionError("it was to break off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(raw, "filled", watched)
+        with pytest.raises(KeyboardInterrupt):
+            _ = docs.data
+    assert there == [[True, True, True], [False, True, True], [False, False, True]]
+    with pytest.raises(ValueError, match="documents of"):
+        _ = docs.data
 
 
 @given(ids, st.booleans())
