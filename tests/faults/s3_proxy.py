@@ -160,14 +160,19 @@ class RivalComesFirst(Fault):
 
 @dataclass
 class HeldBack(Fault):
-    """Passes the request on only once `release` is set, long after the client has given up."""
+    """Passes the requests on only once `release` is set, long after the client has given up.
+
+    One after the other: what a server makes of puts of one key at the same moment is not asked here.
+    """
 
     release: threading.Event = field(default_factory=threading.Event)
     landed: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
     def strike(self, request: Request, pass_on: Pass) -> Reply | None:
         self.release.wait(60)
-        pass_on(request)
+        with self.turn:
+            pass_on(request)
         self.landed.release()
         return None
 
@@ -220,7 +225,11 @@ class _Handler(BaseHTTPRequestHandler):
         server: Any = self.server
         proxy: S3Proxy = server.proxy
         assert "chunked" not in self.headers.get("Transfer-Encoding", ""), "this proxy reads bodies by length"
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        length = int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(length)
+        if len(body) < length:  # the client gave up in the middle of it
+            self.close_connection = True
+            return
         request = Request(self.command, self.path, self.headers.items(), body)
         proxy.requests.append(request)
         fault = proxy.fault

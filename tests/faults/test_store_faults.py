@@ -162,10 +162,11 @@ def test_a_put_that_may_still_land_has_an_unknown_outcome(
 ) -> None:
     fault = proxy.fault = HeldBack(is_put, None)
     with pytest.raises(OutcomeUnknown, match="may come"):
-        through(direct, proxy.endpoint_url, timeout=0.3).put_bytes("k", DATA)
+        through(direct, proxy.endpoint_url, timeout=0.6).put_bytes("k", DATA)
     assert keys(truth) == []
+    assert (held := proxy.count(is_put)) > 0
     fault.release.set()
-    assert all(fault.landed.acquire(timeout=60) for _ in range(proxy.count(is_put)))
+    assert all(fault.landed.acquire(timeout=60) for _ in range(held))
     assert truth.get_bytes("k") == DATA
 
 
