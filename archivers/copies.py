@@ -104,14 +104,13 @@ class Copies:
                     "Name the store so that it is the same from every machine that works (no folder that is "
                     "not shared). Nothing was deleted; it is safe to run again"
                 )
-        batch = self._archive.load(draft)
-        if not batch.equals(lot.batch):
+        if not self._archive.gives(draft, lot.batch):
             raise HaltedError(
                 f"policy {lot.policy.name}: commit {draft.commit}, copied by a worker to "
                 f"{self._archive.store.url}, does not give the documents that were read. Nothing was "
                 "deleted. Look at the worker and the store, then run again"
             )
-        return Copied(draft, batch)
+        return Copied(draft, lot.batch)
 
 
 def _as_it_is(copied: Copied) -> Copied:

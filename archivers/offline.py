@@ -43,9 +43,10 @@ from archivers.manifest import (
 from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
 from buckets.columns import Series, joined
 from buckets.decode import Lot
-from buckets.pack import Packed, pack, unpack
+from buckets.pack import Packed, PackedGroup, pack
 from buckets.raw import Batch
 from buckets.times import DAY_MS, as_date, as_ms
+from buckets.unpack import Readings, gives, unpack
 from config.errors import HaltedError
 from config.policies import Policy
 
@@ -63,7 +64,7 @@ class Copied(NamedTuple):
     """A copy in the store that gives the very documents, and is no commit yet."""
 
     draft: Manifest  # without its place in the chain
-    batch: Batch  # as the copy gives it
+    batch: Batch  # these documents
 
 
 class OfflineArchive:
@@ -171,14 +172,13 @@ class OfflineArchive:
         `check` raises where the run must stop: it is asked before each file, since one that comes late would
         lie beside what a later run has copied."""
         draft = self._write(lot, types, origin, check, replaces)
-        copied = self._rebuilt(draft)
-        if not copied.equals(lot.batch):
+        if not self.gives(draft, lot.batch):
             raise HaltedError(
                 f"policy {self.policy.name}: commit {draft.commit}, read back from {self.store.url}, does "
                 "not give the documents that were exported. Nothing was deleted. Look at the store, then run "
                 "again"
             )
-        return Copied(draft, copied)
+        return Copied(draft, lot.batch)
 
     def _write(
         self, lot: Lot, types: dict[str, str], origin: Origin, check: Callable[[], None], replaces: str | None
@@ -243,14 +243,19 @@ class OfflineArchive:
         """
         if self._loaded is not None and self._loaded[0] == manifest.documents_sha256 + manifest.commit:
             return self._loaded[1]
-        batch = self._rebuilt(manifest)
+        batch = unpack(*self._read_back(manifest))
         if batch.digest != manifest.documents_sha256:
             place = f"{self.store.url}/{manifest.buckets_file.key}"
             raise DamagedError("part-differs", place, "its commit does not give the documents archived")
         self._loaded = (manifest.documents_sha256 + manifest.commit, batch)
         return batch
 
-    def _rebuilt(self, manifest: Manifest) -> Batch:
+    def gives(self, manifest: Manifest, batch: Batch) -> bool:
+        """Whether this very batch is what the manifest tells of, and what its files give as they lie in the
+        store. Raises DamagedError where a file is missing, or differs from the manifest."""
+        return manifest.documents_sha256 == batch.digest and gives(*self._read_back(manifest), batch)
+
+    def _read_back(self, manifest: Manifest) -> tuple[Readings, list[PackedGroup]]:
         """From the files as they lie in the store, whatever documents they give."""
         fields = manifest.archived_policy.value_fields
         data = {file.key: self._fetch(file) for file in manifest.files}
@@ -264,7 +269,7 @@ class OfflineArchive:
             raise DamagedError("part-differs", place, f"this or a part of its commit: {error}") from None
         time = joined([times for times, _ in read], np.int64)
         values = [joined([columns[i] for _, columns in read], np.float64) for i in range(len(fields))]
-        return unpack(time, values, groups)
+        return Readings(time, values), groups
 
     def _fetch(self, file: StoredFile) -> bytes:
         try:

@@ -238,7 +238,7 @@ def _by_type(cells: Sequence[Cell]) -> ByType:
 def slabs(rows: int, size: int) -> Iterator[slice]:
     """Some rows of so many bytes at a time, for the cache."""
     step = max(1, _SLAB // max(1, size))
-    return (slice(start, start + step) for start in range(0, rows, step))
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def read_holes(matrix: Bytes2D, holes: NDArray[np.int64], dtype: str) -> NDArray[np.generic]:

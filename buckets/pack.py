@@ -1,4 +1,4 @@
-"""Documents taken apart for the archive, and put together again to the bit.
+"""Documents taken apart for the archive. `buckets.unpack` puts them together again, to the bit.
 
 A packed batch is rows (one a reading: series, time, values) and groups (one a layout: the skeleton, and
 the bytes of every hole that the rows can't carry). A hole is carried by the rows only where writing the
@@ -8,33 +8,20 @@ row's value back gives the very same bits in every document of its group; all el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from buckets.asked import series_order
 from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
 from buckets.columns import Series, is_number
 from buckets.decode import Lot
-from buckets.layout import (
-    Bytes2D,
-    Flags,
-    by_type,
-    read_holes,
-    slabs,
-    spread,
-    steps,
-    write_holes,
-)
+from buckets.layout import Bytes2D, Flags, by_type, read_holes, steps
 from buckets.order import Order
-from buckets.raw import Batch, Docs, filled
 from buckets.soundness import Piece
-from buckets.stretches import cut
 from buckets.times import DAY_MS, LAST_MS, from_seconds
 from config.policies import Policy
 
@@ -63,8 +50,8 @@ _ALWAYS_EXACT = (Source.TIME_DATE, Source.TIME_INT32, Source.TIME_INT64, Source.
 _MINUS_ZERO = np.array(-0.0).view("<i8")
 #: Of a hole that no row carries: source, reading, field.
 _KEPT = (Source.KEPT, 0, 0)
-_TIMES = frozenset(_TIME_SOURCES.values())
-_DTYPES = {
+TIMES = frozenset(_TIME_SOURCES.values())
+DTYPES = {
     Source.TIME_DATE: "<i8",
     Source.TIME_INT32: "<i4",
     Source.TIME_INT64: "<i8",
@@ -208,7 +195,7 @@ def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]
             elif source == Source.VALUE_DOUBLE and piece.group.present is None:
                 exact = _exact(piece.values[policy.value_fields[field]][0][:, steps(readings)], source)
             else:
-                exact = _exact(piece.group.read(elements, _DTYPES[source]), source)
+                exact = _exact(piece.group.read(elements, DTYPES[source]), source)
             found.update(
                 (elements[i].hole, (source, readings[i], field)) for i in np.flatnonzero(exact).tolist()
             )
@@ -226,131 +213,3 @@ def _exact(raw: NDArray[Any], source: Source) -> Flags:
     else:
         same = (from_seconds(raw) / 1000.0).view("<i8") == raw.view("<i8")
     return np.asarray(same.all(axis=0))
-
-
-def unpack(
-    time: NDArray[np.int64], values: Sequence[NDArray[np.float64]], groups: Sequence[PackedGroup]
-) -> Batch:
-    """The batch again, as it lay, from rows as read back. `values` are in the order of the policy's value
-    fields."""
-    main, _ = _unpack_groups(time, values, [group for group in groups if not group.overflow])
-    return Batch(main, *_unpack_groups(time, values, [group for group in groups if group.overflow]))
-
-
-def _unpack_groups(
-    time: NDArray[np.int64], values: Sequence[NDArray[np.float64]], groups: Sequence[PackedGroup]
-) -> tuple[Docs, NDArray[np.int32]]:
-    """The documents by bucket, then in their order, and which bucket each is of."""
-    if not groups:
-        return Docs.none(), np.zeros(0, dtype=np.int32)
-    docs = _side_by_side(groups, time, values)
-    units = np.concatenate([group.units for group in groups])
-    sequence = np.lexsort((np.concatenate([group.order for group in groups]), units))
-    in_order = bool((np.diff(sequence) > 0).all())
-    return docs if in_order else docs.take(sequence), units[sequence].astype(np.int32)
-
-
-def _side_by_side(
-    groups: Sequence[PackedGroup], time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]
-) -> Docs:
-    """The documents of each group, one after another."""
-    flags = [_flags(group) for group in groups]
-    lengths = [_lengths(group, present) for group, present in zip(groups, flags, strict=True)]
-    offsets = np.append(0, np.cumsum(np.concatenate(lengths)))
-
-    def fill(target: NDArray[np.uint8]) -> None:
-        for group, present, length in zip(groups, flags, lengths, strict=True):
-            size = int(length.sum())
-            _put(target[:size], group, present, time, values)
-            target = target[size:]
-
-    return Docs(filled(int(offsets[-1]), fill), offsets)
-
-
-def _flags(group: PackedGroup) -> Flags | None:
-    """n × (1 + its flags), the first for what is always there; None where nothing may be absent."""
-    if not len(group.flag):
-        return None
-    bits = np.frombuffer(group.present, dtype=np.uint8).reshape(int(group.flag.max()), -1)
-    present = np.ones((len(group.units), len(bits) + 1), dtype=np.bool_)
-    present[:, 1:] = np.unpackbits(bits, axis=1, count=len(group.units)).T
-    return present
-
-
-def _lengths(group: PackedGroup, present: Flags | None) -> NDArray[np.int64]:
-    """n: of the documents, bytes."""
-    if present is None:
-        return np.full(len(group.units), len(group.skeleton))
-    of_flag = np.bincount(group.flag)  # bytes that each flag tells of
-    return np.concatenate([present[slab] @ of_flag for slab in slabs(*present.shape)])
-
-
-def _put(
-    target: NDArray[np.uint8],
-    group: PackedGroup,
-    present: Flags | None,
-    time: NDArray[np.int64],
-    values: Sequence[NDArray[np.float64]],
-) -> None:
-    """All documents of a group into as many bytes as they have; some at a time, which stay in the cache until
-    all is filled in."""
-    n, skeleton = len(group.units), np.frombuffer(group.skeleton, dtype=np.uint8)
-    fill = _filler(group, time, values)
-    for slab in slabs(n, len(skeleton)):
-        if present is None:
-            matrix = target.reshape(n, len(skeleton))[slab]
-            matrix[:] = skeleton
-            fill(matrix, slab)
-        else:
-            matrix = np.tile(skeleton, (len(present[slab]), 1))
-            fill(matrix, slab)
-            held = cut(matrix, present[slab], group.flag)
-            target[: len(held)] = held
-            target = target[len(held) :]
-
-
-def _filler(
-    group: PackedGroup, time: NDArray[np.int64], values: Sequence[NDArray[np.float64]]
-) -> Callable[[Bytes2D, slice], None]:
-    """What fills skeletons of some of the documents; those may be of what is absent."""
-    whole = group.source == Source.KEPT
-    kept = spread(group.hole[whole], group.width[whole])
-    residue = np.frombuffer(group.residue, dtype=np.uint8).reshape(len(kept), len(group.units))
-    carried = []
-    for source, field in set(zip(group.source.tolist(), group.field.tolist(), strict=True)):
-        if source != Source.KEPT:
-            at = np.flatnonzero((group.source == source) & (group.field == field))
-            taken = _taker(group, at, time if source in _TIMES else values[field])
-            carried.append((Source(source), group.hole[at].astype(np.int64), taken))
-
-    def fill(matrix: Bytes2D, some: slice) -> None:
-        matrix[:, kept] = residue[:, some].T
-        for source, holes, taken in carried:
-            write_holes(matrix, holes, _as_held(taken(some), source))
-
-    return fill
-
-
-def _as_held(rows: NDArray[Any], source: Source) -> NDArray[Any]:
-    """What rows hold, as a document holds it."""
-    if source == Source.TIME_DOUBLE:
-        rows = rows / 1000.0
-    elif source in (Source.TIME_INT32, Source.TIME_INT64):
-        rows = rows // 1000
-    with np.errstate(invalid="ignore"):  # no number where nothing is there
-        return rows.astype(_DTYPES[source], copy=False)
-
-
-def _taker(
-    group: PackedGroup, at: NDArray[np.int64], column: NDArray[Any]
-) -> Callable[[slice], NDArray[Any]]:
-    """What the rows of these holes hold: a row for each of some documents."""
-    reading = group.reading[at]
-    if group.rows.ndim == 2:
-        return lambda some: column[group.rows[some][:, reading]]
-    following = sliding_window_view(column, group.readings)  # row r: the readings from r on
-    step = steps(reading.tolist())
-    if (np.diff(group.rows) == group.readings).all():
-        one_after_another = following[group.rows[0] : group.rows[-1] + 1 : group.readings, step]
-        return lambda some: one_after_another[some]
-    return lambda some: following[group.rows[some]][:, step]

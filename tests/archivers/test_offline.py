@@ -23,8 +23,8 @@ from pymongo.database import Database
 
 from archivers.archive import _Sweep
 from buckets.decode import Lot
-from buckets.pack import unpack
-from buckets.raw import Batch, Docs
+from buckets.pack import Packed, pack
+from buckets.raw import Batch
 from buckets.source import Source
 from buckets.times import DAY_MS
 from config.errors import BucketwiseError, HaltedError
@@ -209,14 +209,15 @@ def test_a_copy_that_gives_another_bit_halts_the_run(
 ) -> None:
     """The files lie there as they were written: it is the documents that differ."""
 
-    def flipping(*packed: Any) -> Batch:
-        batch = unpack(*packed)
-        docs = getattr(batch, which)
-        data = docs.data[:-2] + bytes([docs.data[-2] ^ 1]) + docs.data[-1:]
-        changed: dict[str, Any] = {which: Docs(data, docs.offsets)}
-        return replace(batch, **changed)
+    def flipping(lot: Lot) -> Packed:
+        packed = pack(lot)
+        at = [group.overflow for group in packed.groups].index(which == "extra")
+        skeleton = packed.groups[at].skeleton
+        changed = skeleton[:4] + bytes([skeleton[4] ^ 1]) + skeleton[5:]
+        packed.groups[at] = replace(packed.groups[at], skeleton=changed)
+        return packed
 
-    monkeypatch.setattr("archivers.offline.unpack", flipping)
+    monkeypatch.setattr("archivers.offline.pack", flipping)
     cycle = Cycle(database, samples_overflow(), file_store).load()
     live = cycle.live(), cycle.live_overflow()
     with pytest.raises(HaltedError, match="does not give the documents that were exported"):

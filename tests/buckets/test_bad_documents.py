@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.decode import Lot, decode
-from buckets.pack import pack, unpack
+from buckets.pack import pack
+from buckets.unpack import Readings, unpack
 from config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
@@ -154,5 +155,5 @@ def test_anything_is_packed_bit_for_bit_or_quarantined(data: st.DataObject) -> N
     if len(decoded.units):
         going = batch.take(np.sort(decoded.units))
         packed = pack(Lot(going, policy))
-        back = unpack(packed.rows.time, list(packed.rows.values.values()), packed.groups)
+        back = unpack(Readings(packed.rows.time, list(packed.rows.values.values())), packed.groups)
         assert sorted(back.main) == sorted(going.main)
