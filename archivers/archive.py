@@ -37,8 +37,8 @@ from rollups.guarded import transaction
 
 #: A commit is closed at about so many readings, or bytes of BSON, where memory is as usual; with twice the
 #: memory, at twice as many. Where buckets are irregular, these take more memory: at fewer.
-MAX_READINGS = 700_000
-MAX_BYTES = 25_000_000
+MAX_READINGS = 900_000
+MAX_BYTES = 32_000_000
 #: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
 MAX_SPAN_MS = 31 * DAY_MS
 #: Bytes of BSON that a cell takes where it takes few: while no reading was seen.

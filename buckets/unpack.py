@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -68,7 +69,10 @@ class _Side:
             return False
         place = np.empty_like(self._sequence)
         place[self._sequence] = np.arange(len(place))
-        return all(np.array_equal(_bytes_of(docs, place[some]), held) for some, held in self._rebuilt())
+        return all(
+            pa.py_buffer(_bytes_of(docs, place[some])).equals(pa.py_buffer(held))
+            for some, held in self._rebuilt()
+        )
 
     def _rebuilt(self) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
         """Some documents at a time, back to back, and which these are, group by group. What is given may be

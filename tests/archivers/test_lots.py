@@ -146,7 +146,7 @@ def test_buckets_that_stay_make_no_commit_larger(
     assert [it.readings for it in manifests(cycle)] == [1, *expected]
 
 
-@pytest.mark.parametrize(("gaps", "expected"), [(False, [28, 28, 4]), (True, [14, 14, 14, 14, 4])])
+@pytest.mark.parametrize(("gaps", "expected"), [(False, [28, 28, 4]), (True, [12, 12, 12, 12, 12])])
 def test_what_is_missing_here_and_there_makes_smaller_commits(
     database: Database[Document],
     file_store: Store,
