@@ -43,7 +43,8 @@ def freeze() -> None:
 
 
 def give_back() -> None:
-    """What is free, to the system: for a process that has nothing to do for some time."""
+    """What is free, and what refers to itself alone, to the system: for a process that has nothing to do for
+    some time."""
     gc.collect()
     if (libc := _glibc()) is not None:
         libc.malloc_trim(0)

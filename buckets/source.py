@@ -80,8 +80,8 @@ class Source:
         return self._read({"$and": [holding, also]} if also else holding)
 
     def ending(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
-        """Every bucket whose last time by its fields (`slots`: whose start) lies in [start, end). Nothing is
-        fetched ahead: who goes on to the next days does so across them."""
+        """Every bucket whose last time by its fields (`slots`: whose start) lies in [start, end). Buckets
+        are not fetched ahead (their overflow is): who goes on to the next days does so across them."""
         if _is_empty(start_ms, end_ms):
             return
         # Not all at once: the server would look up of each whether another range has found it already.
