@@ -91,17 +91,13 @@ class Books:
         held = self._archive.load(manifest)
         staying = np.setdiff1d(np.arange(len(held)), leaving)
         self._archive.set_aside(manifest.commit, held.take(np.array(leaving, dtype=np.int64)))
-        successor, place = None, np.zeros(0, dtype=np.int64)
+        successor = None
         if len(staying):
-            remaining = held.take(staying)
-            lot = Lot(remaining, manifest.archived_policy)  # as what they were archived
+            lot = Lot(held.take(staying), manifest.archived_policy)  # as what they were archived
             copy = self._archive.copy(
                 lot, manifest.series_types, self._origin, self._work.check, manifest.commit
             )
             successor = self._archive.commit(copy, self._place(), self._work.check)
-            index = {remaining.unit(i): staying[i] for i in range(len(remaining))}
-            copied = self._archive.load(successor)
-            place = np.array([index[copied.unit(i)] for i in range(len(copied))], dtype=np.int64)
 
         def exchange(session: ClientSession) -> None:
             live = self.receipts.live(manifest.commit, len(held), session)
@@ -109,7 +105,7 @@ class Books:
             if successor is not None:
                 facts, deleted = self._facts(successor), old.get("deleted", 0)
                 heads = [advanced(self.receipts, successor)]
-                self.receipts.set_live(successor.commit, live[place], facts, session, deleted, heads)
+                self.receipts.set_live(successor.commit, live[staying], facts, session, deleted, heads)
             self.receipts.update(manifest.commit, {"$set": {"state": "replaced"}}, session)
 
         self.transaction(exchange)

@@ -104,7 +104,7 @@ class Copies:
                     "Name the store so that it is the same from every machine that works (no folder that is "
                     "not shared). Nothing was deleted; it is safe to run again"
                 )
-        if not self._archive.gives(draft, lot.batch):
+        if not self._archive.holds(draft, lot.batch):
             raise HaltedError(
                 f"policy {lot.policy.name}: commit {draft.commit}, copied by a worker to "
                 f"{self._archive.store.url}, does not give the documents that were read. Nothing was "

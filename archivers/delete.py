@@ -81,7 +81,7 @@ def chunks(batch: Batch) -> Iterator[Batch]:
 def guarded_delete(
     database: Database[Document], policy: Policy, verified: Batch, guard: Guard, record: Record
 ) -> Outcome:
-    """Delete from the source what equals `verified`, which was read back from where the copy lies.
+    """Delete from the source what equals `verified`: what the copy was proven to give, as it was read back.
 
     `verified` is one piece of `chunks`. `record` writes the receipt inside the transaction.
     """

@@ -172,7 +172,7 @@ class OfflineArchive:
         `check` raises where the run must stop: it is asked before each file, since one that comes late would
         lie beside what a later run has copied."""
         draft = self._write(lot, types, origin, check, replaces)
-        if not self.gives(draft, lot.batch):
+        if not self.holds(draft, lot.batch):
             raise HaltedError(
                 f"policy {self.policy.name}: commit {draft.commit}, read back from {self.store.url}, does "
                 "not give the documents that were exported. Nothing was deleted. Look at the store, then run "
@@ -237,7 +237,8 @@ class OfflineArchive:
         return manifest
 
     def load(self, manifest: Manifest) -> Batch:
-        """The documents of a commit, rebuilt from its files as they lie in the store.
+        """The documents of a commit, which its files give as they lie in the store, or were proven to give
+        when this run committed it.
 
         Raises DamagedError where a file is missing, differs from the manifest or does not give the documents.
         """
@@ -250,7 +251,7 @@ class OfflineArchive:
         self._loaded = (manifest.documents_sha256 + manifest.commit, batch)
         return batch
 
-    def gives(self, manifest: Manifest, batch: Batch) -> bool:
+    def holds(self, manifest: Manifest, batch: Batch) -> bool:
         """Whether this very batch is what the manifest tells of, and what its files give as they lie in the
         store. Raises DamagedError where a file is missing, or differs from the manifest."""
         return manifest.documents_sha256 == batch.digest and gives(*self._read_back(manifest), batch)

@@ -105,7 +105,7 @@ class _Waiting:
 
 
 def _covered(lot: Lot) -> tuple[int, int]:
-    """Its first and last reading, milliseconds."""
+    """Its first and last reading, milliseconds; of a bucket that holds none, its own last time counts."""
     times, last = lot.decoded.columns.time, lot.decoded.last
     return int(times.min(initial=last.min())), int(last.max())
 
@@ -259,7 +259,7 @@ class OfflineRun:
                 self._waiting.settle(stay=bool(stay))
 
     def _delete(self, manifest: Manifest, due: Indices) -> list[int]:
-        """Delete these buckets of a commit, as read back from the store; returns those that had changed."""
+        """Delete these buckets of a commit, as its files give them; returns those that had changed."""
         changed: list[int] = []
         gone: list[int] = []
         at = 0

@@ -76,13 +76,15 @@ class Lot:
     @property
     def cells(self) -> int:
         """What it takes memory for, in readings of one value: these, three quarters of all that the unions
-        among its layouts have room for, and layouts that a bucket has for itself."""
+        among its layouts have room for, one for each document, and layouts that a bucket has for itself."""
         pieces = self.decoded.pieces
         room = sum(piece.time.size for piece in pieces if piece.there is not None)
         alone = [len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1]
         numbers = 1 + len(self.policy.value_fields)  # of each reading, with its time
-        return (self.readings + room * 3 // 4) * numbers // 2 + sum(
-            _CELLS_OF_LAYOUT + _CELLS_OF_ELEMENT * size for size in alone
+        return (
+            (self.readings + room * 3 // 4) * numbers // 2
+            + len(self.batch)
+            + sum(_CELLS_OF_LAYOUT + _CELLS_OF_ELEMENT * size for size in alone)
         )
 
     def forget(self) -> None:

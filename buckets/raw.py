@@ -226,8 +226,7 @@ class Docs:
 
     def take(self, indices: Sequence[int] | NDArray[np.integer]) -> Docs:
         chosen = np.asarray(indices, dtype=np.int64)
-        lengths = np.diff(self.offsets)
-        offsets = np.concatenate([[0], np.cumsum(lengths[chosen])]).astype(np.int64)
+        offsets = np.append(0, np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen]))
         if self._matrix is not None:
             return Docs(filled(int(offsets[-1]), partial(_take, self._matrix, chosen)), offsets)
         edges, view = self._edges, memoryview(self.data)

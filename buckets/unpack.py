@@ -45,6 +45,7 @@ class _Side:
         self._readings = readings
         self._groups = [(group, _flags(group)) for group in groups]
         units = _joined([group.units for group in groups])
+        self._lengths = _joined([_lengths(*it) for it in self._groups])  # group by group, as all is rebuilt
         self._sequence = np.lexsort((_joined([group.order for group in groups]), units))
         self.owner = units[self._sequence].astype(np.int32)  # n: which bucket each document is of
 
@@ -59,18 +60,20 @@ class _Side:
                 target[: held.size] = held
                 target = target[held.size :]
 
-        offsets = np.append(0, np.cumsum(_joined([_lengths(*it) for it in self._groups])))
+        offsets = np.append(0, np.cumsum(self._lengths))
         docs = Docs(filled(int(offsets[-1]), fill), offsets)
         return docs if (np.diff(self._sequence) > 0).all() else docs.take(self._sequence)
 
     def are(self, docs: Docs, owner: NDArray[np.int32]) -> bool:
-        """Each document tells its own length: where the bytes of some are equal, so is each."""
+        """Of the same buckets, where each starts and ends, and every byte in between."""
         if not np.array_equal(self.owner, owner):
+            return False
+        if not np.array_equal(self._lengths[self._sequence], np.diff(docs.offsets)):
             return False
         place = np.empty_like(self._sequence)
         place[self._sequence] = np.arange(len(place))
         return all(
-            pa.py_buffer(_bytes_of(docs, place[some])).equals(pa.py_buffer(held))
+            pa.py_buffer(_back_to_back(docs, place[some])).equals(pa.py_buffer(held))
             for some, held in self._rebuilt()
         )
 
@@ -79,7 +82,7 @@ class _Side:
         written over by the next."""
         start = 0
         for group, present in self._groups:
-            for slab, held in _rebuilt(group, present, self._readings):
+            for slab, held in _of_group(group, present, self._readings):
                 yield slice(start + slab.start, start + slab.stop), held
             start += len(group.units)
 
@@ -88,7 +91,7 @@ def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
-def _bytes_of(docs: Docs, chosen: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _back_to_back(docs: Docs, chosen: NDArray[np.int64]) -> NDArray[np.uint8]:
     """At least one document; where they lie side by side, these are not copied."""
     if (np.diff(chosen) == 1).all():
         return np.frombuffer(docs.data, np.uint8)[docs.offsets[chosen[0]] : docs.offsets[chosen[-1] + 1]]
@@ -110,10 +113,11 @@ def _lengths(group: PackedGroup, present: Flags | None) -> NDArray[np.int64]:
     if present is None:
         return np.full(len(group.units), len(group.skeleton))
     of_flag = np.bincount(group.flag)  # bytes that each flag tells of
-    return np.concatenate([present[slab] @ of_flag for slab in slabs(*present.shape)])
+    size = present.shape[1] * of_flag.itemsize  # of the flags of a document, as they are multiplied
+    return np.concatenate([present[slab] @ of_flag for slab in slabs(len(present), size)])
 
 
-def _rebuilt(
+def _of_group(
     group: PackedGroup, present: Flags | None, readings: Readings
 ) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
     """Its documents back to back, some at a time, which stay in the cache until all is filled in: into the

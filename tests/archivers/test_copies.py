@@ -15,6 +15,7 @@ import pytest
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
+from archivers.manifest import Manifest
 from archivers.stores import open_store
 from archivers.units import Here, Opened
 from buckets.raw import Batch
@@ -56,6 +57,28 @@ class Liar(Elsewhere):
         place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
         digest = found.take(np.array([place[raw_id] for raw_id in fewer])).digest
         return super().submit(unit, policy, fewer, digest, *more)
+
+
+@dataclass
+class Forger(Liar):
+    """And says that these are all."""
+
+    def submit(self, unit: Callable[..., Any], *plain: Any) -> Future[Any]:
+        return _saying(super().submit(unit, *plain).result(), plain[2])
+
+
+@dataclass
+class Slanderer(Elsewhere):
+    """Copies what it was asked to, and says that it is something else."""
+
+    def submit(self, unit: Callable[..., Any], *plain: Any) -> Future[Any]:
+        return _saying(super().submit(unit, *plain).result(), "0" * 64)
+
+
+def _saying(draft: Manifest, digest: str) -> Future[Any]:
+    said: Future[Any] = Future()
+    said.set_result(draft.model_copy(update={"documents_sha256": digest}))
+    return said
 
 
 @pytest.mark.parametrize("case", deletable(), ids=lambda case: case.name)
@@ -119,10 +142,13 @@ def test_a_worker_with_another_store(database: Database[Document], file_store: S
     assert not cycle.rows()
 
 
-def test_a_worker_that_copies_something_else(database: Database[Document], file_store: Store) -> None:
+@pytest.mark.parametrize("liar", [Liar, Forger, Slanderer])
+def test_a_worker_that_copies_something_else(
+    database: Database[Document], file_store: Store, liar: type[Elsewhere]
+) -> None:
     cycle = Cycle(database, samples(), file_store).load()
     live = cycle.live()
-    units = Liar(Opened(database, open_store(file_store)))
+    units = liar(Opened(database, open_store(file_store)))
     with pytest.raises(HaltedError, match="does not give the documents that were read"):
         cycle.run(units=units)
     assert all(units.gave)

@@ -109,7 +109,7 @@ def test_large_readings_are_decoded_once(
         return decode(batch, policy)
 
     monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 8)
-    monkeypatch.setattr(sweep, "MAX_READINGS", 40)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 80)
     monkeypatch.setattr(sweep, "_TELLING", 2)
     monkeypatch.setattr("buckets.decode.decode", counting)
     cycle = Cycle(database, Case("large", policy, documents, []), file_store).load()
@@ -140,7 +140,7 @@ def test_buckets_that_stay_make_no_commit_larger(
     cycle = Cycle(database, Case("staying", on_days(0).policy, documents, []), file_store).load()
     cycle.run(until=DAY0)
     monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 8)
-    monkeypatch.setattr(sweep, "MAX_READINGS", 40)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 80)
     monkeypatch.setattr(sweep, "_TELLING", 2)
     cycle.run()
     assert [it.readings for it in manifests(cycle)] == [1, *expected]

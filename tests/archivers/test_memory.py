@@ -24,10 +24,10 @@ Document = dict[str, Any]
 def test_what_was_read_is_given_back_before_the_copy_is_read_again(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the documents stay: a copy that is read back takes as much again."""
+    """Only the documents stay, to be compared."""
     held: list[ref[Any]] = []
     checked: list[int] = []
-    gives = OfflineArchive.gives
+    holds = OfflineArchive.holds
 
     def packing(lot: Lot) -> Packed:
         packed = pack(lot)
@@ -37,9 +37,9 @@ def test_what_was_read_is_given_back_before_the_copy_is_read_again(
     def comparing(archive: OfflineArchive, manifest: Manifest, batch: Batch) -> bool:
         assert [it() for it in held] == [None] * 2
         checked.append(manifest.buckets)
-        return gives(archive, manifest, batch)
+        return holds(archive, manifest, batch)
 
     monkeypatch.setattr(offline, "pack", packing)
-    monkeypatch.setattr(OfflineArchive, "gives", comparing)
+    monkeypatch.setattr(OfflineArchive, "holds", comparing)
     cycle = Cycle(database, slots(), file_store).load()
     assert cycle.run().deleted == sum(checked) == len(cycle.case.documents)

@@ -58,6 +58,7 @@ _FUNCTIONS = (
     ("archivers.parquet", "write_part", "make part"),
     ("archivers.parquet", "write_buckets", "make buckets file"),
     ("archivers.offline", "unpack", "rebuild documents"),
+    ("archivers.offline", "gives", "rebuild documents"),
     ("rollups.documents", "hourly", "make summary"),
     ("jobs.execute", "emit", "report"),
 )

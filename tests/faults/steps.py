@@ -128,7 +128,7 @@ STEPS = (
     Step("buckets file read back", "file read buckets", _OFFLINE + "load", _FILE),
     Step("part read back, S3", "s3 GetObject data", _OFFLINE + "load", _S3),
     Step("buckets file read back, S3", "s3 GetObject buckets", _OFFLINE + "load", _S3),
-    Step("documents rebuilt", "rebuild documents", "buckets.pack:unpack", _COPIES),
+    Step("documents rebuilt", "rebuild documents", "buckets.unpack:gives", _COPIES),
     Step("part seen", "file look at data", _OFFLINE + "commit", _FILE),
     Step("buckets file seen", "file look at buckets", _OFFLINE + "commit", _FILE),
     Step("part seen, S3", "s3 HeadObject data", _OFFLINE + "commit", _S3),
