@@ -17,10 +17,10 @@ from config.errors import UsageError
 from jobs import clock, streams
 from jobs.execute import emit, failed
 from jobs.failures import tell_of_thread
-from jobs.ledger import suite_version
 from jobs.options import Config, Json, Names, Now, Quiet, Yes, command, common
 from jobs.report import Report
 from jobs.verbs import VERBS
+from jobs.version import VERSION
 
 NAME = "bucketwise"
 
@@ -38,7 +38,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"{NAME} {suite_version()}")
+        typer.echo(f"{NAME} {VERSION}")
         raise typer.Exit
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from bson import ObjectId
@@ -14,6 +12,7 @@ from pymongo.database import Database
 
 from config.secrets import hide_secrets
 from jobs import clock, lease, machine
+from jobs.version import VERSION
 
 COLLECTION = "bucketwise_runs"
 RUNNING, DIED = "running", "died"
@@ -72,7 +71,7 @@ class Ledger:
                 "host": machine.this_process(),
                 "holder": held.holder,
                 "fence": held.fence,
-                "version": suite_version(),
+                "version": VERSION,
             }
         )
         return entry
@@ -122,11 +121,3 @@ class Ledger:
         held = {"_id": document["policy"], "holder": document["holder"], "fence": document["fence"]}
         unexpired = {"$expr": {"$gt": ["$expires_at", "$$NOW"]}}
         return self._database[lease.COLLECTION].find_one(held | unexpired) is not None
-
-
-@cache
-def suite_version() -> str:
-    try:
-        return version("bucketwise")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "0+unknown"

@@ -23,7 +23,7 @@ from config.policies import MongoDB, Settings, Store
 from jobs import connect
 from jobs.failures import explain
 from jobs.lease import fence_of
-from jobs.ledger import suite_version
+from jobs.version import VERSION
 
 T = TypeVar("T")
 _SECONDS_TO_LEAVE = 3
@@ -67,7 +67,7 @@ class Outcome(Generic[T]):
 
 def _versions() -> str:
     """Of what decides on the bytes of a part: a unit that is done twice writes the same files."""
-    return f"bucketwise {suite_version()} with {WRITTEN_BY}"
+    return f"bucketwise {VERSION} with {WRITTEN_BY}"
 
 
 def do(where: Where, unit: Callable[..., T], *plain: Any) -> Outcome[T]:

@@ -168,7 +168,7 @@ class _Run:
         self.quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
         changed = [*late.spans, *self.quarantine.recheck(self.source)]
         spans = {
-            kind.name: [(through.get(kind.name, LOWEST), calendar.due_end), *changed]
+            kind.name: [(through.get(kind.name, LOWEST), kind.through(calendar.due_end)), *changed]
             for kind in calendar.kinds
         }
         bookmark = _meanwhile(loaded.bookmark, late.bookmark) if through else late.bookmark
