@@ -36,7 +36,7 @@ from config.policies import USUAL_MEMORY, Policy
 from rollups.guarded import transaction
 
 #: A commit is closed at about so many readings, or bytes of BSON, where memory is as usual; with twice the
-#: memory, at twice as many. Where buckets are irregular, these take more memory: at fewer.
+#: memory, at twice as many. At fewer readings where these take more memory: `Lot.cells` has what does.
 MAX_READINGS = 900_000
 MAX_BYTES = 32_000_000
 #: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.

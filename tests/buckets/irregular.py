@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
+from buckets import groups
 from config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Field, Value
@@ -139,3 +142,10 @@ class Writer:
     @staticmethod
     def _date(seconds: int) -> Value:
         return bson_of.date(seconds * 1000)
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Unions of two documents already, and tried before anything else."""
+    with patch.multiple(groups, _LEAST=2, _COMPANY=10**9, _SHARE=0):
+        yield

@@ -33,7 +33,7 @@ from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.bad_documents import BAD_DOCUMENTS, BadDocument, sound_of
 from tests.buckets.batches import batch_of
-from tests.buckets.irregular import POLICIES, SAMPLES, SLOTS, Writer
+from tests.buckets.irregular import POLICIES, SAMPLES, SLOTS, Writer, eager
 from tests.buckets.oracle import Bucket
 from tests.buckets.strategies import Case, cases
 from tests.buckets.test_decode import check_values
@@ -44,13 +44,6 @@ quick = settings(max_examples=40, deadline=None, suppress_health_check=list(Heal
 #: What comes of bytes that are no document.
 NO_BSON = (ValueError, IndexError, struct.error, bson.errors.BSONError)
 seeds = st.integers(0, 2**32)
-
-
-@contextmanager
-def eager() -> Iterator[None]:
-    """Unions of two documents already, and tried before anything else."""
-    with patch.multiple(groups, _LEAST=2, _COMPANY=10**9, _SHARE=0):
-        yield
 
 
 @contextmanager

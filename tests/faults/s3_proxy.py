@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ class Request:
     target: str  # path and query
     headers: Headers
     body: bytes
+    until_client_goes: Callable[[], None]
 
     @property
     def is_delete(self) -> bool:
@@ -114,7 +114,7 @@ class Silent(Fault):
     """Takes the request, and never answers."""
 
     def strike(self, request: Request, pass_on: Pass) -> Reply | None:  # noqa: ARG002
-        time.sleep(1.0)  # the client has gone by then
+        request.until_client_goes()
         return None
 
 
@@ -230,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
         if len(body) < length:  # the client gave up in the middle of it
             self.close_connection = True
             return
-        request = Request(self.command, self.path, self.headers.items(), body)
+        request = Request(self.command, self.path, self.headers.items(), body, self._until_client_goes)
         proxy.requests.append(request)
         fault = proxy.fault
         reply = fault.handle(request, self._pass_on) if fault else self._pass_on(request)
@@ -239,6 +239,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(reply)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle
+
+    def _until_client_goes(self) -> None:
+        self.connection.settimeout(60)
+        assert not self.connection.recv(1), "the client asks for more before it has an answer"
 
     def _pass_on(self, request: Request) -> Reply:
         server: Any = self.server

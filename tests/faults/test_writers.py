@@ -85,7 +85,7 @@ def _tries(seeds: int) -> list[Any]:
 
 
 SHORT = [
-    ("slots", "offline", "scan", 1, False, False),
+    ("samples", "offline", "scan", 1, False, False),
     ("samples", "online", "stream", 0, False, False),
     ("reading", "offline", "stream", 2, False, True),
 ]

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from jobs.version import VERSION
 from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig
 from tests.jobs.command import ROOT, CommandLine
 
@@ -151,9 +153,8 @@ def test_help_lists_the_verbs_and_the_exit_codes(tmp_path: Path, bucketwise: Com
 
 def test_version(tmp_path: Path, bucketwise: CommandLine) -> None:
     ran = bucketwise("--version", cwd=tmp_path)
-    assert ran.code == 0
-    assert ran.out.split()[0] == "bucketwise"
-    assert ran.out.split()[1]
+    assert (ran.code, ran.out) == (0, f"bucketwise {VERSION}\n")
+    assert version("bucketwise") == VERSION
 
 
 def test_the_shell_completes_verbs_and_options(tmp_path: Path, bucketwise: CommandLine) -> None:
