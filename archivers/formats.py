@@ -58,15 +58,15 @@ def write(readings: Readings, form: Format, file: IO[bytes], wrote: Wrote = lamb
 
 
 def _columns(policy: Policy) -> list[str]:
-    names = (*policy.series_fields, "time", *policy.value_fields)
+    names = (*policy.series_names, "time", *policy.value_names)
     return [column_name(name) for name in names]
 
 
 def _csv_lines(rows: Rows, policy: Policy) -> Iterator[str]:
     series = [",".join(_csv_text(series_text(value)) for value in one) for one in rows.series]
     for span in _spans(rows):
-        values = [_numbers(rows, name, span, "", "{}") for name in policy.value_fields]
-        names = [_of_rows(series, rows.row_series[span])] if policy.series_fields else []
+        values = [_numbers(rows, name, span, "", "{}") for name in policy.value_names]
+        names = [_of_rows(series, rows.row_series[span])] if policy.series_names else []
         yield "\n".join(map(",".join, zip(*names, _times(rows.time[span]), *values, strict=True))) + "\n"
 
 
@@ -78,7 +78,7 @@ def _csv_text(text: str) -> str:
 
 def _json_lines(rows: Rows, policy: Policy) -> Iterator[str]:
     keys = [json.dumps(name, ensure_ascii=False) for name in _columns(policy)]
-    width = len(policy.series_fields)
+    width = len(policy.series_names)
     series = [
         "".join(f"{key}: {_json_value(value)}, " for key, value in zip(keys, one, strict=False))
         for one in rows.series
@@ -90,7 +90,7 @@ def _json_lines(rows: Rows, policy: Policy) -> Iterator[str]:
         + "}}\n"
     )
     for span in _spans(rows):
-        values = [_numbers(rows, name, span, "null", '"{}"') for name in policy.value_fields]
+        values = [_numbers(rows, name, span, "null", '"{}"') for name in policy.value_names]
         columns = [_of_rows(series, rows.row_series[span]), _times(rows.time[span]), *values]
         yield "".join(map(form.format, *columns))
 
@@ -143,7 +143,7 @@ def _write_parquet(readings: Readings, file: IO[bytes], wrote: Wrote) -> int:
         try:
             return _write_table(readings, file, types, met, wrote)
         except _Misfit:
-            types = series_types(list(met.values()), readings.policy.series_fields)
+            types = series_types(list(met.values()), readings.policy.series_names)
             file.seek(0)
             file.truncate()
 
@@ -160,7 +160,7 @@ def _write_table(
     writer: pq.ParquetWriter | None = None
     for rows in readings:
         met.update((tuple(map(type, series)), series) for series in rows.series)
-        types = types or series_types(list(met.values()), readings.policy.series_fields)
+        types = types or series_types(list(met.values()), readings.policy.series_names)
         if any(misfit(series, types) for series in met.values()):
             raise _Misfit
         more = as_table(rows, slice(None), types)
@@ -197,8 +197,8 @@ def _put(
 
 def _nothing(policy: Policy, types: dict[str, str]) -> pa.Table:
     """No readings, in the columns that they would have."""
-    kinds = types or dict.fromkeys(policy.series_fields, "string")
-    numbers = {name: np.zeros(0) for name in policy.value_fields}
-    flags = {name: np.zeros(0, dtype=np.bool_) for name in policy.value_fields}
+    kinds = types or dict.fromkeys(policy.series_names, "string")
+    numbers = {name: np.zeros(0) for name in policy.value_names}
+    flags = {name: np.zeros(0, dtype=np.bool_) for name in policy.value_names}
     none = np.zeros(0, dtype=np.int64)
     return as_table(Rows([], none.astype(np.int32), none, numbers, flags), slice(None), kinds)

@@ -88,7 +88,8 @@ _LINK = re.compile(rf"(?P<commit>{_COMMIT.pattern})\.(?P<seal>[0-9a-f]{{16}})\.j
 #: The keys of a policy that say how readings lie in its buckets.
 LAYOUT_KEYS = {
     "model", "time_field", "series_fields", "value_fields", "slot", "samples_field", "sample_time_field",
-    "start_field", "end_field", "count_field", "sum_fields", "overflow",
+    "start_field", "end_field", "count_field", "sum_fields", "overflow", "time_unit", "sample_time_unit",
+    "slot_levels", "span", "samples_as", "attributes_field", "attribute_key", "attribute_value",
 }  # fmt: skip
 
 

@@ -144,7 +144,7 @@ class OfflineArchive:
         """The types of the series columns, as the commits with these series fields have them: one archive
         is one table."""
         if self._types is None:
-            fields, self._types = self.policy.series_fields, {}
+            fields, self._types = self.policy.series_names, {}
             for commit in reversed(self.commits()):
                 known = self.manifest(commit.name).series_types
                 if set(known) == set(fields):
@@ -155,7 +155,7 @@ class OfflineArchive:
     def types_for(self, series: Sequence[Series]) -> dict[str, str]:
         """The types of the series columns of a commit that holds these: known ones, or these from now on."""
         if not self.known_types():
-            self._types = parquet.series_types(series, self.policy.series_fields)
+            self._types = parquet.series_types(series, self.policy.series_names)
         return self.known_types()
 
     def copy(
@@ -258,7 +258,7 @@ class OfflineArchive:
 
     def _read_back(self, manifest: Manifest) -> tuple[Readings, list[PackedGroup]]:
         """From the files as they lie in the store, whatever documents they give."""
-        fields = manifest.archived_policy.value_fields
+        fields = manifest.archived_policy.value_names
         data = {file.key: self._fetch(file) for file in manifest.files}
         try:
             read = [parquet.read_part(data[part.key], fields) for part in manifest.parts]

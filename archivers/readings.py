@@ -141,7 +141,7 @@ class Readings:
 
     def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Held | None:
         source = Source(self._database, self.policy, session=session)
-        live = source.batches(start, end, query(self.asked))
+        live = source.batches(start, end, query(self.policy, self.asked))
         held = _Held(self.policy, self.asked, start, end)
         for batch in itertools.chain(live, self._archived.at(session).batches(start, end)):
             self._add(held, batch)
@@ -208,7 +208,7 @@ class _Held:
 
     def rows(self) -> Rows:
         """Sorted by time, then series; where those tie, by `_id`; then as they lie in their bucket."""
-        names, parts = self._policy.value_fields, self._parts
+        names, parts = self._policy.value_names, self._parts
         order = sorted(range(len(self._series.series)), key=lambda i: series_order(self._series.series[i]))
         place = np.empty(len(order), dtype=np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)

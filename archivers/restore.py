@@ -222,7 +222,7 @@ def _wanted(policy: Policy, start: int, end: int, series: Mapping[str, str], fou
 
 
 def _matches(one: Series, policy: Policy, wanted: Mapping[str, str]) -> bool:
-    values = dict(zip(policy.series_fields, one, strict=False))
+    values = dict(zip(policy.series_names, one, strict=False))
     return all(series_text(values[name]) == text for name, text in wanted.items() if name in values)
 
 

@@ -25,20 +25,30 @@ Asked = Mapping[str, str]
 
 def check_asked(policy: Policy, asked: Asked) -> None:
     """Raises UsageError where the policy has no such series field."""
-    for name in sorted(set(asked) - set(policy.series_fields)):
-        fields = ", ".join(policy.series_fields) or "none"
+    for name in sorted(set(asked) - set(policy.series_names)):
+        fields = ", ".join(policy.series_names) or "none"
         raise UsageError(f"--series {name}: policy {policy.name} has no such series field; it has {fields}")
 
 
 def is_asked(series: Series, policy: Policy, asked: Asked) -> bool:
-    values = dict(zip(policy.series_fields, series, strict=True))
+    values = dict(zip(policy.series_names, series, strict=True))
     return all(series_text(values[name]) == text for name, text in asked.items())
 
 
-def query(asked: Asked) -> dict[str, Any]:
-    """What MongoDB can narrow: meets all documents of the series asked for, and maybe some more."""
-    candidates = {name: _candidates(text) for name, text in asked.items()}
-    return {name: {"$in": found} for name, found in candidates.items() if found is not None}
+def query(policy: Policy, asked: Asked) -> dict[str, Any]:
+    """Returns what MongoDB can narrow of the buckets: it meets all of those series, and maybe more."""
+    fields = dict(zip(policy.series_names, policy.series_fields, strict=True))
+    return _query({fields[name].replace(".*", ""): text for name, text in asked.items()})
+
+
+def summary_query(asked: Asked) -> dict[str, Any]:
+    """Returns the same for summaries."""
+    return _query({"_id.series._id" if name == "_id" else name: text for name, text in asked.items()})
+
+
+def _query(texts: Mapping[str, str]) -> dict[str, Any]:
+    candidates = {field: _candidates(text) for field, text in texts.items()}
+    return {field: {"$in": found} for field, found in candidates.items() if found is not None}
 
 
 def _candidates(text: str) -> list[Any] | None:

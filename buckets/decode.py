@@ -178,7 +178,7 @@ def _piece(
         first = span.first[units]
         time = first[:, None] + shape.offsets
         time[first == NO_TIME] = NO_TIME
-    values = {name: read_values(found, shape.values[name]) for name in policy.value_fields}
+    values = {name: read_values(found, shape.values[name]) for name in policy.value_names}
     return Piece(found, shape, units, overflow, time, values, shape.there(found))
 
 
@@ -209,7 +209,7 @@ def _assemble(
     total = int(starts[-1])
     time = column([piece.time for piece in pieces], places, total, np.int64)
     values, kinds = {}, {}
-    for name in policy.value_fields:
+    for name in policy.value_names:
         values[name] = column([piece.values[name][0] for piece in pieces], places, total, np.float64)
         kinds[name] = column([piece.values[name][1] for piece in pieces], places, total, np.uint8)
     columns = Columns(table.series, series[units], keys[units], starts, time, values, kinds)

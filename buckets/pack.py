@@ -183,7 +183,7 @@ def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]
     """The holes that the rows carry: offset -> source, reading, field. A hole that is absent holds zeros,
     which a row gives back."""
     cells = [(_TIME_SOURCES, 0, piece.shape.times or [])]
-    cells += [(_VALUE_SOURCES, i, piece.shape.values[name]) for i, name in enumerate(policy.value_fields)]
+    cells += [(_VALUE_SOURCES, i, piece.shape.values[name]) for i, name in enumerate(policy.value_names)]
     found: dict[int, tuple[Source, int, int]] = {}
     for sources, field, of_field in cells:
         for kind, readings, elements in by_type(of_field):
@@ -193,7 +193,7 @@ def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]
             if source in _ALWAYS_EXACT:
                 exact = np.ones(len(elements), dtype=np.bool_)
             elif source == Source.VALUE_DOUBLE and piece.group.present is None:
-                exact = _exact(piece.values[policy.value_fields[field]][0][:, steps(readings)], source)
+                exact = _exact(piece.values[policy.value_names[field]][0][:, steps(readings)], source)
             else:
                 exact = _exact(piece.group.read(elements, DTYPES[source]), source)
             found.update(

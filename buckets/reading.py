@@ -13,7 +13,9 @@ from config.policies import Policy
 
 def shape(layout: Layout, policy: Policy) -> Shape:
     time = need_all(layout, (), split(policy.time_field or ""), (DATE,), "time")
-    return Shape(times=[time], values={name: [find_all(layout, split(name))] for name in policy.value_fields})
+    return Shape(
+        times=[time], values={name: [find_all(layout, split(path))] for name, path in policy.named_values}
+    )
 
 
 def holding(policy: Policy, start_ms: int, end_ms: int) -> dict[str, Any]:

@@ -38,13 +38,13 @@ def sampled(layout: Layout, array: Path, time: Path, policy: Policy, types: tupl
     """The readings of an array of sub-documents, each with its time."""
     need(layout, array, (ARRAY,), "array of samples")
     times = Cells()
-    values = {name: Cells() for name in policy.value_fields}
+    values = {name: Cells() for name in policy.value_names}
     for sample in layout.children(array):
         if sample.type != DOCUMENT:
             raise Breach(".".join(sample.path), f"{TYPE_NAMES[sample.type]} stands where a sample is needed")
         times.append(need_all(layout, sample.path, time, types, "time"))
-        for name, found in values.items():
-            found.append(find_all(layout, (*sample.path, *split(name))))
+        for name, field in policy.named_values:
+            values[name].append(find_all(layout, (*sample.path, *split(field))))
     return Shape(values=values, times=times)
 
 

@@ -21,7 +21,7 @@ _SLOTS = {str(slot): slot for slot in range(60)}
 
 def shape(layout: Layout, policy: Policy) -> Shape:
     start = need(layout, split(policy.time_field or ""), (DATE,), "time")
-    return _slotted(layout, policy, {name: split(name) for name in policy.value_fields}, start)
+    return _slotted(layout, policy, {name: split(path) for name, path in policy.named_values}, start)
 
 
 def overflow_shape(layout: Layout, policy: Policy) -> Shape:
@@ -32,12 +32,12 @@ def overflow_shape(layout: Layout, policy: Policy) -> Shape:
     held = find(layout, path)
     if held is not None and held.type == ARRAY:
         return sampled(layout, path, split(policy.time_field or ""), policy, (DATE,))
-    paths = {name: (*path, *split(name)) for name in policy.value_fields}
+    paths = {name: (*path, *split(field)) for name, field in policy.named_values}
     if not any(map(layout.get, paths.values())):
         if held is not None and len(policy.value_fields) == 1:
-            paths = {policy.value_fields[0]: path}
+            paths = {policy.value_names[0]: path}
         elif held is None or policy.overflow.samples_field in policy.value_fields:
-            paths = {name: split(name) for name in policy.value_fields}
+            paths = {name: split(field) for name, field in policy.named_values}
     if not any(map(layout.get, paths.values())):
         raise Breach(policy.overflow.samples_field, "no samples: here is neither an array nor slots")
     return _slotted(layout, policy, paths, None)

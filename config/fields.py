@@ -10,6 +10,7 @@ from config.names import field_fault
 from config.policies import Policy
 from config.problems import Fault, Key, Report
 
+_ATTRIBUTES = ("attributes_field", "attribute_key", "attribute_value")
 _REQUIRED = {
     "reading": ("time_field",),
     "timeseries": ("time_field",),
@@ -17,10 +18,13 @@ _REQUIRED = {
     "samples": ("samples_field", "sample_time_field", "start_field", "end_field"),
 }
 _OPTIONAL = {
-    "reading": (),
-    "timeseries": (),
-    "slots": ("overflow",),
-    "samples": ("count_field", "sum_fields", "overflow"),
+    "reading": ("time_unit", *_ATTRIBUTES),
+    "timeseries": _ATTRIBUTES,
+    "slots": ("time_unit", "slot_levels", "span", "overflow"),
+    "samples": (
+        *("time_unit", "sample_time_unit", "samples_as"),
+        *("count_field", "sum_fields", "overflow"),
+    ),
 }
 _BY_MODEL = sorted({key for keys in (*_REQUIRED.values(), *_OPTIONAL.values()) for key in keys})
 #: Names at the top of every summary, of a day's, and of one that tells what is missing.

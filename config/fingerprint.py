@@ -22,6 +22,10 @@ _DECISIVE = {
     "sum_fields",
     "overflow",
 }
+_LATER = (
+    *("expected_interval", "local_offset_field", "time_unit", "sample_time_unit", "slot_levels", "span"),
+    *("samples_as", "attributes_field", "attribute_key", "attribute_value"),
+)
 _DECISIVE_IN_ROLLUP = {"hourly", "daily", "timezone", "percentiles"}
 
 
@@ -29,8 +33,8 @@ def fingerprint(policy: Policy) -> str:
     """16 hex digits that change where the policy's summaries would; how long what stays does not count."""
     said = policy.model_dump(mode="json", include=_DECISIVE)
     rollup = policy.rollup.model_dump(mode="json", include=_DECISIVE_IN_ROLLUP) if policy.rollup else None
-    for later in ("expected_interval", "local_offset_field"):
-        if getattr(policy, later) is not None:  # left out where it is not set: older fingerprints stay
+    for later in _LATER:
+        if getattr(policy, later) != Policy.model_fields[later].default:  # else left out: older ones stay
             said |= policy.model_dump(mode="json", include={later})
     text = json.dumps({**said, "rollup": rollup}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -65,6 +66,11 @@ class Overflow(Table):
     samples_field: str
 
 
+#: What a number or a text that stands for a time counts, or how it is written.
+TimeUnit = Literal["date", "s", "ms", "us", "ns", "iso"]
+SlotUnit = Literal["second", "minute", "hour"]
+
+
 class Policy(Table):
     name: str
     collection: str
@@ -72,13 +78,22 @@ class Policy(Table):
     time_field: str | None = None
     series_fields: tuple[str, ...]
     value_fields: tuple[str, ...]
+    time_unit: TimeUnit | None = None  # of `time_field`, `start_field`, `end_field`; None: dates, or seconds
     slot: Literal["second", "minute"] | None = None
+    slot_levels: tuple[SlotUnit, ...] = ()  # outer first; replaces `slot`
+    span: Literal["minute", "hour", "day"] | None = None  # of a `slots` bucket; None: the next larger unit
     samples_field: str | None = None
+    samples_as: Literal["documents", "pairs"] = "documents"
     sample_time_field: str | None = None
+    sample_time_unit: TimeUnit | None = None
     start_field: str | None = None
     end_field: str | None = None
     count_field: str | None = None
     sum_fields: dict[str, str] = {}  # value field -> the bucket's field that holds its sum
+    attributes_field: str | None = None  # an array of {k: name, v: value}
+    attribute_key: str = "k"
+    attribute_value: str = "v"
+    nonnumeric_ok: tuple[str, ...] = ()  # value fields that need not hold any number
     local_offset_field: str | None = None  # minutes, UTC minus local time
     expected_interval: timedelta | None = None  # None: what is missing is not told
     max_hole: timedelta | None = None  # None: an audit reports none
@@ -91,10 +106,30 @@ class Policy(Table):
     def __hash__(self) -> int:  # a dict has none
         return hash((self.name, self.collection, self.model))
 
+    @cached_property
+    def series_names(self) -> tuple[str, ...]:
+        """Returns what summaries, columns and `--series` call the series fields, in their order: a field in
+        `_id` or in a sample by the last part of its path."""
+        return tuple(_series_name(path) for path in self.series_fields)
+
+    @cached_property
+    def value_names(self) -> tuple[str, ...]:
+        """Returns what summaries and columns call the value fields, in their order: "p" for "v.*.p"."""
+        return tuple(path.rpartition("*.")[2] for path in self.value_fields)
+
+    @property
+    def named_values(self) -> list[tuple[str, str]]:
+        """Returns the name and the path of each value field."""
+        return list(zip(self.value_names, self.value_fields, strict=True))
+
     @property
     def sources(self) -> list[str]:
         """The collections that its buckets lie in."""
         return [self.collection, *([self.overflow.collection] if self.overflow else [])]
+
+
+def _series_name(path: str) -> str:
+    return path.rpartition(".")[2] if path.startswith("_id.") or ".*." in path else path
 
 
 class Settings(Table):

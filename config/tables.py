@@ -163,9 +163,10 @@ def _read_choice(choices: tuple[str, ...], value: Any) -> str:
 
 def _read_list(kind: type, value: Any, report: Report) -> tuple[Any, ...]:
     items = _of_kind(list, value)
+    choices = get_args(kind) if get_origin(kind) is Literal else None
     for item in items:
         try:
-            _of_kind(kind, item)
+            _read_choice(choices, item) if choices else _of_kind(kind, item)
         except Unfit as unfit:
             raise Unfit(f"its item {report.quote(item)}: {unfit.fault.message}", unfit.fault.mend) from None
     return tuple(map(_as_float, items) if kind is float else items)

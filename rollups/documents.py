@@ -60,7 +60,7 @@ def percentile_key(percent: float) -> str:
 
 def state_of(document: Mapping[str, Any], policy: Policy) -> State:
     """The mergeable state of a summary read from MongoDB. Raises ValueError where it has no sound one."""
-    values = {name: _value_state(_at(document, name), name) for name in policy.value_fields}
+    values = {name: _value_state(_at(document, name), name) for name in policy.value_names}
     interval = coverage.interval_of(policy)
     if interval is None:
         return State(document["count"], values)
@@ -70,7 +70,7 @@ def state_of(document: Mapping[str, Any], policy: Policy) -> State:
 
 def series_of(policy: Policy, document: Mapping[str, Any]) -> Series:
     """The series that a summary stands for."""
-    found = [_at(document["_id"]["series"], name) for name in policy.series_fields]
+    found = [_at(document["_id"]["series"], name) for name in policy.series_names]
     return tuple(int(value) if type(value) is Int64 else value for value in found)
 
 
@@ -78,7 +78,7 @@ def leaving_out(policy: Policy) -> dict[str, int]:
     """A projection without what `state_of` does not need: percentiles, mostly."""
     percents = policy.rollup.percentiles if policy.rollup else ()
     keys = ["sum", "avg", "stddev", *map(percentile_key, percents)]
-    return {f"{name}.{key}": 0 for name in policy.value_fields for key in keys}
+    return {f"{name}.{key}": 0 for name in policy.value_names for key in keys}
 
 
 def told(
@@ -103,14 +103,15 @@ def _encode(
     start = DatetimeMS(start_ms)
     fields = _series(policy, series)
     document: dict[str, Any] = {"_id": {"series": fields, "start": start}}
-    for name, value in zip(policy.series_fields, series, strict=True):
-        _put(document, name, value)
+    for name, value in zip(policy.series_names, series, strict=True):
+        if name != "_id":  # the summary has its own
+            _put(document, name, value)
     document |= {"start": start, "end": DatetimeMS(end_ms), **extra, "count": state.count}
     interval = coverage.interval_of(policy)
     if interval is not None:
         document |= _completeness(coverage.measure(state.occupied, start_ms, end_ms, interval))
     percents = policy.rollup.percentiles if policy.rollup else ()
-    for name in policy.value_fields:
+    for name in policy.value_names:
         _put(document, name, _value_document(state.values[name], percents))
     if interval is not None:
         document["coverage"] = coverage.pack(state.occupied, start_ms, interval)
@@ -129,7 +130,7 @@ def _completeness(found: coverage.Completeness) -> dict[str, Any]:
 
 def _series(policy: Policy, series: Series) -> dict[str, Any]:
     nested: dict[str, Any] = {}
-    for name, value in zip(policy.series_fields, series, strict=True):
+    for name, value in zip(policy.series_names, series, strict=True):
         _put(nested, name, value)
     return nested
 

@@ -30,7 +30,7 @@ class Hole(NamedTuple):
     collection: str
 
     def message(self, policy: Policy) -> str:
-        named = ", ".join(f"{name}={_at(self.series, name)!r}" for name in policy.series_fields)
+        named = ", ".join(f"{name}={_at(self.series, name)!r}" for name in policy.series_names)
         of = f"of {named} " if named else ""
         mark = " local time" if kinds_that_meet(policy)[0].local else "Z"
         start, end = (as_date(ms).isoformat().replace("+00:00", mark) for ms in (self.start, self.end))

@@ -292,7 +292,7 @@ class _Run:
         are those of the last summaries: whatever they are, no bucket is missed."""
         if not self.policy.series_fields or self.policy.model == "timeseries":
             return []
-        series = f"$_id.series.{self.policy.series_fields[0]}"
+        series = f"$_id.series.{self.policy.series_names[0]}"
         last: list[Document] = [{"$sort": {"start": -1}}, {"$limit": _LAST_SUMMARIES}]
         of_last: list[Document] = [*last, {"$group": {"_id": series}}, {"$sort": {"_id": 1}}]
         name = self.calendar.kinds[-1].collection
@@ -328,7 +328,7 @@ class _Run:
         }
         filled = {window for _, window in merged}
         changes = Changes(self.database, kind.collection)
-        fields = {name.split(".")[0] for name in self.policy.series_fields}
+        fields = {name.split(".")[0] for name in self.policy.series_names}
 
         def keeps(window: Span, standing: RawBSONDocument, computed: bytes | None) -> bool:
             if computed is None and window in filled:

@@ -11,7 +11,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from buckets.asked import Asked, check_asked, is_asked, query, series_order
+from buckets.asked import Asked, check_asked, is_asked, series_order, summary_query
 from buckets.columns import Series
 from buckets.series import series_key
 from config.errors import BucketwiseError, UsageError
@@ -128,7 +128,7 @@ def _states(
     wanted = {
         "start": {"$gte": DatetimeMS(piece.start), "$lt": DatetimeMS(piece.end)},
         "_id.series": {"$exists": True},  # only summaries have such an `_id`
-        **query(asked),
+        **summary_query(asked),
     }
     window: Span | None = None
     for found in collection.find(wanted, documents.leaving_out(policy), batch_size=_AT_ONCE):

@@ -137,7 +137,8 @@ def _write(
 
 def _ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> None:
     """Made on first use. The unique one is made anew where the policy's series fields are others now."""
-    series = [*((name, 1) for name in policy.series_fields), ("start", 1)]
+    names = ("_id.series._id" if name == "_id" else name for name in policy.series_names)
+    series = [*((name, 1) for name in names), ("start", 1)]
     standing = collection.index_information()
     ours = standing.get(_SERIES_INDEX)
     try:

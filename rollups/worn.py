@@ -62,7 +62,7 @@ class Worn:
         return self.changed is not None and self.changed[operation].touch(*window)
 
     def _front_is_gone(self, was: dict[str, object], now: dict[str, object]) -> bool:
-        for name in (f"{value}.first_at" for value in self.policy.value_fields):
+        for name in (f"{value}.first_at" for value in self.policy.value_names):
             old, new = value_at(was, name), value_at(now, name)
             if old is not None and (new is None or milliseconds(old) < milliseconds(new)):
                 return True
@@ -70,7 +70,10 @@ class Worn:
 
     def _nothing_is_older(self, summary: dict[str, object], window: Span) -> bool:
         """Whether no live bucket of the summary's series covers an instant before the window."""
-        series = {name: {"$eq": value_at(summary, name)} for name in self.policy.series_fields}
+        series = {
+            field: {"$eq": value_at(summary, f"_id.series.{name}")}
+            for field, name in zip(self.policy.series_fields, self.policy.series_names, strict=True)
+        }
         key = bson.encode(series, codec_options=OPTIONS)
         if key not in self._oldest:
             self._oldest[key] = self.source.earliest_of(series)

@@ -46,7 +46,7 @@ def _compare(stage: Stage, policy: Policy, collection: str, edges: Integers) -> 
 
 def _key(policy: Policy, summary: Summary) -> tuple[Any, ...]:
     values = []
-    for name in policy.series_fields:
+    for name in policy.series_names:
         value: Any = summary["_id"]["series"]
         for part in name.split("."):
             value = value[part]

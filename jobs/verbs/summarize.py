@@ -100,7 +100,7 @@ def _parse_percentiles(text: str) -> list[float]:
 
 
 def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
-    names = answer.policy.series_fields
+    names = answer.policy.series_names
     told = [
         {"series": dict(zip(names, series, strict=True)) if by is By.series else {}, **answer.told(state)}
         for series, state in answer.states
