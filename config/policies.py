@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -106,16 +106,16 @@ class Policy(Table):
     def __hash__(self) -> int:  # a dict has none
         return hash((self.name, self.collection, self.model))
 
-    @cached_property
+    @property
     def series_names(self) -> tuple[str, ...]:
         """Returns what summaries, columns and `--series` call the series fields, in their order: a field in
         `_id` or in a sample by the last part of its path."""
-        return tuple(_series_name(path) for path in self.series_fields)
+        return _series_names(self.series_fields)
 
-    @cached_property
+    @property
     def value_names(self) -> tuple[str, ...]:
         """Returns what summaries and columns call the value fields, in their order: "p" for "v.*.p"."""
-        return tuple(path.rpartition("*.")[2] for path in self.value_fields)
+        return _value_names(self.value_fields)
 
     @property
     def named_values(self) -> list[tuple[str, str]]:
@@ -128,8 +128,16 @@ class Policy(Table):
         return [self.collection, *([self.overflow.collection] if self.overflow else [])]
 
 
-def _series_name(path: str) -> str:
-    return path.rpartition(".")[2] if path.startswith("_id.") or ".*." in path else path
+@lru_cache
+def _series_names(paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(
+        path.rpartition(".")[2] if path.startswith("_id.") or ".*." in path else path for path in paths
+    )
+
+
+@lru_cache
+def _value_names(paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(path.rpartition("*.")[2] for path in paths)
 
 
 class Settings(Table):
