@@ -321,9 +321,10 @@ class _Sweep:
         fits = np.ones(len(decoded.units), dtype=np.bool_)
         if not any(misfits.values()):
             return fits
-        for position, series in enumerate(columns.bucket_series.tolist()):
-            found = misfits[series]
-            if found is not None:
+        for i, found in misfits.items():
+            if found is None:
+                continue
+            for position in np.flatnonzero(columns.holds(np.arange(len(columns.series)) == i)).tolist():
                 fits[position] = False
                 identity = batch.main.decode_id(int(decoded.units[position]))
                 reason = f"the archive of policy {policy.name} has a column of another type than {found[1]!r}"

@@ -188,16 +188,17 @@ class _Held:
         wanted = np.array(
             [is_asked(one, self._policy, self._asked) for one in columns.series], dtype=np.bool_
         )
-        at = np.flatnonzero(inside & wanted[columns.bucket_series[columns.bucket]])
+        at = np.flatnonzero(inside & wanted[columns.series_of_readings])
         if not len(at):
             return
         used, bucket = np.unique(columns.bucket[at], return_inverse=True)
         index = np.zeros(len(columns.series), dtype=np.int32)
-        for one in np.unique(columns.bucket_series[used]).tolist():
+        series = columns.series_of_readings[at]
+        for one in np.unique(series).tolist():
             index[one] = self._series.index(columns.series[one])
         self._parts.append(
             _Part(
-                series=index[columns.bucket_series[used]][bucket],
+                series=index[series],
                 time=columns.time[at],
                 bucket=bucket.astype(np.int32),
                 orders=columns.bucket_order[used],

@@ -215,7 +215,7 @@ def _wanted(policy: Policy, start: int, end: int, series: Mapping[str, str], fou
     if found.span is None or found.span[0] < start or found.span[1] >= end or series:
         columns = found.lot.decoded.columns
         named = np.array([_matches(one, policy, series) for one in columns.series], dtype=np.bool_)
-        mine = found.lot.decoded.touching(start, end) & named[columns.bucket_series]
+        mine = found.lot.decoded.touching(start, end) & columns.holds(named)
         chosen, readings = found.lot.decoded.units[mine], int(mine[columns.bucket].sum())
     chosen = chosen[batch.take(chosen).main.id_order()]
     return _Wanted(batch.take(chosen), chosen, found.note, readings)

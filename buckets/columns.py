@@ -46,12 +46,14 @@ class Columns:
     """
 
     series: list[Series]  # s
-    bucket_series: NDArray[np.int32]  # b: index into series
+    bucket_series: NDArray[np.int32]  # b: index into series; 0 where readings have their own
     bucket_order: NDArray[np.bytes_]  # b: `_id`s as bytes that sort as BSON sorts them
     starts: NDArray[np.int64]  # b + 1: the readings of bucket i are starts[i] to starts[i + 1]
     time: NDArray[np.int64]  # n: milliseconds since the epoch, UTC
     values: dict[str, NDArray[np.float64]]  # value field -> n; NaN where kind is not FINITE or NONFINITE
     kinds: dict[str, NDArray[np.uint8]]  # value field -> n; Kind
+    #: n: index into series, where the readings of a bucket are of several; None: they are of its bucket's
+    reading_series: NDArray[np.int32] | None = None
     #: n: the time that the reading's own clock shows, as if it were UTC; None: the policy names no offset
     local: NDArray[np.int64] | None = None
 
@@ -64,6 +66,20 @@ class Columns:
     def bucket(self) -> NDArray[np.int32]:
         """n: index of the reading's bucket."""
         return np.repeat(np.arange(len(self.lengths), dtype=np.int32), self.lengths)
+
+    @cached_property
+    def series_of_readings(self) -> NDArray[np.int32]:
+        """n: index into series."""
+        return self.bucket_series[self.bucket] if self.reading_series is None else self.reading_series
+
+    def holds(self, series: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """b: which buckets hold a reading of any of these series; `series`: s, which are meant. One without
+        any reading holds its own."""
+        if self.reading_series is None:
+            return series[self.bucket_series]
+        found = np.zeros(len(self.lengths), dtype=np.bool_)
+        found[self.bucket[series[self.reading_series]]] = True
+        return found
 
     @cached_property
     def filled(self) -> NDArray[np.int64]:

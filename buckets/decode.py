@@ -21,7 +21,7 @@ from buckets.raw import Batch
 from buckets.series import SeriesTable
 from buckets.shape import Breach, Shape
 from buckets.soundness import Faults, Piece, Span, check_times, check_totals
-from buckets.times import NO_TIME, read_times
+from buckets.times import NO_TIME
 from buckets.values import read_values
 from config.policies import Policy
 
@@ -122,7 +122,7 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
         try:
             lonely[found.members] = flagged(found, policy)
             shape = SHAPES[policy.model](found.layout, policy)
-            series[found.members], breaches = table.of_group(found, policy.series_fields)
+            series[found.members], breaches = table.of_group(found, policy)
         except Breach as breach:
             faults.add(found.members, breach.field, breach.reason)
             continue
@@ -132,13 +132,41 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
         pieces.append(_piece(found, shape, found.members, span, policy, overflow=False))
     lonely[batch.owner] = False
     pieces += _overflow(batch, lonely, span, policy, faults, unions)
+    of_readings = _series_of_readings(table, pieces, series, policy, faults)
     for piece in pieces:
         check_times(piece, span, policy, faults)
     check_totals(pieces, policy, faults)
     local = local_times(pieces, policy, faults)
     quarantined = _quarantined(batch, faults, span, nameless)
     decoded = _assemble(policy, table, series, span, _joined(keys, len(batch)), pieces, faults, quarantined)
+    if of_readings is not None:
+        column_of = column(of_readings, decoded.places, len(decoded.columns.time), np.int32)
+        none = np.zeros_like(decoded.columns.bucket_series)
+        columns = replace(decoded.columns, reading_series=column_of, bucket_series=none)
+        decoded = replace(decoded, columns=columns)
     return decoded if local is None else _with_local(decoded, local)
+
+
+def _series_of_readings(
+    table: SeriesTable, pieces: list[Piece], shared: NDArray[np.int32], policy: Policy, faults: Faults
+) -> list[NDArray[np.int32]] | None:
+    """Of each piece, n × k; None where a bucket is of one series."""
+    if not policy.sample_series:
+        return None
+    found = []
+    for piece in pieces:
+        series = np.zeros(piece.time.shape, dtype=np.int32)
+        breaches: dict[int, Breach] = {}
+        try:
+            series, breaches = table.of_readings(
+                piece.group, piece.shape, piece.there, shared[piece.units], policy
+            )
+        except Breach as breach:
+            faults.add(piece.units, breach.field, breach.reason)
+        for row, wrong in breaches.items():
+            faults.add(piece.units[row : row + 1], wrong.field, wrong.reason)
+        found.append(series)
+    return found
 
 
 def _overflow(
@@ -172,7 +200,7 @@ def _piece(
     found: Group, shape: Shape, units: NDArray[np.int64], span: Span, policy: Policy, *, overflow: bool
 ) -> Piece:
     if shape.times is not None:
-        time = read_times(found, shape.times)
+        time = shape.form.read(found, shape.times)
     else:
         assert shape.offsets is not None
         first = span.first[units]

@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.layout import Bytes2D, Group, Layout, Path, slabs
-from buckets.merge import union_of
+from buckets.layout import Bytes2D, Group, Layout, NamesIn, slabs
+from buckets.merge import Containers, union_of
 from buckets.raw import Docs
 from buckets.recent import Recent
 from buckets.union import Union
@@ -40,8 +40,8 @@ class Loose:
 
     Remembers layouts that many documents shared: what would be made of the next one is the same."""
 
-    def __init__(self, containers: frozenset[Path], is_sound: Callable[[Layout], bool]) -> None:
-        self.containers = containers  # inside these, elements may be absent or of several types
+    def __init__(self, containers: Containers, is_sound: Callable[[Layout], bool]) -> None:
+        self.containers = containers
         self.is_sound = is_sound
         self.layouts: Recent[Layout] = Recent(_LAYOUTS)
 
@@ -64,8 +64,9 @@ def group(docs: Docs, loose: Loose | None = None, unions: Unions | None = None) 
     """The documents by their layouts. Where they are `loose`, those that are like few others are tried
     together; what fits into no union is walked one by one."""
     everything = np.arange(len(docs))
-    if loose is None or len(docs) < _LEAST:
-        yield from _by_length(docs, everything)
+    names = loose.containers.names if loose else None
+    if loose is None or not loose.containers.paths or len(docs) < _LEAST:
+        yield from _by_length(docs, everything, names=names)
         return
     lonely: list[Members] = []
     yield from _by_length(docs, everything, loose, lonely)
@@ -74,7 +75,11 @@ def group(docs: Docs, loose: Loose | None = None, unions: Unions | None = None) 
 
 
 def _by_length(
-    docs: Docs, members: Members, loose: Loose | None = None, lonely: list[Members] | None = None
+    docs: Docs,
+    members: Members,
+    loose: Loose | None = None,
+    lonely: list[Members] | None = None,
+    names: NamesIn | None = None,
 ) -> Iterator[Group]:
     """The most frequent lengths first. What finds no company is left in `lonely`, where that is given."""
     lengths = np.diff(docs.offsets)[members]
@@ -91,15 +96,19 @@ def _by_length(
         chosen = docs if len(alike) == len(docs) else docs.take(alike)
         matrix = np.frombuffer(chosen.data, dtype=np.uint8).reshape(len(alike), int(found[i]))
         before = len(lonely or ())
-        yield from _of_one_length(alike, matrix, loose, lonely)
+        yield from _of_one_length(alike, matrix, loose, lonely, names)
         fruitless += len(lonely or ()) > before
 
 
 def _of_one_length(
-    members: Members, matrix: Bytes2D, loose: Loose | None, lonely: list[Members] | None
+    members: Members,
+    matrix: Bytes2D,
+    loose: Loose | None,
+    lonely: list[Members] | None,
+    names: NamesIn | None,
 ) -> Iterator[Group]:
     while len(members):
-        layout = _layout_of(matrix[0].tobytes(), loose)
+        layout = _layout_of(matrix[0].tobytes(), loose, names)
         alike = _alike(matrix, layout)
         count = np.count_nonzero(alike)
         if loose is not None and count >= _COMPANY:
@@ -117,7 +126,7 @@ def _of_one_length(
     # So few are alike that to compare each with all others takes longer than to walk each.
     layouts: dict[bytes, tuple[Layout, list[int]]] = {}
     for row, document in enumerate(matrix):
-        layout = Layout(document.tobytes())
+        layout = Layout(document.tobytes(), names=names)
         layouts.setdefault(layout.skeleton.tobytes(), (layout, []))[1].append(row)
     for layout, rows in layouts.values():
         yield Group(layout, members[rows], matrix[rows])
@@ -135,9 +144,9 @@ def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
     return alike
 
 
-def _layout_of(document: bytes, loose: Loose | None) -> Layout:
+def _layout_of(document: bytes, loose: Loose | None, names: NamesIn | None) -> Layout:
     known = (layout for layout in loose.layouts if layout.fits(document)) if loose else iter(())
-    return next(known, None) or Layout(document)
+    return next(known, None) or Layout(document, names=names)
 
 
 def _united(docs: Docs, rest: Members, loose: Loose, known: Recent[Union]) -> Iterator[Group]:

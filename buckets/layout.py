@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bsontypes import ARRAY, DOCUMENT, extent
+from buckets.bsontypes import ARRAY, DOCUMENT, STRING, extent
 
 Path = tuple[str, ...]
 Bytes2D = NDArray[np.uint8]
@@ -54,14 +54,29 @@ class Variants(NamedTuple):
     doubtful: set[Path]  # what may be absent from a sub-document that is there
 
 
+class NamesIn(NamedTuple):
+    """Texts in the documents of an array that name what is beside them."""
+
+    array: Path
+    key: Path  # inside each document
+
+    def has(self, path: Path) -> bool:
+        depth = len(self.array)
+        return path[:depth] == self.array and path[depth + 1 :] == self.key
+
+
 class Layout:
     """The structure of one document, and of all that share it."""
 
-    def __init__(self, document: bytes, variants: Variants | None = None) -> None:
+    def __init__(
+        self, document: bytes, variants: Variants | None = None, names: NamesIn | None = None
+    ) -> None:
+        """`names`: texts that are part of the layout, as if they were names of fields."""
         self.elements: list[Element] = []
         self.size = len(document)
         self.variants = variants
         self.repeated: set[Path] = set()
+        self._names = names
         self._cells: dict[Path, Cell] = {}
         self._children: dict[Path, list[Element]] = {}
         self._walk(document, 4, len(document) - 1, ())
@@ -94,6 +109,11 @@ class Layout:
         doubtful = self.variants.doubtful if self.variants else ()
         return any(path[:depth] in doubtful for depth in range(len(parent) + 1, len(path) + 1))
 
+    def text(self, element: Element) -> str:
+        """Returns a text that is part of the layout."""
+        raw = self.skeleton[element.start + 4 : element.start + element.size - 1].tobytes()
+        return raw.decode("utf-8", "backslashreplace")
+
     def children(self, path: Path) -> list[Element]:
         return self._children.get(path, [])
 
@@ -105,6 +125,8 @@ class Layout:
             path = _path(parent, document[position + 1 : stop])
             start = stop + 1
             element = Element(path, kind, start, *extent(document, kind, start))
+            if self._names is not None and kind == STRING and self._names.has(path):
+                element = element._replace(width=0)
             self.elements.append(element)
             children.append(element)
             if path in self._cells:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from buckets.bsontypes import TYPE_NAMES
 from buckets.columns import Kind
 from buckets.layout import Element, Flags, Path
+from buckets.samples import time_in_sample
 from buckets.shape import Breach, find_all, split
 from buckets.soundness import Faults, Piece
 from buckets.values import NUMBERS, read_values
@@ -45,7 +46,7 @@ def _local(piece: Piece, path: Path, of_bucket: Minutes, policy: Policy, faults:
     minutes = np.repeat(of_bucket[:, None], piece.time.shape[1], axis=1)
     alone = np.isnan(of_bucket)
     if policy.model == "samples" and piece.shape.times and alone.any():
-        inside = len(split(policy.sample_time_field or ""))
+        inside = len(time_in_sample(policy))
         paths = [(*cell[0].path[:-inside], *path) for cell in piece.shape.times]
         needed = np.repeat(alone[:, None], len(paths), axis=1)
         if piece.there is not None:

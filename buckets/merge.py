@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from buckets.bsontypes import ARRAY, CODE, DOCUMENT, STRING, SYMBOL
-from buckets.layout import ALWAYS, Element, Flags, Layout, Path, Variants
+from buckets.layout import ALWAYS, Element, Flags, Layout, NamesIn, Path, Variants
 from buckets.raw import Docs
 from buckets.recent import Recent
 from buckets.union import Choice, Close, Each, Open, Skip, Step, Test, Text, Union, words_of
@@ -32,10 +32,18 @@ _DOCUMENTS = (DOCUMENT, ARRAY)
 _SHORT = 64
 
 
+class Containers(NamedTuple):
+    """Where documents may be irregular: inside these, elements may be absent or of several types."""
+
+    paths: frozenset[Path] = frozenset()
+    pairs: bool = False  # do they hold arrays in which places have a meaning, as names have it?
+    names: NamesIn | None = None  # texts that name what is beside them: such documents are in no union
+
+
 class _Inside(NamedTuple):
     """Where elements may differ, and how many have to hold one for it to count."""
 
-    containers: frozenset[Path]
+    containers: Containers
     rare: float
     begun: bool = False
 
@@ -76,7 +84,7 @@ class _Alternative(NamedTuple):
             return False
         names = [it.name for it in self.fields]
         kinds = [it.kind for it in self.fields[0].alternatives]
-        return kinds == [DOCUMENT] and names == [b"%d" % number for number in range(len(names))]
+        return kinds in ([DOCUMENT], [ARRAY]) and names == [b"%d" % number for number in range(len(names))]
 
 
 class _Field(NamedTuple):
@@ -104,7 +112,7 @@ _made: Recent[_Made] = Recent(_REMEMBERED)
 
 
 def union_of(
-    docs: Docs, containers: frozenset[Path], is_sound: Callable[[Layout], bool], most: int
+    docs: Docs, containers: Containers, is_sound: Callable[[Layout], bool], most: int
 ) -> Union | None:
     """The union of some of these documents that are equal outside the containers, but for their values.
     None where there is none that is sound, and under which all take at most so many bytes."""
@@ -121,7 +129,7 @@ def union_of(
     return found if found is not None and is_sound(found.layout) else None
 
 
-def _merged(held: list[_Held], containers: frozenset[Path], longest: int) -> Union | None:
+def _merged(held: list[_Held], containers: Containers, longest: int) -> Union | None:
     by_outside: dict[tuple[tuple[Path, int, int], ...], list[_Held]] = {}
     for it in held:
         by_outside.setdefault(_outside(it.layout, containers), []).append(it)
@@ -153,14 +161,14 @@ def _spread(docs: Docs) -> Iterator[bytes]:
         yield docs[int(by_length[at])]
 
 
-def _outside(layout: Layout, containers: frozenset[Path]) -> tuple[tuple[Path, int, int], ...]:
+def _outside(layout: Layout, containers: Containers) -> tuple[tuple[Path, int, int], ...]:
     """The elements outside the containers: paths, types and lengths."""
     found: list[tuple[Path, int, int]] = []
     inner: list[Path] = [()]
     while inner:
         for it in layout.children(inner.pop()):
             found.append((it.path, *_kind(it)))
-            if it.type in _DOCUMENTS and it.path not in containers:
+            if it.type in _DOCUMENTS and it.path not in containers.paths:
                 inner.append(it.path)
     return tuple(found)
 
@@ -179,12 +187,13 @@ def _alternative(held: list[_Held], inside: _Inside) -> _Alternative:
         longest = max(held, key=lambda it: it.element.size)  # the first, but of texts of any length
         size = longest.element.size
         return _Alternative(element.type, longest.form, (), any(it.element.size < size for it in held))
-    if element.path in inside.containers:
+    if element.path in inside.containers.paths:
         inside = inside._replace(begun=True)
     if inside.begun and not inside.rare:  # one of each form is enough
         held = list({it.form: it for it in held}.values())
     rows = [dict(_children(it)) for it in held]
-    alike = inside.begun and all(name.isdigit() for row in rows for name in row)
+    is_pair = inside.containers.pairs and element.path[:-1] in inside.containers.paths
+    alike = inside.begun and not is_pair and all(name.isdigit() for row in rows for name in row)
     names = list(set().union(*rows)) if alike else _in_order(rows)
     shared: tuple[_Alternative, ...] = ()
     if alike:
@@ -304,7 +313,8 @@ class _Plan:
     def _each(self, fields: tuple[_Field, ...], parent: int, above: Path) -> None:
         """Documents of one kind side by side: what one is like is written down once, and once for each."""
         (alternative,), optional = fields[0].alternatives, fields[0].optional
-        inside, headers = _Plan(alternative), [bytes([DOCUMENT]) + field.name + b"\0" for field in fields]
+        kind = bytes([alternative.kind])
+        inside, headers = _Plan(alternative), [kind + field.name + b"\0" for field in fields]
         below = inside.steps, inside._count, inside.by_length()
         self.steps.append(Each(parent, self._count, optional, headers, *below))
         for field, header in zip(fields, headers, strict=True):

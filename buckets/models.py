@@ -8,7 +8,8 @@ from weakref import WeakKeyDictionary
 
 from buckets import reading, samples, slots, timeseries
 from buckets.groups import Loose
-from buckets.layout import Layout
+from buckets.layout import Layout, NamesIn
+from buckets.merge import Containers
 from buckets.shape import Breach, Shape, split
 from config.policies import Policy
 
@@ -42,12 +43,15 @@ OVERFLOW_SHAPES = {"slots": _once(slots.overflow_shape), "samples": _once(sample
 
 @lru_cache(_POLICIES)
 def loose(policy: Policy) -> Loose | None:
-    """Of a bucket's own documents: slots, or samples."""
+    """Of a bucket's own documents: slots, or samples; attributes by their names."""
+    paths: list[str] = []
     if policy.model == "slots":
-        return _loose(list(policy.value_fields), SHAPES[policy.model], policy)
-    if policy.model == "samples":
-        return _loose([policy.samples_field or ""], SHAPES[policy.model], policy)
-    return None
+        paths = _slotted(policy)
+    elif policy.model == "samples":
+        paths = [policy.samples_field or ""]
+    elif policy.attributes_field is None:
+        return None
+    return _loose(paths, SHAPES[policy.model], policy)
 
 
 @lru_cache(_POLICIES)
@@ -55,13 +59,17 @@ def loose_overflow(policy: Policy) -> Loose | None:
     """Of its overflow: samples, or slots under the value fields or inside the samples field."""
     if policy.overflow is None:
         return None
-    fields = [policy.overflow.samples_field]
+    paths = [policy.overflow.samples_field]
     if policy.model == "slots":
-        fields += policy.value_fields
-    return _loose(fields, OVERFLOW_SHAPES[policy.model], policy)
+        paths += _slotted(policy)
+    return _loose(paths, OVERFLOW_SHAPES[policy.model], policy)
 
 
-def _loose(fields: list[str], shape: Callable[[Layout, Policy], Shape], policy: Policy) -> Loose:
+def _slotted(policy: Policy) -> list[str]:
+    return [path.partition(".*.")[0] for path in policy.value_fields]
+
+
+def _loose(paths: list[str], shape: Callable[[Layout, Policy], Shape], policy: Policy) -> Loose:
     def is_sound(layout: Layout) -> bool:
         try:
             shape(layout, policy)
@@ -69,4 +77,8 @@ def _loose(fields: list[str], shape: Callable[[Layout, Policy], Shape], policy: 
             return False
         return True
 
-    return Loose(frozenset(map(split, fields)), is_sound)
+    names = None
+    if policy.attributes_field is not None:
+        names = NamesIn(split(policy.attributes_field), split(policy.attribute_key))
+    containers = Containers(frozenset(map(split, paths)), policy.samples_as == "pairs", names)
+    return Loose(containers, is_sound)

@@ -22,13 +22,17 @@ class Order:
     #: The buckets that hold any reading, in the order in which they follow one another as a whole; None: they
     #: don't, and each reading goes by itself.
     whole: NDArray[np.int64] | None
-    ranks: NDArray[np.integer]  # b: what the series of each bucket are sorted by
+    ranks: NDArray[
+        np.integer
+    ]  # b: what the series of each bucket are sorted by; n where readings have their own
     part_ms: int | None
 
     @classmethod
     def of(cls, columns: Columns, rank: NDArray[np.integer], part_ms: int | None = None) -> Order:
         """Sorted by part of time (where parts of a length are asked for), then by the rank of their series,
         then by time; stable."""
+        if columns.reading_series is not None:
+            return cls(columns, None, rank[columns.reading_series], part_ms)
         ranks = rank[columns.bucket_series]
         return cls(columns, _whole(columns, ranks, part_ms), ranks, part_ms)
 
@@ -38,7 +42,8 @@ class Order:
         columns = self.columns
         if self.whole is not None:
             return spread(columns.starts[self.whole], columns.lengths[self.whole])
-        by_series = (columns.time, self.ranks[columns.bucket])
+        ranks = self.ranks if columns.reading_series is not None else self.ranks[columns.bucket]
+        by_series = (columns.time, ranks)
         return np.lexsort(by_series if self.part_ms is None else (*by_series, columns.time // self.part_ms))
 
     def take(self, column: NDArray[Any]) -> NDArray[Any]:
@@ -48,11 +53,12 @@ class Order:
             return column[self.readings]
         return column.reshape(-1, length).take(self.whole, axis=0).reshape(-1)
 
-    def take_of_buckets(self, column: NDArray[Any]) -> NDArray[Any]:
-        """What the bucket of each reading has, row by row."""
+    def take_series(self, column: NDArray[Any]) -> NDArray[Any]:
+        """What the series of each reading has, row by row; `column` has it for each series."""
         if self.whole is None:
-            return column[self.columns.bucket[self.readings]]
-        return np.repeat(column[self.whole], self.columns.lengths[self.whole])
+            return column[self.columns.series_of_readings[self.readings]]
+        of_buckets = column[self.columns.bucket_series[self.whole]]
+        return np.repeat(of_buckets, self.columns.lengths[self.whole])
 
     @cached_property
     def first(self) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ from buckets.decode import Lot
 from buckets.layout import Bytes2D, Flags, by_type, read_holes, steps
 from buckets.order import Order
 from buckets.soundness import Piece
-from buckets.times import DAY_MS, LAST_MS, from_seconds
+from buckets.times import DAY_MS, LAST_MS, Unit, from_numbers, to_numbers
 from config.policies import Policy
 
 
@@ -37,20 +37,32 @@ class Source(IntEnum):
     VALUE_DOUBLE = 5  # the row's value of a field
     VALUE_INT32 = 6
     VALUE_INT64 = 7
+    TIME_MS_INT64 = 8  # the row's time in milliseconds since 1970 …
+    TIME_MS_DOUBLE = 9
+    TIME_US_INT64 = 10  # … in microseconds
+    TIME_NS_INT64 = 11  # … in nanoseconds
 
 
-_TIME_SOURCES = {
-    DATE: Source.TIME_DATE,
-    INT32: Source.TIME_INT32,
-    INT64: Source.TIME_INT64,
-    DOUBLE: Source.TIME_DOUBLE,
+#: By the unit that numbers count: BSON type -> source. Texts are kept.
+_TIME_SOURCES: dict[Unit | None, dict[int, Source]] = {
+    None: {},
+    "s": {INT32: Source.TIME_INT32, INT64: Source.TIME_INT64, DOUBLE: Source.TIME_DOUBLE},
+    "ms": {INT64: Source.TIME_MS_INT64, DOUBLE: Source.TIME_MS_DOUBLE},
+    "us": {INT64: Source.TIME_US_INT64},
+    "ns": {INT64: Source.TIME_NS_INT64},
+}
+UNITS: dict[Source, Unit] = {
+    source: unit for unit, sources in _TIME_SOURCES.items() if unit for source in sources.values()
 }
 _VALUE_SOURCES = {DOUBLE: Source.VALUE_DOUBLE, INT32: Source.VALUE_INT32, INT64: Source.VALUE_INT64}
-_ALWAYS_EXACT = (Source.TIME_DATE, Source.TIME_INT32, Source.TIME_INT64, Source.VALUE_INT32)
+_ALWAYS_EXACT = (
+    *(Source.TIME_DATE, Source.TIME_INT32, Source.TIME_INT64, Source.TIME_MS_INT64),
+    Source.VALUE_INT32,
+)
 _MINUS_ZERO = np.array(-0.0).view("<i8")
 #: Of a hole that no row carries: source, reading, field.
 _KEPT = (Source.KEPT, 0, 0)
-TIMES = frozenset(_TIME_SOURCES.values())
+TIMES = frozenset({Source.TIME_DATE, *UNITS})
 DTYPES = {
     Source.TIME_DATE: "<i8",
     Source.TIME_INT32: "<i4",
@@ -59,6 +71,10 @@ DTYPES = {
     Source.VALUE_DOUBLE: "<f8",
     Source.VALUE_INT32: "<i4",
     Source.VALUE_INT64: "<i8",
+    Source.TIME_MS_INT64: "<i8",
+    Source.TIME_MS_DOUBLE: "<f8",
+    Source.TIME_US_INT64: "<i8",
+    Source.TIME_NS_INT64: "<i8",
 }
 
 
@@ -115,7 +131,7 @@ def pack(lot: Lot) -> Packed:
     readings = Order.of(columns, rank, DAY_MS)
     rows = Rows(
         series=[columns.series[i] for i in by_order],
-        row_series=readings.take_of_buckets(rank[columns.bucket_series]),
+        row_series=readings.take_series(rank),
         time=readings.take(columns.time),
         values={name: readings.take(column) for name, column in columns.values.items()},
         present={name: _there(readings, kinds) for name, kinds in columns.kinds.items()},
@@ -182,7 +198,8 @@ def _residue(
 def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]:
     """The holes that the rows carry: offset -> source, reading, field. A hole that is absent holds zeros,
     which a row gives back."""
-    cells = [(_TIME_SOURCES, 0, piece.shape.times or [])]
+    times = {DATE: Source.TIME_DATE, **_TIME_SOURCES[piece.shape.form.unit]}
+    cells = [(times, 0, piece.shape.times or [])]
     cells += [(_VALUE_SOURCES, i, piece.shape.values[name]) for i, name in enumerate(policy.value_names)]
     found: dict[int, tuple[Source, int, int]] = {}
     for sources, field, of_field in cells:
@@ -211,5 +228,16 @@ def _exact(raw: NDArray[Any], source: Source) -> Flags:
     elif source == Source.VALUE_INT64:
         same = (raw >= -(2**53)) & (raw <= 2**53)
     else:
-        same = (from_seconds(raw) / 1000.0).view("<i8") == raw.view("<i8")
+        ms = from_numbers(raw, UNITS[source])
+        same = as_held(ms, source).view("<i8") == raw.view("<i8")
     return np.asarray(same.all(axis=0))
+
+
+def as_held(rows: NDArray[Any], source: Source) -> NDArray[Any]:
+    """Returns what rows hold (milliseconds, doubles) as documents hold it."""
+    if source == Source.TIME_DOUBLE:
+        rows = rows / 1000.0
+    elif source in UNITS:
+        rows = to_numbers(rows, UNITS[source])
+    with np.errstate(invalid="ignore"):  # no number where nothing is there
+        return rows.astype(DTYPES[source], copy=False)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import bson
 import numpy as np
+import pyarrow as pa
 from bson.errors import InvalidBSON
 from numpy.typing import NDArray
 
@@ -21,12 +23,18 @@ from buckets.bsontypes import (
     OBJECT_ID,
     STRING,
     decode_value,
+    extent,
 )
 from buckets.columns import Series
-from buckets.layout import Element, Group
-from buckets.shape import Breach, need, split
+from buckets.layout import Cell, Element, Flags, Group, Path
+from buckets.shape import Breach, Shape, need, split
+from config.policies import Policy
 
-_TYPES = (STRING, INT32, INT64, DOUBLE, BOOL, OBJECT_ID, DATE, BINARY, DOCUMENT)
+#: Those that a sample may have as well.
+SERIES_TYPES_IN_SAMPLE = (STRING, INT32, INT64, DOUBLE, BOOL, OBJECT_ID, DATE, BINARY)
+#: Bytes that such a one may have.
+_MOST_IN_SAMPLE = 512
+_TYPES = (*SERIES_TYPES_IN_SAMPLE, DOCUMENT)
 #: Summaries hold it twice, and reports as text. A document there lies two levels deeper than in its bucket.
 _MOST_BYTES, _MOST_LEVELS = 1 << 20, 150
 
@@ -37,6 +45,7 @@ class SeriesTable:
     def __init__(self) -> None:
         self.series: list[Series] = []
         self._index: dict[bytes, int] = {}
+        self._shared: list[Values] = []
 
     def index(self, series: Series) -> int:
         key = series_key(series)
@@ -45,28 +54,118 @@ class SeriesTable:
             self.series.append(series)
         return self._index[key]
 
-    def of_group(self, group: Group, fields: tuple[str, ...]) -> tuple[NDArray[np.int32], dict[int, Breach]]:
-        """The series of each document, and what is wrong with whose (by row in the group)."""
-        elements = [need(group.layout, split(name), _TYPES, "series") for name in fields]
-        n = len(group.members)
-        if not elements:
-            return np.full(n, self.index(()), dtype=np.int32), {}
-        spans = np.ascontiguousarray(
-            np.hstack([group.matrix[:, e.start : e.start + e.size] for e in elements])
-        )
-        keys = spans.view(f"S{spans.shape[1]}").ravel()
-        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        found = np.zeros(len(first), dtype=np.int32)
-        breaches: dict[int, Breach] = {}
-        for i, row in enumerate(first):
+    def of_group(self, group: Group, policy: Policy) -> tuple[NDArray[np.int32], dict[int, Breach]]:
+        """The series of each document, and what is wrong with whose (by row in the group). Where samples tell
+        series of their own, what the document adds to these: see `of_readings`."""
+        values, of_row, breaches = _of_documents(group, policy)
+        if policy.sample_series:
+            self._shared += values
+            return (len(self._shared) - len(values) + of_row).astype(np.int32), breaches
+        return self._indices(values)[of_row], breaches
+
+    def of_readings(
+        self, group: Group, shape: Shape, there: Flags | None, shared: NDArray[np.int32], policy: Policy
+    ) -> tuple[NDArray[np.int32], dict[int, Breach]]:
+        """The series of each document's readings, n × k, where samples tell their own; `shared` is what
+        `of_group` gave for the bucket of each document. And what is wrong with whose."""
+        inner, of_reading, breaches = _of_samples(group, shape, there)
+        pairs = shared[:, None].astype(np.int64) * len(inner) + of_reading
+        used, which = np.unique(pairs if there is None else np.where(there, pairs, -1), return_inverse=True)
+        found = np.zeros(len(used), dtype=np.int32)
+        for i, pair in enumerate(used.tolist()):
+            values = {**self._shared[pair // len(inner)], **inner[pair % len(inner)]} if pair >= 0 else _NONE
+            if len(values) == len(policy.series_names):  # else something is wrong with one
+                found[i] = self.index(tuple(values[name] for name in policy.series_names))
+        return found[which].reshape(pairs.shape), breaches
+
+    def _indices(self, values: list[Values]) -> NDArray[np.int32]:
+        return np.array([self.index(tuple(it.values())) if it is not _NONE else 0 for it in values], np.int32)
+
+
+#: Series field -> value. Less where something is wrong.
+Values = dict[str, Any]
+_NONE: Values = {}
+
+
+def _of_documents(group: Group, policy: Policy) -> tuple[list[Values], NDArray[np.int64], dict[int, Breach]]:
+    """What the documents of a group hold in series fields of their own: all distinct, which of them each row
+    has, and what is wrong with whose."""
+    named = zip(policy.series_names, policy.series_fields, strict=True)
+    fields = {name: path for name, path in named if name not in policy.sample_series}
+    elements = {name: need(group.layout, split(path), _TYPES, "series") for name, path in fields.items()}
+    n = len(group.members)
+    if not elements:
+        return [{}], np.zeros(n, dtype=np.int64), {}
+    spans = np.ascontiguousarray(
+        np.hstack([group.matrix[:, e.start : e.start + e.size] for e in elements.values()])
+    )
+    keys = spans.view(f"S{spans.shape[1]}").ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    found: list[Values] = []
+    breaches: dict[int, Breach] = {}
+    for i, row in enumerate(first.tolist()):
+        try:
+            values = {name: _decoded(e, group.raw(row, e)) for name, e in elements.items()}
+            found.append({name: _canonical(fields[name], value) for name, value in values.items()})
+        except Breach as breach:
+            found.append(_NONE)
+            breaches.update(dict.fromkeys(np.flatnonzero(inverse == i).tolist(), breach))
+    return found, inverse, breaches
+
+
+def _of_samples(
+    group: Group, shape: Shape, there: Flags | None
+) -> tuple[list[Values], NDArray[np.int64], dict[int, Breach]]:
+    """What samples hold in series fields of their own: all distinct, which of them each reading has (n × k),
+    and what is wrong with whose, by row."""
+    n, k = len(group.members), len(shape.times or ())
+    parts = [_padded(group, cells) for cells in shape.series.values()]
+    keys = np.concatenate([np.zeros((n, k, 0), dtype=np.uint8), *parts], axis=2)
+    width = keys.shape[2]
+    buffer = pa.py_buffer(np.ascontiguousarray(keys).reshape(-1))
+    encoded = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(width), n * k, [None, buffer]
+    ).dictionary_encode()
+    which = encoded.indices.to_numpy().reshape(n, k).astype(np.int64)
+    found: list[Values] = []
+    breaches: dict[int, Breach] = {}
+    for i, key in enumerate(encoded.dictionary.to_pylist()):
+        values: Values = {}
+        for name, cells, part in zip(shape.series, shape.series.values(), parts, strict=True):
+            raw, key = key[: part.shape[2]], key[part.shape[2] :]
+            path = cells[0][0].path if cells else ()
             try:
-                values = [_decoded(e, group.raw(int(row), e)) for e in elements]
-                found[i] = self.index(
-                    tuple(_canonical(name, value) for name, value in zip(fields, values, strict=True))
-                )
+                values[name] = _canonical(".".join(path), _scalar(path, raw))
             except Breach as breach:
-                breaches.update(dict.fromkeys(np.flatnonzero(inverse == i).tolist(), breach))
-        return found[inverse], breaches
+                holding = (which == i) if there is None else (which == i) & there
+                breaches.update(dict.fromkeys(np.flatnonzero(holding.any(axis=1)).tolist(), breach))
+        found.append(values)
+    return found or [_NONE], which, breaches
+
+
+def _padded(group: Group, cells: Sequence[Cell]) -> NDArray[np.uint8]:
+    """n × k × width: type and value of what stands in these cells, with zeros behind shorter ones."""
+    widest = max((element.size for cell in cells for element in cell), default=0)
+    found = np.zeros((len(group.members), len(cells), 1 + widest), dtype=np.uint8)
+    for i, cell in enumerate(cells):
+        for element in cell:
+            if element.size > _MOST_IN_SAMPLE:
+                most = f"and at most {_MOST_IN_SAMPLE} can be in a sample"
+                raise Breach(
+                    ".".join(element.path), f"no series: its value has {element.size:,} bytes, {most}"
+                )
+            here = group.where((element,))
+            found[here, i, 0] = element.type
+            found[here, i, 1 : 1 + element.size] = group.matrix[
+                here, element.start : element.start + element.size
+            ]
+    return found
+
+
+def _scalar(path: Path, raw: bytes) -> Any:
+    kind = raw[0]
+    size, _, _ = extent(raw, kind, 1) if kind else (0, 0, 0)
+    return _decoded(Element(path, kind, 0, size, 0, 0), raw[1 : 1 + size]) if kind else None
 
 
 def _decoded(element: Element, raw: bytes) -> Any:

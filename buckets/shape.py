@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bsontypes import DATE, DOUBLE, INT32, INT64, NULL, TYPE_NAMES, UNDEFINED
+from buckets.bsontypes import DOUBLE, INT32, INT64, NULL, TYPE_NAMES, UNDEFINED
 from buckets.layout import Cell, Element, Flags, Group, Layout, Path
+from buckets.timeforms import DATES, TimeForm
 
-#: Types that a point of time may have inside a `samples` bucket.
-EPOCH_TYPES = (DOUBLE, INT32, INT64)
+#: Types that a count may have.
+COUNT_TYPES = (DOUBLE, INT32, INT64)
 _NOTHING = (NULL, UNDEFINED)
 
 
@@ -32,10 +33,13 @@ class Shape:
 
     values: Mapping[str, Sequence[Cell]]  # value field -> k
     times: Sequence[Cell] | None = None  # k
+    form: TimeForm = DATES  # of these
+    own_form: TimeForm = DATES  # of the bucket's start, or bounds
+    series: Mapping[str, Sequence[Cell]] = field(default_factory=dict)  # field in each sample -> k
     offsets: NDArray[np.int64] | None = None  # k, milliseconds from the bucket's start
     start: Element | None = None  # `slots`: the bucket's start
     step: int = 0  # `slots`: the start is a multiple of this many milliseconds
-    bounds: tuple[Element, Element] | None = None  # `samples`: the bucket's first and last time
+    bounds: tuple[Element, Element | None] | None = None  # `samples`: the bucket's first and last time
     count: Element | None = None
     sums: dict[str, Element] = field(default_factory=dict)  # value field -> its sum
 
@@ -85,7 +89,3 @@ def need_all(layout: Layout, parent: Path, path: Path, types: tuple[int, ...], w
             wanted = " or ".join(TYPE_NAMES[t] for t in types)
             raise Breach(name, f"no {what}: {TYPE_NAMES[element.type]} stands where {wanted} is needed")
     return cell
-
-
-#: A time in a `samples` bucket.
-TIME_TYPES = (DATE, *EPOCH_TYPES)

@@ -1,27 +1,71 @@
-"""The `slots` model: one document a minute (an hour), the seconds (minutes) as keys of a sub-document."""
+"""The `slots` model: one document for a span of time, with a slot for each second, minute or hour in it.
+
+Slots are keys of a sub-document, or places in an array; they may lie inside each other (minutes, then
+seconds). A slot holds a value, or a sub-document with the values of several fields.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from buckets.bsontypes import ARRAY, DATE, DOCUMENT, NULL, TYPE_NAMES, UNDEFINED
+from buckets.bsontypes import ARRAY, DOCUMENT, NULL, TYPE_NAMES, UNDEFINED
 from buckets.layout import Cell, Cells, Element, Layout, Path
 from buckets.samples import sampled
-from buckets.shape import Breach, Shape, find, need, split
-from buckets.times import as_date
+from buckets.shape import Breach, Shape, find, find_all, need, split
+from buckets.timeforms import any_of, own_form
 from config.policies import Policy
 
-_SLOT_MS = {"second": 1_000, "minute": 60_000}
-#: A bucket's start is a multiple of this. Hours of zones with quarter-hour offsets are served as well.
-_ALIGNMENT_MS = {"second": 60_000, "minute": 900_000}
-_SLOTS = {str(slot): slot for slot in range(60)}
+_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+_NEXT = {"second": "minute", "minute": "hour", "hour": "day"}
+#: The start of a minute is whole. Hours and days of zones with quarter-hour offsets are served as well.
+_QUARTER_MS = 900_000
+_NOTHING = (NULL, UNDEFINED)
+
+
+class Level(NamedTuple):
+    """Slots side by side: so many, each of this length."""
+
+    slots: int
+    length: int  # milliseconds
+
+    def number(self, name: str, key: str) -> int:
+        """Returns which slot a key stands for. Raises Breach where it is none."""
+        if key.isascii() and key.isdigit() and int(key) < self.slots and len(key) <= len(str(self.slots - 1)):
+            return int(key)
+        raise Breach(f"{name}.{key}", f'slot "{key}" is not one of "0" to "{self.slots - 1}"')
+
+
+def levels(policy: Policy) -> list[Level]:
+    """Returns the levels of slots, outer first."""
+    units = policy.slot_levels or (policy.slot or "second",)
+    spans = [length_ms(policy), *(_MS[unit] for unit in units)]
+    return [Level(span // _MS[unit], _MS[unit]) for span, unit in zip(spans, units, strict=False)]
+
+
+def length_ms(policy: Policy) -> int:
+    """Returns how long a bucket is."""
+    return _MS[policy.span or _NEXT[(policy.slot_levels or (policy.slot or "second",))[0]]]
+
+
+class _Field(NamedTuple):
+    """Where the slots of a value field lie, and its value inside each; () where the slot is the value."""
+
+    slots: Path
+    inside: Path
+
+    @classmethod
+    def of(cls, path: str) -> _Field:
+        slots, _, inside = path.partition(".*.")
+        return cls(split(slots), split(inside) if inside else ())
 
 
 def shape(layout: Layout, policy: Policy) -> Shape:
-    start = need(layout, split(policy.time_field or ""), (DATE,), "time")
-    return _slotted(layout, policy, {name: split(path) for name, path in policy.named_values}, start)
+    form = own_form(policy)
+    start = need(layout, split(policy.time_field or ""), form.types, "time")
+    return _slotted(layout, policy, {name: _Field.of(path) for name, path in policy.named_values}, start)
 
 
 def overflow_shape(layout: Layout, policy: Policy) -> Shape:
@@ -31,56 +75,83 @@ def overflow_shape(layout: Layout, policy: Policy) -> Shape:
     path = split(policy.overflow.samples_field)
     held = find(layout, path)
     if held is not None and held.type == ARRAY:
-        return sampled(layout, path, split(policy.time_field or ""), policy, (DATE,))
-    paths = {name: (*path, *split(field)) for name, field in policy.named_values}
-    if not any(map(layout.get, paths.values())):
-        if held is not None and len(policy.value_fields) == 1:
-            paths = {policy.value_names[0]: path}
-        elif held is None or policy.overflow.samples_field in policy.value_fields:
-            paths = {name: split(field) for name, field in policy.named_values}
-    if not any(map(layout.get, paths.values())):
+        return sampled(layout, path, split(policy.time_field or ""), policy, own_form(policy))
+    own = {name: _Field.of(field) for name, field in policy.named_values}
+    fields = {name: field._replace(slots=(*path, *field.slots)) for name, field in own.items()}
+    containers = {field.slots for field in own.values()}
+    if not _any(layout, fields):
+        if held is not None and len(containers) == 1:
+            fields = {name: field._replace(slots=path) for name, field in own.items()}
+        elif held is None or path in containers:
+            fields = own
+    if not _any(layout, fields):
         raise Breach(policy.overflow.samples_field, "no samples: here is neither an array nor slots")
-    return _slotted(layout, policy, paths, None)
+    return _slotted(layout, policy, fields, None)
 
 
-def _slotted(layout: Layout, policy: Policy, paths: dict[str, Path], start: Element | None) -> Shape:
-    found = {name: _slots(layout, path) for name, path in paths.items()}
-    slots = sorted(set().union(*found.values()))
-    unit = policy.slot or "second"
+def _any(layout: Layout, fields: dict[str, _Field]) -> bool:
+    return any(layout.get(field.slots) for field in fields.values())
+
+
+def _slotted(layout: Layout, policy: Policy, fields: dict[str, _Field], start: Element | None) -> Shape:
+    found = {name: _slots(layout, field, levels(policy)) for name, field in fields.items()}
+    offsets = sorted(set().union(*found.values()))
     return Shape(
         start=start,
-        step=_ALIGNMENT_MS[unit],
-        offsets=np.array(slots, dtype=np.int64) * _SLOT_MS[unit],
-        values={name: Cells(filled.get(slot, ()) for slot in slots) for name, filled in found.items()},
+        own_form=own_form(policy),
+        step=min(length_ms(policy), _QUARTER_MS),
+        offsets=np.array(offsets, dtype=np.int64),
+        values={name: Cells(filled.get(offset, ()) for offset in offsets) for name, filled in found.items()},
     )
 
 
-def _slots(layout: Layout, path: Path) -> dict[int, Cell]:
-    """The slots that hold something; a slot that is missing or null is no reading."""
-    parent = find(layout, path)
-    if parent is None:
-        return {}
-    name = ".".join(path)
-    if parent.type not in (DOCUMENT, ARRAY):
-        raise Breach(name, f"{TYPE_NAMES[parent.type]} stands where the sub-document of slots is needed")
+def _slots(layout: Layout, field: _Field, outer: list[Level]) -> dict[int, Cell]:
+    """The slots that hold something, by their milliseconds from the bucket's start; a slot that is missing or
+    null is no reading."""
     slots: dict[int, Cell] = {}
-    for element in layout.children(path):
-        key = element.path[-1]
-        if key not in _SLOTS:
-            raise Breach(f"{name}.{key}", f'slot "{key}" is not one of "0" to "59"')
-        if element.path in layout.repeated:
-            raise Breach(f"{name}.{key}", f'slot "{key}" appears twice')
-        if element.type not in (NULL, UNDEFINED):
-            slots[_SLOTS[key]] = (*slots.get(_SLOTS[key], ()), element)
+    held = find(layout, field.slots)
+    if held is None:
+        return slots
+    for offset, path in _paths(layout, find_all(layout, field.slots), outer, 0):
+        cell = _value(layout, path, field.inside)
+        if cell:
+            if offset in slots:
+                raise Breach(".".join(path), f'slot "{path[-1]}" appears twice')
+            slots[offset] = cell
     return slots
 
 
-def length_ms(policy: Policy) -> int:
-    """How long a bucket is."""
-    return 60 * _SLOT_MS[policy.slot or "second"]
+def _paths(layout: Layout, cell: Cell, rest: list[Level], offset: int) -> Iterator[tuple[int, Path]]:
+    """Each slot's milliseconds from the bucket's start, and its path."""
+    level, *inner = rest
+    name = ".".join(cell[0].path)
+    for element in cell:
+        if element.type not in (DOCUMENT, ARRAY):
+            where = "the sub-document of slots is needed"
+            raise Breach(name, f"{TYPE_NAMES[element.type]} stands where {where}")
+    for path in dict.fromkeys(child.path for child in layout.children(cell[0].path)):
+        start = offset + level.number(name, path[-1]) * level.length
+        if path in layout.repeated:
+            raise Breach(".".join(path), f'slot "{path[-1]}" appears twice')
+        held = tuple(it for it in layout.cell(path) if it.type not in _NOTHING)
+        if held and inner:
+            yield from _paths(layout, held, inner, start)
+        elif held:
+            yield start, path
+
+
+def _value(layout: Layout, slot: Path, inside: Path) -> Cell:
+    """What a slot holds."""
+    if not inside:
+        return tuple(it for it in layout.cell(slot) if it.type not in _NOTHING)
+    for element in layout.cell(slot):
+        if element.type not in (DOCUMENT, *_NOTHING):
+            where = f"a sub-document with {'.'.join(inside)} is needed"
+            raise Breach(".".join(slot), f"{TYPE_NAMES[element.type]} stands where {where}")
+    return find_all(layout, (*slot, *inside))
 
 
 def holding(policy: Policy, start_ms: int, end_ms: int) -> dict[str, Any]:
     """A query for every bucket that may hold a reading in [start, end)."""
     first = start_ms - length_ms(policy) + 1
-    return {str(policy.time_field): {"$gte": as_date(first), "$lte": as_date(end_ms - 1)}}
+    return any_of(own_form(policy).ranges(str(policy.time_field), first, end_ms - 1))

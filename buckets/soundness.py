@@ -8,18 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bsontypes import INT32, INT64
 from buckets.columns import Kind
 from buckets.layout import Element, Flags, Group
 from buckets.shape import Shape
 from buckets.slots import length_ms
-from buckets.times import LAST_MS, NO_TIME, as_date, read_times
+from buckets.timeforms import TimeForm
+from buckets.times import LAST_MS, NO_TIME, as_date
 from buckets.values import read_values
 from config.policies import Policy
 
 #: A writer's running sum may differ from ours by rounding: relative to the sum of magnitudes.
 _SUM_TOLERANCE = 1e-9
-_UNUSABLE = "no time: it is outside the years 1 to 9999 (numbers are seconds since 1970, not milliseconds)"
 
 Times = NDArray[np.int64]
 Figures = NDArray[np.float64]
@@ -72,19 +71,31 @@ class Span(NamedTuple):
     def fill(self, found: Group, shape: Shape, policy: Policy, faults: Faults) -> None:
         """From the documents of one group."""
         if shape.start is not None:
-            first = read_times(found, [(shape.start,)])[:, 0]
+            first = shape.own_form.read(found, [(shape.start,)])[:, 0]
             _check_start(found, shape, first, faults)
             last = np.where(first == NO_TIME, NO_TIME, np.minimum(first + length_ms(policy) - 1, LAST_MS))
         elif shape.bounds is not None:
-            first, last = read_times(found, [(bound,) for bound in shape.bounds]).T
-            if shape.bounds[1].type in (INT32, INT64):
-                last = np.where(last == NO_TIME, NO_TIME, last + 999)  # a whole second is meant
+            first, last = _bounds(found, shape, shape.bounds)
             _check_bounds(found, shape, first, last, faults)
         else:
             assert shape.times is not None
-            first = last = read_times(found, shape.times)[:, 0]
-            _check_present(found.members, first, shape.times[0][0], faults)
+            first = last = shape.form.read(found, shape.times)[:, 0]
+            _check_present(found.members, first, shape.times[0][0], shape.form, faults)
         self.first[found.members], self.last[found.members] = first, last
+
+
+def _bounds(found: Group, shape: Shape, bounds: tuple[Element, Element | None]) -> tuple[Times, Times]:
+    """Returns the first and last time of each document. Where no field tells the last, its samples do;
+    without any, the first."""
+    start, end = bounds
+    if end is not None:
+        first, last = shape.own_form.read(found, [(start,), (end,)]).T
+        if shape.own_form.is_whole_second(end.type):
+            last = np.where(last == NO_TIME, NO_TIME, last + 999)
+        return first, last
+    first = shape.own_form.read(found, [(start,)])[:, 0]
+    times = shape.form.read(found, shape.times or [])
+    return first, np.maximum(first, times.max(axis=1, initial=NO_TIME))
 
 
 def _iso(ms: int) -> str:
@@ -95,13 +106,15 @@ def _name(element: Element) -> str:
     return ".".join(element.path)
 
 
-def _check_present(units: NDArray[np.int64], times: Times, element: Element, faults: Faults) -> None:
-    faults.add(units[times == NO_TIME], _name(element), _UNUSABLE)
+def _check_present(
+    units: NDArray[np.int64], times: Times, element: Element, form: TimeForm, faults: Faults
+) -> None:
+    faults.add(units[times == NO_TIME], _name(element), form.unusable)
 
 
 def _check_start(found: Group, shape: Shape, first: Times, faults: Faults) -> None:
     assert shape.start is not None
-    _check_present(found.members, first, shape.start, faults)
+    _check_present(found.members, first, shape.start, shape.own_form, faults)
     off = np.flatnonzero((first != NO_TIME) & (first % shape.step != 0))
     whole = "minute" if shape.step == 60_000 else "quarter of an hour"
     reason = "the bucket's start {} is not on a whole {}"
@@ -111,7 +124,8 @@ def _check_start(found: Group, shape: Shape, first: Times, faults: Faults) -> No
 def _check_bounds(found: Group, shape: Shape, first: Times, last: Times, faults: Faults) -> None:
     assert shape.bounds is not None
     for times, element in zip((first, last), shape.bounds, strict=True):
-        _check_present(found.members, times, element, faults)
+        if element is not None:
+            _check_present(found.members, times, element, shape.own_form, faults)
     reverse = np.flatnonzero(first > last)
     reason = "the bucket's first time {} is after its last {}"
     faults.add(
@@ -136,7 +150,7 @@ def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> Non
     for row in np.flatnonzero(early | late).tolist():
         outside = (piece.time[row] < first[row]) | (piece.time[row] > last[row])
         position = int(np.flatnonzero(outside if there is None else outside & there[row])[0])
-        at, reason = piece.time[row, position], _UNUSABLE
+        at, reason = piece.time[row, position], piece.shape.form.unusable
         if at != NO_TIME:
             bounds = f"{_iso(first[row])} to {_iso(last[row])}"
             reason = f"the reading at {_iso(at)} is outside the bucket's bounds, {bounds}"

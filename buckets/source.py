@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
 from itertools import islice
 from typing import Any, cast
 
-import numpy as np
 from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.decimal128 import Decimal128
 from pymongo import ASCENDING, DESCENDING
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
@@ -18,12 +15,13 @@ from pymongo.database import Database
 
 from buckets import reading, samples, slots, timeseries
 from buckets.bsontypes import first_at
-from buckets.covered import covered, first_and_last
+from buckets.covered import first_and_last, telling, told
 from buckets.overflow import attach, flagged_buckets
 from buckets.raw import Batch, Docs, as_queried, between, named
 from buckets.raw_cursor import find_raw
 from buckets.shape import split
-from buckets.times import FIRST_MS, LAST_MS, as_date, as_ms, as_seconds, from_seconds
+from buckets.timeforms import own_form
+from buckets.times import FIRST_MS, LAST_MS
 from config.policies import Policy
 
 Document = dict[str, Any]
@@ -64,6 +62,7 @@ class Source:
             self.overflow = database.get_collection(
                 overflow or policy.overflow.collection, codec_options=_CODEC
             )
+        self._form = own_form(policy)
         self._first, self._last = first_and_last(policy)
 
     @cached_property
@@ -101,17 +100,17 @@ class Source:
         query = {"_id": {"$in": list(ids)}}
         # From the `_id` index alone, a NaN would come without its payload.
         present: set[bytes] = set()
-        for documents in find_raw(self.collection, query, self._session, {"_id": 1, self._last: 1}):
+        fields = {"_id": 1, **({} if _is_in_id(self._last) else {self._last: 1})}
+        for documents in find_raw(self.collection, query, self._session, fields):
             present |= {documents.raw_id(i) for i in range(len(documents))}
         return present
 
     def spans(self, ids: Sequence[Any]) -> Iterator[tuple[int, int]]:
         """[start, end) in milliseconds, as their fields tell it, of the buckets with these `_id`s."""
-        fields = {"_id": 0, self._first: 1, self._last: 1}
+        fields = _only(*telling(self.policy))
         for found in find_raw(self.collection, {"_id": {"$in": list(ids)}}, self._session, fields):
             for document in found:
-                first, last = (as_queried(first_at(document, split(it))) for it in (self._first, self._last))
-                if span := covered(self.policy, first, last):
+                if span := told(self.policy, document):
                     yield span
 
     def owners(self, ids: Sequence[Any]) -> list[Any]:
@@ -119,7 +118,7 @@ class Source:
         if self.overflow is None or self.policy.overflow is None:
             return []
         ref_field = self.policy.overflow.ref_field
-        found = find_raw(self.overflow, {"_id": {"$in": list(ids)}}, self._session, {"_id": 0, ref_field: 1})
+        found = find_raw(self.overflow, {"_id": {"$in": list(ids)}}, self._session, _only(ref_field))
         return [as_queried(first_at(document, split(ref_field))) for some in found for document in some]
 
     def orphans(self) -> Iterator[Docs]:
@@ -142,20 +141,7 @@ class Source:
     def strays(self) -> Iterator[Batch]:
         """Buckets with no usable time: no query by time finds them."""
         fields = {self._first, self._last}
-        parts = [{"$expr": part} for field in fields for part in self._not_in_time(f"${field}")]
-        return self._read({"$or": parts})
-
-    def _not_in_time(self, value: str) -> list[Document]:
-        """All that sorts before, between and after usable times. Unlike a query's, the comparisons of an
-        expression go across types, and an index answers them: missing and null come before numbers, these
-        before arrays, these before dates."""
-        before_dates: Document = {"$lt": [value, as_date(FIRST_MS)]}
-        after_dates: Document = {"$gt": [value, as_date(LAST_MS)]}
-        if self.policy.model != "samples":
-            return [before_dates, after_dates]
-        seconds = as_seconds(FIRST_MS), as_seconds(LAST_MS + 1)
-        between: Document = {"$and": [{"$gte": [value, seconds[1]]}, before_dates]}
-        return [{"$lt": [value, seconds[0]]}, between, after_dates]
+        return self._read({"$or": [part for field in fields for part in self._form.strays(field)]})
 
     def earliest(self, at_or_after_ms: int | None = None) -> int | None:
         """The first instant, at or after the argument, that a bucket covers; None where there is none. (Where
@@ -186,39 +172,52 @@ class Source:
 
     def latest(self) -> int | None:
         """The last time that a bucket's fields tell (`slots`: the start of the last bucket)."""
+        if self.policy.model == "samples" and self.policy.end_field is None:
+            return self._latest_sample()
         return self._extreme(self._last, FIRST_MS, DESCENDING)
+
+    def _latest_sample(self) -> int | None:
+        """Of buckets whose last time no field tells."""
+        array = str(self.policy.samples_field)
+        pairs = self.policy.samples_as == "pairs"
+        sort = [(array if pairs else f"{array}.{self.policy.sample_time_field}", DESCENDING)]
+        raw = find_raw(self.collection, {}, self._session, _only(*telling(self.policy)), sort, limit=1)
+        spans = [told(self.policy, document) for some in raw for document in some]
+        found = max((span[1] - 1 for span in spans if span), default=None)
+        return None if found is None else self._form.sorted_from(found, DESCENDING)
 
     def _is_running(self, at: int) -> bool:
         """Whether a bucket of unknown length covers the instant."""
         if self.policy.model != "samples" or at <= FIRST_MS:
             return False
-        running = samples.holding(self.policy, at, at + 1)
-        found = self.collection.find(running, {"_id": 0, self._first: 1}, session=self._session)
+        running = samples.running(self.policy, at)
+        found = self.collection.find(running, _only(self._first), session=self._session)
         return any(True for _ in found.limit(1))
 
-    def _ranges(self, field: str, first_ms: int, last_ms: int) -> list[Document]:
+    def _ranges(self, field: str, first_ms: int, last_ms: int, *, is_sound: bool = False) -> list[Document]:
         """Queries for a time in this field from first to last, each for one type of it. An array, which
         breaks its model, may meet both."""
         if self.policy.model == "timeseries":
             return [timeseries.between(field, first_ms, last_ms)]
-        found: list[Document] = [{field: {"$gte": as_date(first_ms), "$lte": as_date(last_ms)}}]
-        if self.policy.model == "samples":
-            found.append({field: {"$gte": as_seconds(first_ms), "$lt": as_seconds(last_ms + 1)}})
-        return found
+        return self._form.ranges(field, first_ms, last_ms, is_sound=is_sound)
 
     def _extreme(self, field: str, at: int, direction: int, also: Document | None = None) -> int | None:
         """The lowest or highest time in this field, at or after `at`, of buckets that meet `also`."""
         if at > LAST_MS:
             return None
         found = []
-        for span in self._ranges(field, at, LAST_MS):
+        for span in self._ranges(field, at, LAST_MS, is_sound=True):
             query = {"$and": [span, {"$nor": _arrays(field)}, also or {}]}
-            sort, only = [(field, direction)], {"_id": 0, field: 1}
+            sort, only = [(field, direction)], _only(field)
             raw = find_raw(self.collection, query, self._session, only, sort, limit=1)
-            found += [max(_time_in(document, field), at) for some in raw for document in some]
+            found += [self._time_in(document, field, direction, at) for some in raw for document in some]
         if not found:
             return None
         return min(found) if direction == ASCENDING else max(found)
+
+    def _time_in(self, document: bytes, field: str, direction: int, at: int) -> int:
+        found = self._form.milliseconds(as_queried(first_at(document, split(field))))
+        return max(self._form.sorted_from(at if found is None else found, direction), at)
 
     def _read(self, query: Mapping[str, Any], *, is_ahead: bool = True) -> Iterator[Batch]:
         for found in find_raw(self.collection, query, self._session, is_ahead=is_ahead):
@@ -266,9 +265,11 @@ def _arrays(field: str) -> list[Document]:
     return [{".".join(parts[:depth]): {"$type": "array"}} for depth in range(1, len(parts) + 1)]
 
 
-def _time_in(document: bytes, dotted: str) -> int:
-    value = as_queried(first_at(document, split(dotted)))
-    if isinstance(value, datetime):
-        return as_ms(value)
-    seconds = float(str(value)) if isinstance(value, Decimal128) else value
-    return int(from_seconds(np.array([seconds]))[0])
+def _only(*fields: str) -> dict[str, int]:
+    """A projection of these fields: `_id` has to be left out by name, unless one lies in it."""
+    without = {} if any(map(_is_in_id, fields)) else {"_id": 0}
+    return {**without, **dict.fromkeys(fields, 1)}
+
+
+def _is_in_id(field: str) -> bool:
+    return field.split(".")[0] == "_id"

@@ -1,15 +1,13 @@
-"""Points of time: milliseconds since the epoch inside, dates and epoch seconds in documents."""
+"""Points of time: milliseconds since the epoch inside; dates, and numbers of a unit, in documents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 import numpy as np
+from bson.int64 import Int64
 from numpy.typing import NDArray
-
-from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
-from buckets.layout import Cell, Element, Group, by_type
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The years that people, Python and the archive's `dt=` can name: 1 to 9999.
@@ -20,7 +18,11 @@ DAY_MS = 86_400_000
 #: Stands for a time that is no time.
 NO_TIME = -(2**63)
 
-_DTYPES = {DATE: "<i8", DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
+#: What a number that stands for a time counts since 1970: how many make a millisecond, and how many
+#: milliseconds it makes; one of the two is 1.
+Unit = Literal["s", "ms", "us", "ns"]
+_PER_MS: dict[Unit, int] = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
+_MS_PER: dict[Unit, int] = {"s": 1_000, "ms": 1, "us": 1, "ns": 1}
 
 
 def as_date(ms: int) -> datetime:
@@ -37,38 +39,34 @@ def as_ms(date: datetime) -> int:
     return (date - _EPOCH) // timedelta(milliseconds=1)
 
 
-def read_times(group: Group, cells: Sequence[Cell]) -> NDArray[np.int64]:
-    """Times as n × k milliseconds. A time outside the years 1 to 9999, or NaN, or none at all, is NO_TIME."""
-    if alike := group.of_one_type(cells):
-        times = _milliseconds(group, *alike)
+def from_numbers(numbers: NDArray[np.generic], unit: Unit = "s") -> NDArray[np.int64]:
+    """Returns milliseconds, to the nearest, halves upwards; NO_TIME for NaN and what is far outside the years
+    that have names."""
+    per, times = _PER_MS[unit], _MS_PER[unit]
+    low, high = FIRST_MS * per // times - per, LAST_MS * per // times + per
+    is_int = numbers.dtype.kind == "i"
+    if is_int and per == 1 and numbers.size and low <= numbers.min() and numbers.max() <= high:
+        return numbers.astype(np.int64) * times
+    sane = (numbers >= low) & (numbers <= high)  # type: ignore[operator]
+    held = np.where(sane, numbers, 0)
+    if is_int:
+        whole, rest = np.divmod(held.astype(np.int64), per)
+        ms = (whole + (rest * 2 >= per) if per > 1 else whole) * times
     else:
-        times = np.full((len(group.matrix), len(cells)), NO_TIME)
-        for kind, at, elements in by_type(cells):
-            group.put(times, at, _milliseconds(group, kind, elements), elements)
-    if times.size and (times.min() < FIRST_MS or times.max() > LAST_MS):
-        times[(times < FIRST_MS) | (times > LAST_MS)] = NO_TIME
-    return times
-
-
-def _milliseconds(group: Group, kind: int, elements: Sequence[Element]) -> NDArray[np.int64]:
-    raw = group.read(elements, _DTYPES[kind])
-    return np.asarray(raw, dtype=np.int64) if kind == DATE else from_seconds(raw)
-
-
-def from_seconds(seconds: NDArray[np.generic]) -> NDArray[np.int64]:
-    """To the nearest millisecond, halves upwards; NO_TIME for NaN and what is far outside."""
-    low, high = FIRST_MS // 1000 - 1, LAST_MS // 1000 + 1
-    if seconds.dtype.kind == "i" and seconds.size and low <= seconds.min() and seconds.max() <= high:
-        return seconds.astype(np.int64) * 1000
-    sane = (seconds >= low) & (seconds <= high)  # type: ignore[operator]
-    held = np.where(sane, seconds, 0)
-    if held.dtype.kind == "i":
-        ms = held.astype(np.int64) * 1000
-    else:
-        ms = np.floor(held * 1000.0 + 0.5).astype(np.int64)
+        ms = np.floor(held * float(times) / per + 0.5).astype(np.int64)
     return np.where(sane, ms, NO_TIME)
 
 
-def as_seconds(ms: int) -> float:
-    """The first number of seconds that `from_seconds` takes to this millisecond."""
-    return (ms - 0.5) / 1000
+def as_number(ms: int, unit: Unit = "s") -> float:
+    """Returns the first number of the unit that `from_numbers` takes to this millisecond; an int where
+    doubles are not exact enough, as far as MongoDB has ints."""
+    per, times = _PER_MS[unit], _MS_PER[unit]
+    if per == 1:
+        return (ms - 0.5) / times
+    exact = ms * per - per // 2
+    return Int64(exact) if -(2**63) <= exact < 2**63 else float(exact)
+
+
+def to_numbers(ms: NDArray[np.int64], unit: Unit) -> NDArray[np.int64]:
+    """Returns whole numbers of the unit, rounded down."""
+    return ms * _PER_MS[unit] // _MS_PER[unit]

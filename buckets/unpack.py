@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from buckets.layout import Bytes2D, Flags, slabs, spread, steps, write_holes
-from buckets.pack import DTYPES, TIMES, PackedGroup, Source
+from buckets.pack import TIMES, PackedGroup, Source, as_held
 from buckets.raw import Batch, Docs, filled
 from buckets.stretches import cut
 
@@ -147,19 +147,9 @@ def _filler(group: PackedGroup, readings: Readings) -> Callable[[Bytes2D, slice]
     def fill(matrix: Bytes2D, some: slice) -> None:
         matrix[:, kept] = residue[:, some].T
         for source, holes, taken in carried:
-            write_holes(matrix, holes, _as_held(taken(some), source))
+            write_holes(matrix, holes, as_held(taken(some), source))
 
     return fill
-
-
-def _as_held(rows: NDArray[Any], source: Source) -> NDArray[Any]:
-    """What rows hold, as a document holds it."""
-    if source == Source.TIME_DOUBLE:
-        rows = rows / 1000.0
-    elif source in (Source.TIME_INT32, Source.TIME_INT64):
-        rows = rows // 1000
-    with np.errstate(invalid="ignore"):  # no number where nothing is there
-        return rows.astype(DTYPES[source], copy=False)
 
 
 def _taker(

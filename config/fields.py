@@ -9,20 +9,21 @@ from collections.abc import Iterable
 from config.names import field_fault
 from config.policies import Policy
 from config.problems import Fault, Key, Report
+from config.shapes import check_shape
 
 _ATTRIBUTES = ("attributes_field", "attribute_key", "attribute_value")
 _REQUIRED = {
     "reading": ("time_field",),
     "timeseries": ("time_field",),
     "slots": ("time_field", "slot"),
-    "samples": ("samples_field", "sample_time_field", "start_field", "end_field"),
+    "samples": ("samples_field", "sample_time_field", "start_field"),
 }
 _OPTIONAL = {
     "reading": ("time_unit", *_ATTRIBUTES),
     "timeseries": _ATTRIBUTES,
     "slots": ("time_unit", "slot_levels", "span", "overflow"),
     "samples": (
-        *("time_unit", "sample_time_unit", "samples_as"),
+        *("end_field", "time_unit", "sample_time_unit", "samples_as"),
         *("count_field", "sum_fields", "overflow"),
     ),
 }
@@ -41,6 +42,7 @@ Role = tuple[Key, str]
 def check_fields(policy: Policy, report: Report) -> None:
     at: Key = ("policies", policy.name)
     _check_model(policy, at, report)
+    check_shape(policy, report)
     if not policy.value_fields:
         fault = Fault("there is no value field", "name at least one field that holds a value")
         report.add((*at, "value_fields"), fault)
@@ -59,8 +61,9 @@ def check_fields(policy: Policy, report: Report) -> None:
 def _check_model(policy: Policy, at: Key, report: Report) -> None:
     model = (*at, "model")
     required, optional = _REQUIRED[policy.model], _OPTIONAL[policy.model]
+    instead = {"slot": "slot_levels" in policy.model_fields_set, "sample_time_field": _has_pairs(policy)}
     for key in _BY_MODEL:
-        if key in required and key not in policy.model_fields_set:
+        if key in required and key not in policy.model_fields_set and not instead.get(key):
             fault = Fault(
                 f'it is missing, and a "{policy.model}" bucket needs it', f"add `{key}` to the policy"
             )
@@ -72,6 +75,10 @@ def _check_model(policy: Policy, at: Key, report: Report) -> None:
             report.add(
                 (*at, key), Fault(f'it does not go with model "{policy.model}"', mend), rests_on=[model]
             )
+
+
+def _has_pairs(policy: Policy) -> bool:
+    return policy.model == "samples" and policy.samples_as == "pairs"
 
 
 def _roles(policy: Policy, at: Key) -> list[Role]:
@@ -90,23 +97,29 @@ def _roles(policy: Policy, at: Key) -> list[Role]:
 def _in_bucket(policy: Policy, at: Key) -> list[Role]:
     names = (
         *("time_field", "samples_field", "start_field", "end_field", "count_field"),
-        "local_offset_field",
+        *("local_offset_field", "attributes_field"),
     )
     single = [((*at, name), path) for name in names if (path := getattr(policy, name)) is not None]
     flag = [((*at, "overflow", "flag_field"), policy.overflow.flag_field)] if policy.overflow else []
     sums = [((*at, "sum_fields", name), path) for name, path in policy.sum_fields.items()]
-    values = [] if policy.model == "samples" else _values(policy, at)
-    return [*single, *_series(policy, at), *values, *sums, *flag]
+    is_inside = policy.model == "samples" or policy.attributes_field is not None
+    values = [] if is_inside else [(key, path.replace(".*.", ".")) for key, path in _values(policy, at)]
+    series = [role for role in _series(policy, at) if ".*." not in role[1]]
+    return [*single, *series, *values, *sums, *flag]
 
 
 def _in_sample(policy: Policy, at: Key) -> list[Role]:
     time = policy.sample_time_field
     own_time = [] if time is None else [((*at, "sample_time_field"), time)]
+    own_series = [((*at, "series_fields"), path) for path in policy.sample_series.values()]
+    if policy.attributes_field is not None:
+        keys = ("attribute_key", "attribute_value")
+        return [((*at, key), getattr(policy, key)) for key in keys]
     if policy.model != "samples":
         return own_time
     offset = policy.local_offset_field  # of the bucket, or of each sample
     own_offset = [] if offset is None else [((*at, "local_offset_field"), offset)]
-    return [*own_time, *_values(policy, at), *own_offset]
+    return [*own_time, *own_series, *_values(policy, at), *own_offset]
 
 
 def _series(policy: Policy, at: Key) -> list[Role]:
@@ -117,12 +130,18 @@ def _values(policy: Policy, at: Key) -> list[Role]:
     return [((*at, "value_fields"), path) for path in policy.value_fields]
 
 
+def _names(policy: Policy, at: Key) -> list[Role]:
+    """What summaries and columns call the series fields and value fields."""
+    return [
+        *(((*at, "series_fields"), name) for name in policy.series_names),
+        *(((*at, "value_fields"), name) for name in policy.value_names),
+    ]
+
+
 def _check_overlaps(policy: Policy, at: Key, report: Report) -> None:
-    series, values = _series(policy, at), _values(policy, at)
     in_bucket, in_sample = _in_bucket(policy, at), _in_sample(policy, at)
     pairs = [*itertools.combinations(in_bucket, 2), *itertools.combinations(in_sample, 2)]
-    if policy.model == "samples":
-        pairs += itertools.product(series, values)  # apart in the bucket, side by side in a summary
+    pairs += itertools.combinations(_names(policy, at), 2)  # side by side in a summary
     for (key, path), (other_key, other) in dict.fromkeys(pairs):
         if fault := _overlap(path, other, key[len(at) :], report):
             report.add(other_key, fault, value=other, rests_on=[(*at, "model")])
@@ -150,7 +169,9 @@ def _check_summary(policy: Policy, at: Key, report: Report) -> None:
         own += _DAY_FIELDS
     if policy.expected_interval is not None:
         own += _COMPLETENESS_FIELDS
-    for key, path in (*_series(policy, at), *_values(policy, at)):
+    for key, path in _names(policy, at):
+        if path == "_id" and key[-1] == "series_fields":
+            continue  # it stands in the summary's `_id` alone
         if path.split(".")[0] in own:
             message = f"every summary has its own {', '.join(own)}, and this field would take its place"
             report.add(
@@ -161,7 +182,7 @@ def _check_summary(policy: Policy, at: Key, report: Report) -> None:
 def _check_columns(policy: Policy, at: Key, report: Report) -> None:
     if policy.archive is None or policy.archive.to != "offline":
         return
-    roles = list(dict.fromkeys((*_series(policy, at), *_values(policy, at))))
+    roles = list(dict.fromkeys(_names(policy, at)))
     columns = Counter(map(_column, {path for _, path in roles}))
     for key, path in roles:
         # Readers such as DuckDB do not tell columns apart by case.

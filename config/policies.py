@@ -113,6 +113,12 @@ class Policy(Table):
         return _series_names(self.series_fields)
 
     @property
+    def sample_series(self) -> dict[str, str]:
+        """Returns the series fields that lie in each sample: name -> path inside the sample."""
+        named = zip(self.series_names, self.series_fields, strict=True)
+        return {name: path.partition(".*.")[2] for name, path in named if ".*." in path}
+
+    @property
     def value_names(self) -> tuple[str, ...]:
         """Returns what summaries and columns call the value fields, in their order: "p" for "v.*.p"."""
         return _value_names(self.value_fields)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from buckets.covered import covered, first_and_last
+from buckets.covered import covered, telling
+from buckets.timeforms import own_form
 from buckets.times import as_date
 from config.policies import Policy
 from rollups.due import Span
@@ -37,7 +38,7 @@ class EventReader:
     fields: tuple[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", first_and_last(self.policy))
+        object.__setattr__(self, "fields", telling(self.policy))
 
     def projection(self) -> Document:
         """Of an event, only what is needed here: a document may be large, and changes many."""
@@ -60,6 +61,8 @@ class EventReader:
 
     def _told(self, document: str) -> Document:
         first, last = self.fields
+        if last == self.policy.samples_field and self.policy.samples_as == "documents":
+            last = f"{last}.{self.policy.sample_time_field}"
         told = {"first": f"{document}.{first}", "last": f"{document}.{last}"}
         if self.policy.overflow is not None:
             told["ref"] = f"{document}.{self.policy.overflow.ref_field}"
@@ -67,7 +70,7 @@ class EventReader:
 
     def new_readings(self, from_ms: int) -> Document:
         """A query for insertions of buckets that hold nothing before the instant."""
-        if self.policy.model == "samples":  # whose times may be dates or numbers
+        if self.policy.model == "samples" or not own_form(self.policy).is_date:
             return {"operationType": "none"}
         time = f"fullDocument.{self.policy.time_field}"
         inserted = {"ns.coll": self.policy.collection, "operationType": "insert"}
@@ -83,7 +86,8 @@ class EventReader:
         """insert, delete, move (to another series) or update (replacements among them)."""
         found, touched = event["operationType"], touched_fields(event)
         is_bucket = event["ns"]["coll"] == self.policy.collection
-        if is_bucket and any(touches(name, touched) for name in self.policy.series_fields):
+        fields = (it for it in self.policy.series_fields if ".*." not in it)
+        if is_bucket and any(touches(name, touched) for name in fields):
             return "move"
         return found if found in ("insert", "delete") else "update"
 

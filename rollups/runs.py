@@ -38,7 +38,7 @@ def runs_of(columns: Columns, edges: Integers, *, in_order: bool, local: bool) -
     readings' own clocks."""
     if local:
         return _by_clocks(columns, edges)
-    found = None if in_order else _by_buckets(columns, edges)
+    found = None if in_order or columns.reading_series is not None else _by_buckets(columns, edges)
     return _by_time(columns, edges) if found is None else found
 
 
@@ -74,7 +74,7 @@ def _by_buckets(columns: Columns, edges: Integers) -> Runs | None:
 def _by_time(columns: Columns, edges: Integers) -> Runs:
     # Stable, so that where times tie the readings stay in bucket order, then as they lie in the bucket.
     order = Order.of(columns, np.arange(len(columns.series))).readings
-    time, of_reading = columns.time[order], columns.bucket_series[columns.bucket[order]]
+    time, of_reading = columns.time[order], columns.series_of_readings[order]
     bounds = np.searchsorted(of_reading, np.arange(len(columns.series) + 1)).tolist()
     cuts = [low + np.searchsorted(time[low:high], edges) for low, high in pairwise(bounds)]
     lengths = np.diff(np.array(cuts, dtype=np.int64).reshape(-1, len(edges)), axis=1)
@@ -91,7 +91,7 @@ def _by_clocks(columns: Columns, edges: Integers) -> Runs:
     assert columns.local is not None
     window = np.searchsorted(edges, columns.local, side="right") - 1
     inside = np.flatnonzero((window >= 0) & (window < len(edges) - 1))
-    series = columns.bucket_series[columns.bucket]
+    series = columns.series_of_readings
     order = inside[np.lexsort((columns.time[inside], window[inside], series[inside]))]
     series, window = series[order], window[order]
     starts = np.flatnonzero(np.append(True, (np.diff(series) != 0) | (np.diff(window) != 0))[: len(order)])

@@ -216,7 +216,9 @@ _TABLE: list[tuple[dict[str, Any], list[tuple[Any, ...]]]] = [
     ]),
     (SECONDS, [
         ('slots: slot "60"', slots(p=slot("60")), "p.60", 'slot "60" is not one of "0" to "59"'),
-        ('slots: slot "07"', slots(p=slot("07")), "p.07", 'slot "07" is not one of "0" to "59"'),
+        ('slots: slot "007"', slots(p=slot("007")), "p.007", 'slot "007" is not one of "0" to "59"'),
+        ("slots: a slot twice, padded", slots(p=bson_of.sub(*((it, bson_of.int32(1)) for it in ("7", "07")))),
+         "p.07", 'slot "07" appears twice'),
         ('slots: slot "-1"', slots(p=slot("-1")), "p.-1", 'slot "-1" is not one of "0" to "59"'),
         ('slots: slot "1.5"', slots(p=slot("1.5")), "p.1.5", 'slot "1.5" is not one of'),
         ('slots: slot ""', slots(p=slot("")), "p.", 'slot "" is not one of'),

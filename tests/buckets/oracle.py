@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from functools import cmp_to_key
 from typing import Any, NamedTuple
 
@@ -55,12 +56,26 @@ def at(document: Any, path: str) -> Any:
     return document
 
 
-def milliseconds(time: Any) -> int:
+_A_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def milliseconds(time: Any, unit: str | None = None) -> int:
     if isinstance(time, DatetimeMS):
         return int(time)
     if isinstance(time, datetime):
         return (time - EPOCH) // timedelta(milliseconds=1)
-    return time * 1000 if isinstance(time, int) else math.floor(time * 1000 + 0.5)
+    if isinstance(time, str):
+        read = datetime.fromisoformat(time)
+        micros = ((read if read.tzinfo else read.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
+        return int(Fraction(micros, 1000))  # towards zero
+    exact = Fraction(time) * 1000 / _A_SECOND[unit or "s"]
+    if isinstance(time, float):
+        exact = Fraction(time * 1000.0 if unit in (None, "s") else time / (_A_SECOND[unit] // 1000))
+    return math.floor(exact + Fraction(1, 2))
+
+
+def own_time(policy: Policy, document: Any, field: str) -> int:
+    return milliseconds(at(document, field), policy.time_unit)
 
 
 def value(held: Any) -> tuple[str, float | None]:
@@ -80,22 +95,18 @@ def readings(policy: Policy, bucket: Bucket) -> list[Reading]:
     """In the order in which they lie (slots: by slot), the bucket's own before its overflow's."""
     main = decoded(bucket.main)
     if policy.model in ("reading", "timeseries"):
-        return [_reading(policy, main, milliseconds(at(main, str(policy.time_field))))]
+        return [_reading(policy, main, own_time(policy, main, str(policy.time_field)))]
     overflow = policy.overflow.samples_field if policy.overflow else ""
     found: list[Reading] = []
     if policy.model == "samples":
         arrays = [at(main, str(policy.samples_field)), *(at(decoded(e), overflow) for e in bucket.extras)]
-        for samples in arrays:
-            found += [
-                _reading(policy, s, milliseconds(at(s, str(policy.sample_time_field)))) for s in samples
-            ]
-        return found
-    start = milliseconds(at(main, str(policy.time_field)))
+        return [_sample(policy, sample) for samples in arrays for sample in samples]
+    start = own_time(policy, main, str(policy.time_field))
     found += _slots(policy, main, start)
     for document in map(decoded, bucket.extras):
         held = at(document, overflow)
         if isinstance(held, list):
-            found += [_reading(policy, s, milliseconds(at(s, str(policy.time_field)))) for s in held]
+            found += [_reading(policy, s, own_time(policy, s, str(policy.time_field))) for s in held]
         elif policy.value_fields == ("p",) and isinstance(held, dict) and "p" not in held:
             found += _slots(policy, {"p": held}, start)
         else:
@@ -103,29 +114,79 @@ def readings(policy: Policy, bucket: Bucket) -> list[Reading]:
     return found
 
 
+def _sample(policy: Policy, sample: Any) -> Reading:
+    if policy.samples_as == "pairs":
+        values = [sample[i] if i < len(sample) else None for i in range(1, 1 + len(policy.value_fields))]
+        return Reading(milliseconds(sample[0], policy.sample_time_unit), tuple(map(value, values)))
+    time = milliseconds(at(sample, str(policy.sample_time_field)), policy.sample_time_unit)
+    return _reading(policy, sample, time)
+
+
 def _reading(policy: Policy, document: Any, time: int) -> Reading:
+    if policy.attributes_field is not None:
+        held = at(document, policy.attributes_field) or []
+        document = {}
+        for attribute in held:
+            document[at(attribute, policy.attribute_key)] = at(attribute, policy.attribute_value)
+        return Reading(time, tuple(value(document.get(name)) for name in policy.value_fields))
     return Reading(time, tuple(value(at(document, name)) for name in policy.value_fields))
 
 
+SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+
+
+def units_of(policy: Policy) -> tuple[str, ...]:
+    return policy.slot_levels or (str(policy.slot),)
+
+
+def span_of(policy: Policy) -> int:
+    """Seconds."""
+    larger = {"second": "minute", "minute": "hour", "hour": "day"}
+    return SECONDS[policy.span or larger[units_of(policy)[0]]]
+
+
 def _slots(policy: Policy, document: Any, start: int) -> list[Reading]:
-    length = 1000 if policy.slot == "second" else 60_000
-    found = []
-    for slot in range(60):
-        held = tuple(value(_in_slot(at(document, name), slot)) for name in policy.value_fields)
-        if any(kind != "MISSING" for kind, _ in held):
-            found.append(Reading(start + slot * length, held))
-    return found
-
-
-def _in_slot(slots: Any, slot: int) -> Any:
-    if isinstance(slots, list):
-        return slots[slot] if slot < len(slots) else None
-    return (slots or {}).get(str(slot))
+    held: dict[int, list[Any]] = {}
+    for i, path in enumerate(policy.value_fields):
+        container, _, inside = path.partition(".*.")
+        slots = [(0, at(document, container))]
+        for unit in units_of(policy):
+            slots = [
+                (second + int(key) * SECONDS[unit], inner)
+                for second, outer in slots
+                for key, inner in (enumerate(outer) if isinstance(outer, list) else (outer or {}).items())
+            ]
+        for second, slot in slots:
+            of_all = held.setdefault(second, [None] * len(policy.value_fields))
+            of_all[i] = at(slot, inside) if inside else slot
+    found = [(second, tuple(map(value, of_all))) for second, of_all in sorted(held.items())]
+    return [
+        Reading(start + second * 1000, values)
+        for second, values in found
+        if any(kind != "MISSING" for kind, _ in values)
+    ]
 
 
 def series(policy: Policy, bucket: Bucket) -> tuple[Any, ...]:
     document = decoded(bucket.main)
     return tuple(_one(at(document, name)) for name in policy.series_fields)
+
+
+def series_of_readings(policy: Policy, bucket: Bucket) -> list[tuple[Any, ...]]:
+    """Of each reading, in their order."""
+    own = decoded(bucket.main)
+    if not any(".*." in path for path in policy.series_fields):
+        return [series(policy, bucket)] * len(readings(policy, bucket))
+    overflow = policy.overflow.samples_field if policy.overflow else ""
+    arrays = [at(own, str(policy.samples_field)), *(at(decoded(e), overflow) for e in bucket.extras)]
+    return [
+        tuple(
+            _one(at(sample, path.split(".*.")[1]) if ".*." in path else at(own, path))
+            for path in policy.series_fields
+        )
+        for samples in arrays
+        for sample in samples
+    ]
 
 
 def _one(held: Any) -> Any:
@@ -141,10 +202,12 @@ def last(policy: Policy, bucket: Bucket) -> int:
         return max(times)
     document = decoded(bucket.main)
     if policy.model == "slots":
-        length = 60_000 if policy.slot == "second" else 3_600_000
-        return milliseconds(at(document, str(policy.time_field))) + length - 1
-    end = at(document, str(policy.end_field))
-    return milliseconds(end) + (999 if isinstance(end, int) else 0)
+        return own_time(policy, document, str(policy.time_field)) + span_of(policy) * 1000 - 1
+    if policy.end_field is None:
+        return own_time(policy, document, str(policy.start_field))
+    end = at(document, policy.end_field)
+    whole = isinstance(end, int) and policy.time_unit in (None, "s")
+    return milliseconds(end, policy.time_unit) + (999 if whole else 0)
 
 
 #: In MongoDB's order. A bool is an int in Python, and code a str: the last that fits counts.

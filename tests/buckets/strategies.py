@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import struct
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from buckets.bsontypes import DATE, DOUBLE, INT32, INT64
+from buckets.bsontypes import ARRAY, DATE, DOCUMENT, DOUBLE, INT32, INT64, STRING
 from config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Field, Value
-from tests.buckets.oracle import Bucket, compare, readings
+from tests.buckets.oracle import SECONDS, Bucket, compare, milliseconds, readings, span_of, units_of
 
 Draw = st.DrawFn
 
@@ -109,6 +110,18 @@ _SERIES = [("symbol",), ("meta.device", "meta.sensor"), ("symbol", "meta.device"
 _VALUES = [("p",), ("p", "q.bid"), ("v.x", "v.y")]
 
 
+_LEVELS: list[dict[str, Any]] = [
+    {"slot": "second"},
+    {"slot": "minute"},
+    {"slot_levels": ("second",), "span": "hour"},
+    {"slot_levels": ("minute", "second")},
+    {"slot_levels": ("hour",)},
+    {"slot_levels": ("hour", "minute")},
+    {"slot_levels": ("minute",), "span": "day"},
+]
+_UNITS = [None, None, None, "date", "s", "ms", "us", "ns", "iso"]
+
+
 @st.composite
 def policies(draw: Draw, model: str) -> Policy:
     options: dict[str, Any] = {
@@ -118,23 +131,38 @@ def policies(draw: Draw, model: str) -> Policy:
         "series_fields": draw(st.sampled_from(_SERIES)),
         "value_fields": draw(st.sampled_from(_VALUES)),
         "time_field": None if model == "samples" else draw(st.sampled_from(["d", "at.d"])),
+        "time_unit": None if model == "timeseries" else draw(st.sampled_from(_UNITS)),
     }
+    if model in ("reading", "timeseries") and not draw(st.integers(0, 3)):
+        options |= {"attributes_field": "attrs", "attribute_key": draw(st.sampled_from(["k", "of.name"]))}
     if model == "slots":
-        options["slot"] = draw(st.sampled_from(["second", "minute"]))
+        options |= draw(st.sampled_from(_LEVELS))
+        if not draw(st.integers(0, 3)):
+            options["value_fields"] = draw(st.sampled_from([("v.*.p",), ("v.*.p", "v.*.q.bid")]))
     if model == "samples":
         options |= {
             "samples_field": draw(st.sampled_from(["samples", "in.samples"])),
             "sample_time_field": draw(st.sampled_from(["time", "t.at"])),
+            "sample_time_unit": draw(st.sampled_from(_UNITS)),
             "start_field": "first",
             "end_field": draw(st.sampled_from(["last", "bounds.last"])),
             "count_field": draw(st.sampled_from([None, "n"])),
             "sum_fields": draw(st.sampled_from([{}, {options["value_fields"][0]: "sum"}])),
         }
-    if model in ("slots", "samples") and draw(st.booleans()):
+        options |= draw(st.sampled_from([{}, {}, {"samples_as": "pairs"}, _of_several(options)]))
+    if model in ("slots", "samples") and "attributes_field" not in options and draw(st.booleans()):
         options["overflow"] = Overflow(
             flag_field="more", collection="extra", ref_field="of", samples_field="xs"
         )
+    elif model == "samples" and not draw(st.integers(0, 2)):
+        options["end_field"] = None
     return Policy(**options)
+
+
+def _of_several(options: dict[str, Any]) -> dict[str, Any]:
+    """Several series in one document."""
+    array = options["samples_field"]
+    return {"series_fields": ("symbol", f"{array}.*.sensor") if "." in array else (f"{array}.*.of.sensor",)}
 
 
 # Documents
@@ -178,14 +206,55 @@ def _by_type(kind: int, seconds: float) -> Value:
     )
 
 
-def _ms(held: Value) -> int:
+def _ms(held: Value, unit: str | None = None) -> int:
     kind, data = held
+    if kind == STRING:
+        return milliseconds(data[4:-1].decode())
     number = struct.unpack({INT32: "<i", INT64: "<q", DATE: "<q", DOUBLE: "<d"}[kind], data)[0]
-    return int(number) if kind == DATE else math.floor(number * 1000 + 0.5)
+    return int(number) if kind == DATE else milliseconds(number, unit)
+
+
+_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_ZONES = ["", "Z", "+02:00", "-0530", "+14"]
 
 
 @st.composite
-def sample_times(draw: Draw) -> Value:
+def times_of(draw: Draw, unit: str | None, milliseconds: st.SearchStrategy[int]) -> Value:
+    """A time in a form that this unit has."""
+    ms = draw(milliseconds)
+    if unit in (None, "date") or not draw(st.integers(0, 3)):
+        return bson_of.date(ms)
+    if unit == "iso":
+        return bson_of.text(draw(iso_texts(ms)))
+    number = ms * _A_SECOND[unit] // 1000
+    whole = number * 1000 == ms * _A_SECOND[unit]
+    if -(2**63) <= number < 2**63 and whole and draw(st.booleans()):
+        return bson_of.int64(number)
+    return bson_of.double(ms * (_A_SECOND[unit] / 1000)) if unit in ("s", "ms") else bson_of.date(ms)
+
+
+@st.composite
+def iso_texts(draw: Draw, ms: int) -> str:
+    """Of this very millisecond, or one cut down to it."""
+    zone = draw(st.sampled_from(_ZONES))
+    ahead = {"": 0, "Z": 0, "+02:00": 120, "-0530": -330, "+14": 840}[zone]
+    local = ms + ahead * 60_000
+    if not FIRST <= local <= LAST:
+        zone, local = "Z", ms
+    clock = datetime(1, 1, 1) + timedelta(milliseconds=local - FIRST)  # noqa: DTZ001
+    text = clock.isoformat(draw(st.sampled_from("T ")), "milliseconds")
+    if ms >= 0:
+        text += draw(st.sampled_from(["", "9", "123456"]))
+    elif text.endswith(".000") and draw(st.booleans()):
+        text = text[:-4]
+    return text + zone
+
+
+@st.composite
+def sample_times(draw: Draw, unit: str | None = None) -> Value:
+    if unit is not None:
+        instants = st.one_of(st.integers(FIRST, LAST), st.sampled_from([0, -1, 1535530412123, FIRST, LAST]))
+        return draw(times_of(unit, instants))
     kind = draw(st.sampled_from([DATE, INT32, INT64, DOUBLE]))
     if kind == DOUBLE:
         base = draw(st.sampled_from([0.0, -0.0, 1535530412.0, -5.0, 1535530412.123, 0.0625]))
@@ -212,8 +281,14 @@ def samples_of(
 ) -> list[bytes]:
     """Sub-documents of a time and values."""
     found = []
+    own = [path.split(".*.")[1] for path in policy.series_fields if ".*." in path]
     for _ in range(draw(st.integers(0, size))):
+        if policy.samples_as == "pairs":
+            values_in = draw(st.lists(st.sampled_from(alike), max_size=3))
+            found.append(bson_of.document(*_places([draw(times), *(draw(it) for it in values_in)])))
+            continue
         values = [(name, draw(strategy)) for name, strategy in draw(values_of(policy))]
+        values += [(path, draw(series_values)) for path in own]
         fields = draw(st.permutations([(time_field, draw(times)), *values]))
         if draw(st.integers(0, 5)) == 0:
             fields.append(("note", draw(anything)))
@@ -221,27 +296,77 @@ def samples_of(
     return found
 
 
-def _array(samples: list[bytes]) -> Value:
-    return bson_of.array(*((3, sample) for sample in samples))
+def _places(held: list[Value]) -> list[Field]:
+    return [(str(place), value) for place, value in enumerate(held)]
+
+
+def _array(policy: Policy, samples: list[bytes]) -> Value:
+    kind = ARRAY if policy.samples_as == "pairs" else DOCUMENT
+    return bson_of.array(*((kind, sample) for sample in samples))
+
+
+#: By container: the keys of each slot, level by level, and what it holds: inside -> a strategy ("" itself).
+Kept = list[tuple[str, list[tuple[tuple[str, ...], dict[str, st.SearchStrategy[Value]]]]]]
 
 
 @st.composite
-def slot_fields(draw: Draw, policy: Policy) -> list[tuple[str, list[tuple[str, st.SearchStrategy[Value]]]]]:
+def slot_fields(draw: Draw, policy: Policy) -> Kept:
     """The shape of the slots of each value field."""
-    shape = []
-    for name in policy.value_fields:
+    inside: dict[str, list[str]] = {}
+    for path in policy.value_fields:
+        container, _, rest = path.partition(".*.")
+        inside.setdefault(container, []).append(rest)
+    shape: Kept = []
+    for container, fields in inside.items():
         if draw(st.integers(0, 4)):
-            slots = draw(st.lists(st.integers(0, 59), max_size=4, unique=True))
-            shape.append((name, [(str(slot), draw(st.sampled_from(alike))) for slot in slots]))
+            places = draw(
+                st.lists(slot_keys(policy), max_size=4, unique_by=lambda keys: tuple(map(int, keys)))
+            )
+            held = [
+                {it: draw(st.sampled_from(alike)) for it in fields if draw(st.integers(0, 3))} for _ in places
+            ]
+            if fields == [""]:
+                held = [{"": draw(st.sampled_from(alike))} for _ in places]
+            shape.append((container, list(zip(places, held, strict=True))))
     return shape
 
 
-Kept = list[tuple[str, list[tuple[str, st.SearchStrategy[Value]]]]]
+@st.composite
+def slot_keys(draw: Draw, policy: Policy) -> tuple[str, ...]:
+    spans = [span_of(policy), *(SECONDS[unit] for unit in units_of(policy))]
+    counts = [span // SECONDS[unit] for span, unit in zip(spans, units_of(policy), strict=False)]
+    padded = draw(st.integers(0, 3)) == 0
+    keys = [draw(st.integers(0, count - 1)) for count in counts]
+    return tuple(
+        str(key).zfill(len(str(count - 1)) if padded else 1) for key, count in zip(keys, counts, strict=True)
+    )
 
 
 @st.composite
 def filled(draw: Draw, shape: Kept) -> list[tuple[str, Value]]:
-    return [(name, bson_of.sub(*((slot, draw(held)) for slot, held in slots))) for name, slots in shape]
+    return [(name, draw(_slot_tree([(keys, held) for keys, held in slots]))) for name, slots in shape]
+
+
+@st.composite
+def _slot_tree(draw: Draw, slots: list[tuple[tuple[str, ...], dict[str, st.SearchStrategy[Value]]]]) -> Value:
+    """Slots inside slots; where keys are the first places, an array now and then."""
+    by_key: dict[str, list[tuple[tuple[str, ...], dict[str, st.SearchStrategy[Value]]]]] = {}
+    for (key, *rest), held in slots:
+        same = next((it for it in by_key if int(it) == int(key)), key)
+        by_key.setdefault(same, []).append((tuple(rest), held))
+    fields: list[Field] = []
+    for key, inner in by_key.items():
+        if inner[0][0]:
+            fields.append((key, draw(_slot_tree(inner))))
+        elif list(inner[0][1]) == [""]:
+            fields.append((key, draw(inner[0][1][""])))
+        else:
+            fields.append((key, bson_of.sub(*nested([(name, draw(it)) for name, it in inner[0][1].items()]))))
+    highest = max((int(key) for key, _ in fields), default=99)
+    if highest < 8:
+        by_place = {int(key): value for key, value in fields}
+        return bson_of.array(*(by_place.get(place, bson_of.null) for place in range(highest + 1)))
+    return bson_of.sub(*fields)
 
 
 @st.composite
@@ -253,7 +378,7 @@ def buckets(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket]
 
 @st.composite
 def _series(draw: Draw, policy: Policy) -> list[tuple[str, Value]]:
-    return [(name, draw(series_values)) for name in policy.series_fields]
+    return [(name, draw(series_values)) for name in policy.series_fields if ".*." not in name]
 
 
 @st.composite
@@ -261,21 +386,32 @@ def _reading(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket
     shape, found = draw(values_of(policy)), []
     dates_of = st.one_of(st.integers(FIRST, LAST), st.integers(0, 3))
     for identity in identities:
-        fields = [("_id", identity), (str(policy.time_field), bson_of.date(draw(dates_of)))]
-        fields += draw(_series(policy)) + [(name, draw(strategy)) for name, strategy in shape]
+        fields = [("_id", identity), (str(policy.time_field), draw(times_of(policy.time_unit, dates_of)))]
+        values = [(name, draw(strategy)) for name, strategy in shape]
+        if policy.attributes_field is not None:
+            values = [(policy.attributes_field, _attributes(policy, values))]
+        fields += draw(_series(policy)) + values
         found.append(Bucket(draw(shuffled(fields))))
     return found
+
+
+def _attributes(policy: Policy, values: list[tuple[str, Value]]) -> Value:
+    held = []
+    for name, value in [("other", bson_of.int32(1)), *values, ("other", bson_of.null)]:
+        fields = [(policy.attribute_key, bson_of.text(name)), (policy.attribute_value, value)]
+        held.append(bson_of.sub(*nested(fields)))
+    return bson_of.array(*held)
 
 
 @st.composite
 def _slots(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket]:
     shape, found = draw(slot_fields(policy)), []
-    minutes = 1 if policy.slot == "second" else 15
-    length = 60_000 if policy.slot == "second" else 3_600_000
+    length = span_of(policy) * 1000
+    step = min(length, 15 * 60_000)
     for identity in identities:
-        step = minutes * 60_000
         start = draw(st.one_of(st.integers(0, 3), st.integers(FIRST // step, (LAST - length) // step))) * step
-        fields = [("_id", identity), (str(policy.time_field), bson_of.date(start)), *draw(_series(policy))]
+        time = draw(times_of(policy.time_unit, st.just(start)))
+        fields = [("_id", identity), (str(policy.time_field), time), *draw(_series(policy))]
         fields += draw(filled(shape))
         extras = []
         if policy.overflow:
@@ -293,10 +429,11 @@ def _more_slots(draw: Draw, policy: Policy, identity: Value, number: int, start:
     places = {"inside": "xs.", "top": ""}
     fields = [("_id", _overflow_id(identity, number)), ("of", identity)]
     single = ["itself"] if policy.value_fields == ("p",) else []
-    form = draw(st.sampled_from(["array", "inside", "top", *single]))
+    plain = not any(".*." in path for path in policy.value_fields)
+    form = draw(st.sampled_from([*(["array"] if plain else []), "inside", "top", *single]))
     if form == "array":
-        times = st.integers(start, start + 59_999).map(bson_of.date)
-        fields.append(("xs", _array(draw(samples_of(policy, str(policy.time_field), times)))))
+        times = times_of(policy.time_unit, st.integers(start, start + 59_999))
+        fields.append(("xs", _array(policy, draw(samples_of(policy, str(policy.time_field), times)))))
     else:
         held = draw(filled(draw(slot_fields(policy))))
         assume(held)
@@ -327,7 +464,9 @@ def _samples(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket
         times.append(time)
         return time
 
-    drawn = draw(st.sampled_from([sample_times(), st.integers(0, 3).map(bson_of.int32)])).map(remember)
+    unit = policy.sample_time_unit
+    forms = [sample_times(unit), *([st.integers(0, 3).map(bson_of.int32)] if unit in (None, "s") else [])]
+    drawn = draw(st.sampled_from(forms)).map(remember)
     for identity in identities:
         times.clear()
         own = draw(samples_of(policy, str(policy.sample_time_field), drawn))
@@ -335,11 +474,12 @@ def _samples(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket
         if policy.overflow:
             for i in range(draw(st.integers(0, 2))):
                 more = draw(samples_of(policy, str(policy.sample_time_field), drawn, 2))
-                fields = [("_id", _overflow_id(identity, i)), ("of", identity), ("xs", _array(more))]
+                fields = [("_id", _overflow_id(identity, i)), ("of", identity), ("xs", _array(policy, more))]
                 extras.append(draw(shuffled(fields)))
-        low, high = draw(_bounds([_ms(time) for time in times]))
-        fields = [("_id", identity), ("first", low), (str(policy.end_field), high), *draw(_series(policy))]
-        fields += [(str(policy.samples_field), _array(own))]
+        low, high = draw(_bounds(policy, [_ms(time, unit) for time in times]))
+        end = [(policy.end_field, high)] if policy.end_field else []
+        fields = [("_id", identity), ("first", low), *end, *draw(_series(policy))]
+        fields += [(str(policy.samples_field), _array(policy, own))]
         if policy.overflow:
             fields += draw(_flag(bool(extras)))
         bucket = Bucket(draw(shuffled(fields)), tuple(extras))
@@ -348,9 +488,13 @@ def _samples(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket
 
 
 @st.composite
-def _bounds(draw: Draw, times: list[int]) -> tuple[Value, Value]:
+def _bounds(draw: Draw, policy: Policy, times: list[int]) -> tuple[Value, Value]:
     """A first and a last time, of any types, that hold these."""
     low, high = min(times, default=0), max(times, default=draw(st.integers(0, 5000)))
+    if policy.time_unit is not None:
+        first, end = (draw(times_of(policy.time_unit, st.just(ms))) for ms in (low, high))
+        assume(_ms(first, policy.time_unit) <= low and _ms(end, policy.time_unit) >= high)
+        return first, end
     kinds = [
         draw(st.sampled_from([DATE, INT64, DOUBLE, *([INT32] if abs(ms) < 2**31 * 1000 else [])]))
         for ms in (low, high)

@@ -37,7 +37,7 @@ def same(number: float, expected: float | None) -> bool:
 
 def check_values(columns: Columns, policy: Policy, row: int, expected: oracle.Reading) -> None:
     assert columns.time[row] == expected.time
-    for name, (kind, number) in zip(policy.value_fields, expected.values, strict=True):
+    for name, (kind, number) in zip(policy.value_names, expected.values, strict=True):
         assert Kind(columns.kinds[name][row]).name == kind
         assert same(float(columns.values[name][row]), number)
 
@@ -55,7 +55,9 @@ def test_decodes_what_a_plain_loop_finds(case: Case) -> None:
     assert columns.bucket.tolist() == [i for i, _ in expected]
     for row, (_, reading) in enumerate(expected):
         check_values(columns, policy, row, reading)
-    for i, bucket in enumerate(ordered):
+    told = [series for bucket in ordered for series in oracle.series_of_readings(policy, bucket)]
+    assert [typed(columns.series[i]) for i in columns.series_of_readings] == [typed(it) for it in told]
+    for i, bucket in enumerate(ordered if not policy.sample_series else []):
         held = columns.series[columns.bucket_series[i]]
         assert typed(held) == typed(oracle.series(policy, bucket))
     distinct = [typed(series) for series in columns.series]

@@ -50,7 +50,9 @@ def test_readings_are_sorted_by_part_then_series_then_time(
     order = Order.of(columns, np.array(rank), part)
     assert order.readings.tolist() == wanted
     assert order.take(columns.time).tolist() == [time[at] for at in wanted]
-    assert order.take_of_buckets(columns.bucket_series).tolist() == [found[owner[at]][0] for at in wanted]
+    assert order.take_series(np.arange(len(columns.series))).tolist() == [
+        found[owner[at]][0] for at in wanted
+    ]
     lowest = [
         min((wanted.index(at) for at, of in enumerate(owner) if of == b), default=len(time))
         for b in range(len(found))

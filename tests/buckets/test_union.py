@@ -22,7 +22,7 @@ from buckets import decode as decoding
 from buckets import groups, merge, union
 from buckets.decode import Decoded, Lot, decode
 from buckets.groups import group
-from buckets.merge import union_of
+from buckets.merge import Containers, union_of
 from buckets.models import SHAPES, loose
 from buckets.pack import Packed, pack
 from buckets.raw import Batch, Docs
@@ -184,7 +184,7 @@ def test_a_union_of_the_same_is_not_made_again(monkeypatch: pytest.MonkeyPatch) 
     _, documents = in_samples(sampled(100, _SOUND))
     made: Recent[merge._Made] = Recent(1 << 16)
     monkeypatch.setattr(merge, "_made", made)
-    containers = frozenset([("in", "samples")])
+    containers = Containers(frozenset([("in", "samples")]))
     first = union_of(Docs.of(documents), containers, lambda _: True, 2**30)
     assert first is not None and [it.union for it in made] == [first]
     later = [document.replace(struct.pack("<d", 1.5), struct.pack("<d", 2.5)) for document in documents]
@@ -254,7 +254,7 @@ def long_samples(number: int, count: int, odd: int) -> bytes:
 def test_arrays_of_a_thousand_samples_are_laid_out_together() -> None:
     documents = [long_samples(n, 995 + n, 3 + n % 5) for n in range(9)]
     assert in_unions(documents, SAMPLES) == 9
-    union = union_of(Docs.of(documents), frozenset([("in", "samples")]), lambda _: True, 2**30)
+    union = union_of(Docs.of(documents), Containers(frozenset([("in", "samples")])), lambda _: True, 2**30)
     assert union is not None
     odd = documents[8]
     place = odd.index(b"\x031001\0") + 6
@@ -287,7 +287,7 @@ def nested(number: int) -> bytes:
 def test_arrays_in_arrays_are_laid_out_together() -> None:
     documents = [nested(n) for n in range(12)]
     assert in_unions(documents, SAMPLES) == 12
-    union = union_of(Docs.of(documents), frozenset([("in", "samples")]), lambda _: True, 2**30)
+    union = union_of(Docs.of(documents), Containers(frozenset([("in", "samples")])), lambda _: True, 2**30)
     assert union is not None
     odd = documents[5]
     lengths = [at + 3 for at in range(len(odd)) if odd[at : at + 3] in (b"\x030\0", b"\x031\0")]
@@ -453,7 +453,7 @@ def test_what_looks_alike_is_told_as_one_by_one(name: str) -> None:
 
 def test_a_union_of_samples_that_may_lack_their_time_is_not_sound() -> None:
     _, documents = in_samples(sampled(100, _SOUND))
-    containers = frozenset([("in", "samples")])
+    containers = Containers(frozenset([("in", "samples")]))
     union = union_of(Docs.of(documents), containers, lambda _: True, 2**30)
     assert union is not None and SHAPES["samples"](union.layout, SAMPLES).times
     documents[50:] = [sampled(n, bson_of.sub(("val", bson_of.double(1.5)))) for n in range(50, 101)]
