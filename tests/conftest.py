@@ -20,6 +20,7 @@ from typing import Any
 
 import boto3
 import pytest
+from hypothesis import HealthCheck, settings
 from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
@@ -33,6 +34,15 @@ ACCESS_KEY = "bucketwise-test"
 SECRET_KEY = "bucketwise-test-secret"
 REGION = "us-east-1"
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+#: How long an example takes says only how busy the machine is. A fixture may serve all examples of a test.
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
