@@ -62,8 +62,18 @@ def _uri_fault(uri: str) -> Fault | None:
             if what != "options" or "@" in options:  # the driver's words could hold a part of the password
                 mend += "; in user and password write @ as %40, : as %3A, / as %2F, ? as %3F, % as %25"
                 return Fault(f"the driver cannot read its {what}", mend)
-            return Fault(f"the driver does not take its {what}: {error}", mend)
+            return Fault(f"the driver does not take its {_refused_option(options)}: {error}", mend)
     return None
+
+
+def _refused_option(options: str) -> str:
+    """Returns the name of the first option that the driver does not take by itself."""
+    for option in re.split("[&;]", options):
+        try:
+            parse_uri(f"mongodb://host/?{option}", warn=False)
+        except (PyMongoError, ValueError, OSError):
+            return f"option {option.partition('=')[0]}"
+    return "options"
 
 
 def _url_faults(url: str) -> Iterator[Fault]:

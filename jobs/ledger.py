@@ -51,9 +51,12 @@ class Ledger:
         self._runs = database[COLLECTION]
 
     def start(self, run: str, verb: str, policy: str, now: datetime, held: lease.Lease) -> ObjectId:
-        """Enter a run before its first step."""
-        if held.fence % _RUNS_PER_LOOK == 1:  # a policy's first, and now and then: it is there, mostly
+        """Enter a run before its first step, and mark those that died before it."""
+        if held.fence % _RUNS_PER_LOOK == 1:  # a policy's first, and now and then: they are there, mostly
             self._runs.create_index([("policy", 1), ("started", -1)])
+            running = {"outcome": RUNNING}
+            self._runs.create_index([("policy", 1), ("fence", 1)], partialFilterExpression=running)
+        self._mark_died(policy, held.fence)
         entry = ObjectId()
         self._runs.insert_one(
             {
@@ -75,6 +78,13 @@ class Ledger:
             }
         )
         return entry
+
+    def _mark_died(self, policy: str, fence: int) -> None:
+        """A run under an older fence works no more. One that slept meanwhile still says how it ended."""
+        unended = {"policy": policy, "outcome": RUNNING, "fence": {"$lt": fence}}
+        # Seldom more than one. The driver tries again what changes one document, and not what changes many.
+        while self._runs.update_one(unended, {"$set": {"outcome": DIED}}).modified_count:
+            pass
 
     def finish(
         self, entry: ObjectId, exit_code: int, outcome: str, counts: Document, error: str | None

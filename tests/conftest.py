@@ -20,6 +20,7 @@ from typing import Any
 
 import boto3
 import pytest
+from hypothesis import HealthCheck, settings
 from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
@@ -32,7 +33,15 @@ from tests.faults.tally import Table, Tally
 ACCESS_KEY = "bucketwise-test"
 SECRET_KEY = "bucketwise-test-secret"
 REGION = "us-east-1"
-SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+#: How long an example takes says only how busy the machine is. A fixture may serve all examples of a test.
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -168,14 +177,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """The folder of real readings that lies beside the repository."""
-    if not SHARED_DATA.is_dir():
-        missing(f"the folder of real readings {SHARED_DATA}")
-    return SHARED_DATA
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -13,6 +15,9 @@ from typing import Any, NamedTuple
 from bson import ObjectId
 
 Document = dict[str, Any]
+_TESTS = Path(__file__).resolve().parents[1]
+_BUNDLED = _TESTS / "data" / "nab"
+_SKAB = _TESTS.parents[1] / "shared" / "data" / "skab"
 
 
 class Reading(NamedTuple):
@@ -21,11 +26,43 @@ class Reading(NamedTuple):
     values: Mapping[str, float]
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where readings come from; the file's name is the series."""
+
+    name: str
+    slot: str  # how much time a slot holds, so that there is a reading in most of them
+    read: Callable[[], list[Reading]]
+    read_irregular: Callable[[], list[Reading]] | None = None  # of other times than whole slots, too
+
+    def of(self, kind: str) -> list[Reading]:
+        """The readings for buckets of one kind."""
+        irregular = self.read_irregular if kind == "hourly" else None
+        return (irregular or self.read)()
+
+    def kinds(self, some: Iterable[str]) -> list[str]:
+        """Those that it has readings for."""
+        return [kind for kind in some if kind != "hourly" or self.read_irregular]
+
+
 @cache
-def skab(folder: Path) -> list[Reading]:
-    """Eight sensors at one second; the file's name is the series."""
+def _nab(pattern: str) -> list[Reading]:
+    """Metrics at five minutes; Twitter's are off the minute."""
     found = []
-    for path in sorted((folder / "skab").glob("*.csv")):
+    for path in sorted(_BUNDLED.glob(pattern)):
+        with gzip.open(path, "rt", newline="") as file:
+            for row in csv.DictReader(file):
+                time = datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC)
+                series = path.name.removesuffix(".csv.gz")
+                found.append(Reading(series, time, {"value": float(row["value"])}))
+    return found
+
+
+@cache
+def _skab() -> list[Reading]:
+    """Eight sensors at one second."""
+    found = []
+    for path in sorted(_SKAB.glob("*.csv")):
         with path.open(newline="") as file:
             for row in csv.DictReader(file, delimiter=";"):
                 time = datetime.fromisoformat(row.pop("datetime")).replace(tzinfo=UTC)
@@ -33,16 +70,10 @@ def skab(folder: Path) -> list[Reading]:
     return found
 
 
-@cache
-def nab(folder: Path) -> list[Reading]:
-    """Metrics at five minutes, irregular, some instants twice."""
-    found = []
-    for path in sorted((folder / "nab").glob("*.csv")):
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                time = datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC)
-                found.append(Reading(path.stem, time, {"value": float(row["value"])}))
-    return found
+NAB = Origin("nab", "minute", lambda: _nab("[er][cd][2s]_*.csv.gz"), lambda: _nab("*.csv.gz"))
+SKAB = Origin("skab", "second", _skab)
+#: What the repository holds; and more, of another licence, on machines that have it beside the repository.
+ORIGINS = [NAB, SKAB] if _SKAB.is_dir() else [NAB]
 
 
 def as_readings(readings: list[Reading]) -> Iterator[Document]:
@@ -50,13 +81,16 @@ def as_readings(readings: list[Reading]) -> Iterator[Document]:
         yield {"_id": ObjectId(), "rig": reading.series, "at": reading.time, **reading.values}
 
 
-def as_slots(readings: list[Reading]) -> Iterator[Document]:
-    def minute(reading: Reading) -> tuple[str, datetime]:
-        return reading.series, reading.time.replace(second=0)
+def as_slots(readings: list[Reading], slot: str) -> Iterator[Document]:
+    """Minutes of seconds, or hours of minutes."""
 
-    for (series, start), group in itertools.groupby(readings, minute):
-        held = list(group)
-        slots = {name: {str(r.time.second): r.values[name] for r in held} for name in held[0].values}
+    def bucket(reading: Reading) -> tuple[str, datetime]:
+        minute = reading.time.replace(second=0)
+        return reading.series, minute if slot == "second" else minute.replace(minute=0)
+
+    for (series, start), group in itertools.groupby(readings, bucket):
+        held = [(str(getattr(reading.time, slot)), reading.values) for reading in group]
+        slots = {name: {key: values[name] for key, values in held} for name in held[0][1]}
         yield {"_id": ObjectId(), **slots, "rig": series, "at": start}
 
 

@@ -275,7 +275,6 @@ def test_summaries_stay_right(
 
     @settings(
         max_examples=examples,
-        deadline=None,
         database=None,
         phases=(Phase.explicit, Phase.generate),
         suppress_health_check=list(HealthCheck),

@@ -7,7 +7,7 @@ import math
 import os
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from pymongo.database import Database
 
 from config.policies import Store
 from tests.acceptance import readings as real
-from tests.acceptance.readings import Document, Reading
+from tests.acceptance.readings import ORIGINS, Document, Origin, Reading
 from tests.conftest import s3_client
 from tests.jobs.command import CommandLine
 
@@ -31,7 +31,7 @@ RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument
 
 LAYOUTS = {
     "reading": 'model = "reading"\ntime_field = "at"',
-    "slots": 'model = "slots"\ntime_field = "at"\nslot = "second"',
+    "slots": 'model = "slots"\ntime_field = "at"\nslot = "{slot}"',
     "sized": 'model = "samples"\nsamples_field = "samples"\nsample_time_field = "time"\n'
     'start_field = "first"\nend_field = "last"\ncount_field = "nsamples"',
     "hourly": 'model = "samples"\nsamples_field = "measurements"\nsample_time_field = "timestamp"\n'
@@ -39,13 +39,15 @@ LAYOUTS = {
     'sum_fields = {value = "sum_value"}',
     "timeseries": 'model = "timeseries"\ntime_field = "at"',
 }
-MAKERS = {
-    "reading": real.as_readings,
-    "slots": real.as_slots,
-    "sized": real.as_sized_samples,
-    "hourly": real.as_hourly_samples,
-    "timeseries": real.as_readings,
-}
+
+
+def documents(kind: str, origin: Origin) -> Iterator[Document]:
+    """The readings as buckets of a kind."""
+    rows = origin.of(kind)
+    if kind == "slots":
+        return real.as_slots(rows, origin.slot)
+    makers = {"sized": real.as_sized_samples, "hourly": real.as_hourly_samples}
+    return makers.get(kind, real.as_readings)(rows)
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,14 @@ class Program:
         return ran.json
 
 
-def policy(kind: str, to: str, value_fields: Iterable[str]) -> str:
-    fields = ", ".join(json.dumps(name) for name in value_fields)
+def policy(kind: str, to: str, origin: Origin) -> str:
+    fields = ", ".join(json.dumps(name) for name in origin.of(kind)[0].values)
     name = f"{kind}_{to}"
     target = f'collection = "{name}_archive"\n' if to == "online" else ""
     return f"""
 [policies.{name}]
 collection = "{name}"
-{LAYOUTS[kind]}
+{LAYOUTS[kind].replace("{slot}", origin.slot)}
 series_fields = ["rig"]
 value_fields = [{fields}]
 
@@ -177,10 +179,6 @@ def nothing_done(report: Document) -> None:
         assert not any(counts.values()), it
 
 
-def source(kind: str, folder: Path) -> list[Reading]:
-    return real.nab(folder) if kind == "hourly" else real.skab(folder)
-
-
 def run_cycle(
     bucketwise: CommandLine,
     tmp_path: Path,
@@ -188,14 +186,13 @@ def run_cycle(
     uri: str,
     store: Store,
     kinds: list[tuple[str, str]],
-    shared_data: Path,
+    origin: Origin,
 ) -> dict[str, list[bytes]]:
     """Load, `run`, and check all that doesn't depend on the archive; gives what was loaded."""
     loaded, policies = {}, []
     for kind, to in kinds:
-        rows = source(kind, shared_data)
-        policies.append(policy(kind, to, rows[0].values))
-        load(database, f"{kind}_{to}", MAKERS[kind](rows))
+        policies.append(policy(kind, to, origin))
+        load(database, f"{kind}_{to}", documents(kind, origin))
         loaded[f"{kind}_{to}"] = raw(database, f"{kind}_{to}")
     config = write_config(tmp_path / "bucketwise.toml", uri, database.name, store, policies)
     command = Program(bucketwise, config)
@@ -203,7 +200,7 @@ def run_cycle(
     by_name = {it["policy"]: it for it in report["policies"]}
     for kind, to in kinds:
         name = f"{kind}_{to}"
-        rows = source(kind, shared_data)
+        rows = origin.of(kind)
         assert by_name[name]["archive"]["readings"] == len(rows)
         assert by_name[name]["archive"]["buckets"] == len(loaded[name])
         left = len(loaded[name]) if kind == "timeseries" else 0
@@ -233,18 +230,24 @@ def fetch(store: Store, bucket_client: Any, into: Path) -> dict[str, int]:
     return sizes
 
 
+@pytest.fixture(params=ORIGINS, ids=lambda origin: origin.name)
+def origin(request: pytest.FixtureRequest) -> Origin:
+    found: Origin = request.param
+    return found
+
+
 def test_offline_archive_in_a_folder(
     bucketwise: CommandLine,
     tmp_path: Path,
     database: Database[Document],
     mongodb_uri: str,
-    shared_data: Path,
+    origin: Origin,
 ) -> None:
-    kinds = [(kind, "offline") for kind in LAYOUTS]
+    kinds = [(kind, "offline") for kind in origin.kinds(LAYOUTS)]
     store = Store(url=f"file://{tmp_path}/store")
-    run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, kinds, shared_data)
+    run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, kinds, origin)
     for kind, _ in kinds:
-        assert_table(tmp_path / "store" / f"{kind}_offline" / "data", source(kind, shared_data))
+        assert_table(tmp_path / "store" / f"{kind}_offline" / "data", origin.of(kind))
 
 
 def test_online_archive(
@@ -252,11 +255,11 @@ def test_online_archive(
     tmp_path: Path,
     database: Database[Document],
     mongodb_uri: str,
-    shared_data: Path,
+    origin: Origin,
 ) -> None:
-    kinds = [(kind, "online") for kind in LAYOUTS if kind != "timeseries"]
+    kinds = [(kind, "online") for kind in origin.kinds(LAYOUTS) if kind != "timeseries"]
     store = Store(url=f"file://{tmp_path}/store")
-    loaded = run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, kinds, shared_data)
+    loaded = run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, kinds, origin)
     for name, documents in loaded.items():
         assert raw(database, f"{name}_archive") == documents
         options = database.command("collStats", f"{name}_archive")["wiredTiger"]["creationString"]
@@ -270,13 +273,13 @@ def test_offline_archive_in_s3(
     tmp_path: Path,
     database: Database[Document],
     mongodb_uri: str,
-    shared_data: Path,
+    origin: Origin,
     request: pytest.FixtureRequest,
 ) -> None:
     store: Store = request.getfixturevalue(f"{server}_store")
     kinds = [("slots", "offline")]  # the others go the same way, and into a folder
-    run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, kinds, shared_data)
+    run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, kinds, origin)
     assert store.endpoint_url is not None
     fetch(store, s3_client(store.endpoint_url), tmp_path / "fetched")
     for kind, _ in kinds:
-        assert_table(tmp_path / "fetched" / f"{kind}_offline" / "data", source(kind, shared_data))
+        assert_table(tmp_path / "fetched" / f"{kind}_offline" / "data", origin.of(kind))

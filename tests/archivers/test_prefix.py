@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from bson import encode
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
@@ -301,7 +301,7 @@ SERIES = st.one_of(
 )
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5)
 @given(values=st.lists(SERIES, min_size=1, max_size=4))
 def test_series_are_in_no_path(
     database: Database[Document], store_aside: Store, tmp_path: Path, values: list[str | int]

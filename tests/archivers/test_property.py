@@ -176,7 +176,6 @@ def test_any_order_of_events(database: Database[Document], online: bool, example
         settings=settings(
             max_examples=examples,
             stateful_step_count=15,
-            deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
         ),

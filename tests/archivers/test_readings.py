@@ -21,7 +21,7 @@ import bson
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
@@ -166,7 +166,7 @@ def test_any_range(database: Database[Document], file_store: Store, case: Case) 
         st.integers(-(10**8), 10**8).map(lambda count: DAY0 + count * MILLISECOND),
     )
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=8)
     @given(st.none() | edges, st.none() | edges, st.sampled_from([40, 500, 10_000]))
     def check_range(since: datetime | None, until: datetime | None, at_most: int) -> None:
         found = rows_of(readings(cycle, since=since, until=until, at_most=at_most))

@@ -138,7 +138,7 @@ def test_these_sums_are_right(name: str, total: bson_of.Value, values: bson_of.V
     assert decode(batch_of([Bucket(document)]), Policy(**SAMPLES)).quarantined == [], name
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_anything_is_packed_bit_for_bit_or_quarantined(data: st.DataObject) -> None:
     options = data.draw(st.sampled_from([READING, SECONDS, SAMPLES]))

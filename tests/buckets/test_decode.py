@@ -20,7 +20,7 @@ from tests.buckets.oracle import Bucket
 from tests.buckets.strategies import Case, cases
 
 pytestmark = pytest.mark.filterwarnings("error")
-quick = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 
 
 def typed(series: tuple[Any, ...]) -> list[tuple[str, Any]]:

@@ -116,7 +116,7 @@ def test_a_table_of_ids_sorts_as_mongodb_sorts_it(database: Database[dict[str, A
     assert check_order(database, "table", TABLE) == len(TABLE)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.lists(scattered, min_size=2, max_size=40))
 def test_ids_sort_as_mongodb_sorts_them(database: Database[dict[str, Any]], identities: list[Value]) -> None:
     database["any"].drop()

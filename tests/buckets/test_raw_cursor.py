@@ -26,7 +26,7 @@ from tests.jobs.processes import wait_until
 pytestmark = pytest.mark.filterwarnings("error")
 Document = dict[str, Any]
 Mongo = Database[Document]
-few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
 #: Around where the names of an array's elements get another digit.
 COUNTS = st.sampled_from([0, 1, 2, 9, 10, 11, 99, 100, 101, 1000, 1001, 2500])

@@ -32,7 +32,7 @@ from tests.buckets.test_raw import buckets_of
 
 pytestmark = pytest.mark.filterwarnings("error")
 Mongo = Database[dict[str, Any]]
-few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
 
 def store(database: Mongo, policy: Policy, found: Iterable[Bucket]) -> list[Bucket]:

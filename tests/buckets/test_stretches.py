@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from buckets.stretches import cut, pad
-
-quick = settings(deadline=None)
 
 
 class Padded(NamedTuple):
@@ -52,13 +50,11 @@ def documents(draw: st.DrawFn, always: bool = False) -> Padded:
     return Padded(flag, present, draw(st.lists(rows, min_size=count, max_size=count)))
 
 
-@quick
 @given(documents() | documents(always=True))
 def test_what_is_there_is_cut(it: Padded) -> None:
     assert cut(it.matrix, it.flags, np.array(it.flag)).tobytes() == it.held
 
 
-@quick
 @given(documents() | documents(always=True), st.binary(min_size=1, max_size=1))
 def test_what_is_padded_has_its_own_bytes_and_else_those_of_the_empty_ones(it: Padded, byte: bytes) -> None:
     flag, flags = np.array(it.flag), it.flags
@@ -70,7 +66,6 @@ def test_what_is_padded_has_its_own_bytes_and_else_those_of_the_empty_ones(it: P
     assert cut(found, flags, flag).tobytes() == it.held
 
 
-@quick
 @given(documents(always=True), st.integers(-3, 3).filter(bool))
 def test_documents_of_another_length_than_their_flags_say_are_refused(it: Padded, more: int) -> None:
     held = (it.held + bytes(3))[: max(0, len(it.held) + more)]

@@ -40,7 +40,7 @@ from tests.buckets.test_decode import check_values
 from tests.buckets.test_pack import check_round_trip
 
 pytestmark = pytest.mark.filterwarnings("error")
-quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 #: What comes of bytes that are no document.
 NO_BSON = (ValueError, IndexError, struct.error, bson.errors.BSONError)
 seeds = st.integers(0, 2**32)

@@ -377,10 +377,17 @@ CONNECTIONS = [
     bad(
         "uri-unknown-option",
         _URI,
-        "mongodb://h/?replicaSte=rs0",
+        "mongodb://h/?w=majority&replicaSte=rs0",
         "mongodb.uri",
-        'value: "mongodb://h/?replicaSte=rs0"',
-        "the driver does not take its options: Unknown option: replicaste",
+        'value: "mongodb://h/?w=majority&replicaSte=rs0"',
+        "the driver does not take its option replicaSte: ",
+    ),
+    bad(
+        "uri-options-at-odds",
+        _URI,
+        "mongodb://h/?tls=true&ssl=false",
+        "mongodb.uri",
+        "the driver does not take its options: ",
     ),
     bad(
         "database-shape",

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archivers.stores import AlreadyExists, Corrupt, NotFound, ObjectStore, StoreError, open_store
@@ -44,7 +44,7 @@ def test_much_comes_back(store: ObjectStore, size: int) -> None:
     assert found is not None and found.size == size
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(contents=st.lists(st.binary(max_size=300), min_size=1, max_size=3))
 def test_the_last_write_stands(store: ObjectStore, contents: list[bytes]) -> None:
     for data in contents:

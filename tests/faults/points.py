@@ -294,6 +294,8 @@ def _detail(collection: str, command: Document) -> str:
         if "findAndModify" in command:
             return "take"
         return {True: "release", False: "renew"}["holder" in str(change)] if change else ""
+    if collection == "bucketwise_runs" and change == {"$set": {"outcome": "died"}}:
+        return "died"
     if collection == "bucketwise_receipts" and change:
         state = change.get("$set", {}).get("state", "")
         kind = change.get("$set", {}).get("kind")

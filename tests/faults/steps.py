@@ -56,6 +56,7 @@ STEPS = (
     Step("lease renewed", "mongo update bucketwise_lease renew", _LEASE + "_renew_once", _ALL),
     Step("lease asked", "mongo update bucketwise_lease guard in transaction", _LEASE + "guard", _ALL),
     Step("ledger's index", "mongo createIndexes bucketwise_runs", _LEDGER + "start", ("first run",)),
+    Step("the dead marked", "mongo update bucketwise_runs died", _LEDGER + "_mark_died", _ALL),
     Step("ledger entry begun", "mongo insert bucketwise_runs", _LEDGER + "start", _ALL),
     Step("ledger entry ended", "mongo update bucketwise_runs", _LEDGER + "finish", _ALL),
     Step("lease released", "mongo update bucketwise_lease release", _LEASE + "__exit__", _ALL),

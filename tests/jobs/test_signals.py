@@ -8,6 +8,7 @@ import sys
 from datetime import timedelta
 
 import pytest
+from bson import ObjectId
 
 from jobs import ledger
 from tests.jobs.command import ROOT, started
@@ -102,6 +103,33 @@ def test_after_a_kill_the_next_run_goes_on_at_once(long_place: Place, step: str)
     assert (run["outcome"], run["exit_code"], run["ended"]) == ("died", None, None)
     assert "died" in long_place("status", "-p", "ticks").out
     finish(long_place)
+
+
+def outcomes(place: Place, policy: str) -> list[str]:
+    """What the ledger itself says, the oldest first."""
+    return [
+        it["outcome"] for it in place.database[ledger.COLLECTION].find({"policy": policy}).sort("started")
+    ]
+
+
+@pytest.mark.parametrize("verb", ["run", "rollup", "archive", "unpin"])
+def test_the_next_run_of_a_policy_marks_what_died(long_place: Place, verb: str) -> None:
+    """Whatever it does. Another policy's dead are not its own."""
+    assert cut_off(long_place, "ticks: rollup", signal.SIGKILL) == -signal.SIGKILL
+    runs = long_place.database[ledger.COLLECTION]
+    (killed,) = runs.find()
+    runs.insert_one({**killed, "_id": ObjectId(), "policy": "iot", "fence": 0})
+    assert long_place("status", "--json").code == 0
+    assert outcomes(long_place, "ticks") == outcomes(long_place, "iot") == ["running"]
+    assert long_place(verb, "-p", "ticks", "--yes").code == 0
+    assert outcomes(long_place, "ticks") == ["died", "done"]
+    assert outcomes(long_place, "iot") == ["running"]
+    told = long_place("status", "--json").json["policies"]
+    assert [[run["outcome"] for run in it["last_runs"]] for it in told] == [["done", "died"], ["died"]]
+    marked = runs.find_one({"_id": killed["_id"]})
+    assert marked == {**killed, "outcome": "died"}
+    assert long_place(verb, "-p", "iot", "--yes").code == 0
+    assert outcomes(long_place, "iot") == ["died", "done"]
 
 
 def test_the_second_signal_ends_it_at_once() -> None:

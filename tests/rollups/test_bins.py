@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rollups import bins
@@ -86,7 +86,6 @@ def test_each_value_is_counted_in_its_own_bin(groups: list[list[float]]) -> None
 
 
 @given(st.lists(st.lists(doubles, min_size=1, max_size=9), min_size=1, max_size=6), st.data())
-@settings(deadline=None)
 def test_runs_of_one_group_are_counted_together(runs: list[list[float]], data: st.DataObject) -> None:
     """Those that fit into one bin, and those that don't."""
     drawn = data.draw(st.lists(st.integers(0, 2), min_size=len(runs), max_size=len(runs)))

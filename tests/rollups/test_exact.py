@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rollups import exact
@@ -74,7 +74,6 @@ def test_magnitudes_that_three_pieces_just_hold_and_just_do_not(bits: int) -> No
 
 
 @given(st.one_of(alike, runs), st.data())
-@settings(deadline=None)
 def test_runs_of_one_group_are_added_up(groups: list[list[float]], data: st.DataObject) -> None:
     """Whatever the order of the runs; magnitudes of one group do not spoil those of another."""
     values, starts = lay_out(groups)

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.collation import Collation
 from pymongo.database import Database
@@ -62,7 +62,7 @@ def test_shares_hold_each_bucket_once(database: Database[Document], kind: str) -
         for field in ("s", "m.s"):
             collection.create_index([(field, 1), ("d", 1)], sparse=kind == "sparse")
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=25)
     @given(held, bounds, st.booleans())
     def each_is_there_once(values: list[Value | None], cuts: list[Any], nested: bool) -> None:
         collection.delete_many({})
@@ -117,7 +117,7 @@ def test_read_by_several_it_is_what_one_reads(bench: Bench) -> None:
     """Live and archived, sound and broken, late ones and ranges: the same summaries, to the byte, and the
     same report."""
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=8)
     @given(st.integers(2, 250), st.integers(1, 6), st.integers(2, 5), st.integers(0, 3), st.booleans())
     def equal(count: int, days: int, workers: int, bad: int, again: bool) -> None:
         found = ticks(count, days)

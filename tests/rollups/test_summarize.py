@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from bson.int64 import Int64
 from bson.objectid import ObjectId
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.decode import decode
@@ -117,7 +117,7 @@ def test_any_range_equals_its_readings_to_the_bit(bench: Bench, zone: str) -> No
 
     hours = [FIRST + count * HOUR for count in range(7 * 24 + 6)]  # the last one is over and settled
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=25)
     @given(
         st.one_of(
             *(st.lists(st.sampled_from(it), min_size=2, max_size=2, unique=True) for it in (hours, days))
