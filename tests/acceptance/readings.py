@@ -40,6 +40,15 @@ class Origin:
         irregular = self.read_irregular if kind == "hourly" else None
         return (irregular or self.read)()
 
+    def few(self) -> Origin:
+        """Returns the first readings of each series."""
+
+        def read() -> list[Reading]:
+            by_series = itertools.groupby(self.read(), lambda reading: reading.series)
+            return [it for _, held in by_series for it in itertools.islice(held, 400)]
+
+        return Origin(self.name, self.slot, read)
+
     def kinds(self, some: Iterable[str]) -> list[str]:
         """Those that it has readings for."""
         return [kind for kind in some if kind != "hourly" or self.read_irregular]

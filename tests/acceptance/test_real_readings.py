@@ -23,6 +23,7 @@ from pymongo.database import Database
 from config.policies import Store
 from tests.acceptance import readings as real
 from tests.acceptance.readings import ORIGINS, Document, Origin, Reading
+from tests.acceptance.shapes import SHAPES
 from tests.conftest import s3_client
 from tests.jobs.command import CommandLine
 
@@ -43,11 +44,28 @@ LAYOUTS = {
 
 def documents(kind: str, origin: Origin) -> Iterator[Document]:
     """The readings as buckets of a kind."""
-    rows = origin.of(kind)
+    rows = rows_of(kind, origin)
+    if kind in SHAPES:
+        return SHAPES[kind].make(rows)
     if kind == "slots":
         return real.as_slots(rows, origin.slot)
     makers = {"sized": real.as_sized_samples, "hourly": real.as_hourly_samples}
     return makers.get(kind, real.as_readings)(rows)
+
+
+def rows_of(kind: str, origin: Origin) -> list[Reading]:
+    """What the buckets of a kind hold."""
+    rows = origin.of(kind)
+    if kind == "hours":  # the first of each hour, as if on the hour
+        first: dict[tuple[str, datetime], Reading] = {}
+        for it in sorted(rows, key=lambda row: row[:2]):
+            hour = it.time.replace(minute=0, second=0)
+            first.setdefault((it.series, hour), it._replace(time=hour))
+        return list(first.values())
+    if kind in ("identified_readings", "nested", "padded", "seconds", "places", "inside", "identified"):
+        by_time = {(it.series, it.time): it for it in reversed(rows)}
+        return sorted(by_time.values(), key=lambda row: row[:2])
+    return rows
 
 
 @dataclass(frozen=True)
@@ -67,14 +85,20 @@ class Program:
 
 
 def policy(kind: str, to: str, origin: Origin) -> str:
-    fields = ", ".join(json.dumps(name) for name in origin.of(kind)[0].values)
+    names = list(origin.of(kind)[0].values)
+    keys, series = LAYOUTS.get(kind, "").replace("{slot}", origin.slot), "rig"
+    if kind in SHAPES:
+        shape = SHAPES[kind]
+        keys, series = shape.keys, shape.series
+        names = [f"v.*.{name}" for name in names] if shape.values == "{starred}" else names
+    fields = ", ".join(map(json.dumps, names))
     name = f"{kind}_{to}"
     target = f'collection = "{name}_archive"\n' if to == "online" else ""
     return f"""
 [policies.{name}]
 collection = "{name}"
-{LAYOUTS[kind].replace("{slot}", origin.slot)}
-series_fields = ["rig"]
+{keys}
+series_fields = ["{series}"]
 value_fields = [{fields}]
 
 [policies.{name}.rollup]
@@ -200,7 +224,7 @@ def run_cycle(
     by_name = {it["policy"]: it for it in report["policies"]}
     for kind, to in kinds:
         name = f"{kind}_{to}"
-        rows = origin.of(kind)
+        rows = rows_of(kind, origin)
         assert by_name[name]["archive"]["readings"] == len(rows)
         assert by_name[name]["archive"]["buckets"] == len(loaded[name])
         left = len(loaded[name]) if kind == "timeseries" else 0
@@ -234,6 +258,22 @@ def fetch(store: Store, bucket_client: Any, into: Path) -> dict[str, int]:
 def origin(request: pytest.FixtureRequest) -> Origin:
     found: Origin = request.param
     return found
+
+
+@pytest.mark.parametrize("to", ["offline", "online"])
+def test_further_shapes(
+    to: str,
+    bucketwise: CommandLine,
+    tmp_path: Path,
+    database: Database[Document],
+    mongodb_uri: str,
+    origin: Origin,
+) -> None:
+    few = origin.few()
+    store = Store(url=f"file://{tmp_path}/store")
+    run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, [(kind, to) for kind in SHAPES], few)
+    for kind in SHAPES if to == "offline" else ():
+        assert_table(tmp_path / "store" / f"{kind}_offline" / "data", rows_of(kind, few))
 
 
 def test_offline_archive_in_a_folder(
