@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import bson
+from bson.int64 import Int64
 
 Document = dict[str, Any]
 Id = int | str
@@ -85,8 +86,11 @@ class Model:
     step: int = 250
     overflow: bool = False
 
+    series = "dev"  # where it lies
+    inside = ""  # in front of the value fields
+
     def toml(self, collection: str) -> str:
-        values = ", ".join(f'"{name}"' for name in self.fields)
+        values = ", ".join(f'"{self.inside}{name}"' for name in self.fields)
         overflow = (
             f'[policies.{collection}.overflow]\nflag_field = "more"\ncollection = "{collection}_more"\n'
             'ref_field = "of"\nsamples_field = "held"\n'
@@ -95,7 +99,7 @@ class Model:
         )
         return (
             f'[policies.{collection}]\ncollection = "{collection}"\n{self.keys}\n'
-            f'series_fields = ["dev"]\nvalue_fields = [{values}]\n{overflow}'
+            f'series_fields = ["{self.series}"]\nvalue_fields = [{values}]\n{overflow}'
         )
 
     @property
@@ -215,12 +219,79 @@ class Samples(Model):
         return {"held": self.samples(some)}
 
 
+@dataclass(frozen=True)
+class Milliseconds(Model):
+    """Times are numbers."""
+
+    def main(self, bucket: Bucket) -> Document:
+        return {**super().main(bucket), "d": Int64(bucket.own[0].at)}
+
+
+@dataclass(frozen=True)
+class Texts(Model):
+    """Times are text by clocks of several zones; values are attributes."""
+
+    def main(self, bucket: Bucket) -> Document:
+        (reading,) = bucket.own
+        ahead = (0, 330, -480)[bucket.series % 3]
+        clock = (instant(reading.at) + timedelta(minutes=ahead)).replace(tzinfo=None)
+        zone = f"{'-' if ahead < 0 else '+'}{abs(ahead) // 60:02}:{abs(ahead) % 60:02}"
+        held = [{"k": name, "v": it} for name, it in zip(self.fields, reading.values, strict=True)]
+        text = clock.isoformat(timespec="milliseconds") + zone
+        return {"_id": bucket.id, "dev": bucket.series, "d": text, "attrs": [{"k": "unit", "v": 1}, *held]}
+
+
+@dataclass(frozen=True)
+class Nested(Slots):
+    """An hour: minutes, seconds in them, and a sub-document in each."""
+
+    inside = "v.*."
+
+    def time(self, start: int, tick: int) -> int:
+        return start + tick * SECOND
+
+    def start(self, ms: int, _tick: int) -> int:
+        return ms // HOUR * HOUR
+
+    def slots(self, start: int, some: list[Reading]) -> Document:
+        found: Document = {}
+        for reading in some:
+            minute, second = divmod((reading.at - start) // SECOND, 60)
+            values = dict(zip(self.fields, reading.values, strict=True))
+            found.setdefault(f"{minute:02}", {})[str(second)] = values
+        return {"v": found}
+
+
+@dataclass(frozen=True)
+class Unended(Samples):
+    """No field tells the last time, and each sample tells its series."""
+
+    dates: bool = True
+    series = "held.*.dev"
+
+    def main(self, bucket: Bucket) -> Document:
+        document = super().main(bucket)
+        del document["last"], document["dev"]
+        return {**document, "held": [{**sample, "dev": bucket.series} for sample in document["held"]]}
+
+
+@dataclass(frozen=True)
+class Pairs(Samples):
+    """Samples are arrays of milliseconds and values."""
+
+    def samples(self, some: list[Reading]) -> list[Any]:
+        return [[Int64(it.at), *it.values] for it in some]
+
+
 _SAMPLES = (
     'model = "samples"\nsamples_field = "held"\nsample_time_field = "time"\nstart_field = "first"\n'
     'end_field = "last"\ncount_field = "n"\nsum_fields = {p = "sum"}'
 )
 _SECONDS = 'model = "slots"\nslot = "second"\ntime_field = "d"'
 _MINUTES = 'model = "slots"\nslot = "minute"\ntime_field = "d"'
+_NESTED = 'model = "slots"\nslot_levels = ["minute", "second"]\ntime_field = "d"'
+_TEXTS = 'model = "reading"\ntime_field = "d"\ntime_unit = "iso"\nattributes_field = "attrs"'
+_PAIRS = _SAMPLES.replace('sample_time_field = "time"', 'samples_as = "pairs"\nsample_time_unit = "ms"')
 MODELS = {
     model.name: model
     for model in (
@@ -231,6 +302,12 @@ MODELS = {
         Samples("samples-seconds", _SAMPLES, fields=("p", "q")),
         Samples("samples-dates", _SAMPLES, dates=True),
         Samples("samples-overflow", _SAMPLES, overflow=True, dates=True),
+        Milliseconds("reading-ms", 'model = "reading"\ntime_field = "d"\ntime_unit = "ms"'),
+        Texts("reading-iso", _TEXTS, fields=("p", "q")),
+        Nested("slots-nested", _NESTED, fields=("p", "q"), step=SECOND),
+        Unended("samples-unended", _SAMPLES.replace('end_field = "last"\n', ""), fields=("p", "q")),
+        Pairs("samples-pairs", _PAIRS, fields=("p", "q")),
+        Pairs("samples-pairs-unended", _PAIRS.replace('end_field = "last"\n', "")),
         Model("timeseries", 'model = "timeseries"\ntime_field = "d"', fields=("p", "q")),
     )
 }
