@@ -12,6 +12,7 @@ from archivers.findings import Finding, Severity
 from archivers.privileges import Needs, missing_rights, needs_of
 from archivers.stores.base import ObjectStore, StoreError
 from buckets import timeseries
+from buckets.covered import time_indexes
 from buckets.source import Source
 from config.policies import Policy
 from rollups import ttl
@@ -119,12 +120,8 @@ class _Check:
     def indexes(self) -> Iterator[Finding]:
         policy = self.policy
         if policy.model != "timeseries" and self.here.get(policy.collection, {}).get("type") == "collection":
-            fields = (
-                (policy.start_field, policy.end_field) if policy.model == "samples" else (policy.time_field,)
-            )
-            for field in fields:
-                if field is not None:
-                    yield from self._index(policy.collection, field, "reading a range of time")
+            for field in time_indexes(policy):
+                yield from self._index(policy.collection, field, "reading a range of time")
         if policy.overflow is not None:
             place = policy.overflow.collection
             kind = self.here[place]["type"] if place in self.here else None

@@ -23,6 +23,7 @@ from archivers.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_
 from archivers.deletions import packed_ids
 from archivers.work import Work
 from buckets.columns import Quarantined, Series
+from buckets.covered import time_indexes
 from buckets.decode import Lot, decode
 from buckets.raw import LOSSLESS, Batch, Docs
 from buckets.source import Source
@@ -72,12 +73,14 @@ class OnlineRun:
     def _make_collections(self) -> None:
         """With zstd blocks, and the index that range queries by series and time need."""
         policy, database = self._work.policy, self._work.database
-        time_fields = [policy.time_field]
-        if policy.model == "samples":
-            time_fields = [policy.end_field, policy.start_field]
-        by_series = [(field, ASCENDING) for field in (*policy.series_fields, *time_fields) if field]
-        by_time = [(field, ASCENDING) for field in time_fields if field]
+        own, *more = time_indexes(policy)
+        time_fields = [*more, own] if policy.end_field else [own]
+        series = [path.replace(".*.", ".") for path in policy.series_fields]
+        by_series = [(field, ASCENDING) for field in dict.fromkeys((*series, *time_fields))]
+        by_time = [(field, ASCENDING) for field in time_fields]
         indexes = {self._target: [by_series, by_time]}
+        if more and not policy.end_field:
+            indexes[self._target].append([(field, ASCENDING) for field in more])
         if self._overflow and policy.overflow:
             indexes[self._overflow] = [[(policy.overflow.ref_field, ASCENDING)]]
         present = set(database.list_collection_names())

@@ -27,6 +27,17 @@ def telling(policy: Policy) -> tuple[str, str]:
     return first, first if policy.model != "samples" else policy.end_field or str(policy.samples_field)
 
 
+def time_indexes(policy: Policy) -> list[str]:
+    """Returns the fields by which buckets are asked for in a range of time: each wants an index. First the first
+    time, then what tells the last."""
+    first, last = telling(policy)
+    if last == first:
+        return [first]
+    if policy.end_field:
+        return [first, last]
+    return [first, *([f"{last}.{policy.sample_time_field}"] if policy.samples_as == "documents" else [])]
+
+
 def told(policy: Policy, document: bytes) -> tuple[int, int] | None:
     """Returns [start, end) in milliseconds as a bucket's fields tell it, from its BSON; None where these are
     no times."""

@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from buckets import reading, samples, slots, timeseries
 from buckets.bsontypes import first_at
-from buckets.covered import first_and_last, telling, told
+from buckets.covered import first_and_last, telling, time_indexes, told
 from buckets.overflow import attach, flagged_buckets
 from buckets.raw import Batch, Docs, as_queried, between, named
 from buckets.raw_cursor import find_raw
@@ -178,9 +178,8 @@ class Source:
 
     def _latest_sample(self) -> int | None:
         """Of buckets whose last time no field tells."""
-        array = str(self.policy.samples_field)
-        pairs = self.policy.samples_as == "pairs"
-        sort = [(array if pairs else f"{array}.{self.policy.sample_time_field}", DESCENDING)]
+        _, by, *_ = *time_indexes(self.policy), str(self.policy.samples_field)
+        sort = [(by, DESCENDING)]
         raw = find_raw(self.collection, {}, self._session, _only(*telling(self.policy)), sort, limit=1)
         spans = [told(self.policy, document) for some in raw for document in some]
         found = max((span[1] - 1 for span in spans if span), default=None)
