@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bench import bounds, ours, peers
 from bench.measuring import Action
 from bench.place import Place
+from bench.shapes import FURTHER
 from bench.workloads import IRREGULAR, MINUTES, READINGS, SAMPLES, SPARSE, Workload
 
 
@@ -35,7 +36,7 @@ class Case:
 
     @property
     def is_irregular(self) -> bool:
-        return self.workload in (*IRREGULAR, SPARSE)
+        return self.workload in (*IRREGULAR, SPARSE, *FURTHER)
 
 
 def _nothing(_place: Place) -> None:
@@ -66,7 +67,7 @@ JOBS = (_PARQUET, _SUMMARIES, _MOVE, _RESTORE, _SCAN, _STREAM)
 #: What the server does for them, alone: where it slows down as readings grow, so do they.
 BESIDE = (_DRAIN, _DELETE, _INSERT)
 
-#: No cliff worse than this, from regular buckets to irregular ones.
+#: No cliff worse than this, from regular buckets to irregular ones, and to other shapes.
 _CLIFF = 1 / 3
 
 CASES = [
@@ -94,5 +95,10 @@ CASES += [
     Case(irregular, job, (Against(job, _CLIFF, regular),))
     for regular, some in ((MINUTES, IRREGULAR), (SAMPLES, (SPARSE,)))
     for irregular in some
+    for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
+]
+CASES += [
+    Case(shape, job, (Against(job, _CLIFF, like),))
+    for shape, like in FURTHER.items()
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
 ]

@@ -18,7 +18,7 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from bench.workloads import EVERY, FIRST_DAY, Workload
+from bench.workloads import FIRST_DAY, Workload
 from config.policies import Policy
 from jobs.demo.place import DemoCall
 from jobs.embedded import embedded_mongod
@@ -32,7 +32,8 @@ Document = dict[str, Any]
 _DATABASE = "bench"
 _AT_ONCE = 5_000
 _COPY = "_copy"
-_LOADED = {workload.collection for workload in EVERY}
+#: What the jobs write.
+_WRITTEN = ("hourly", "daily", "restored", "bucketwise_")
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Place:
     def clear(self) -> None:
         """No summary, no archive, no books, nothing that a script has written: the workloads alone."""
         for name in self.database.list_collection_names():
-            if name not in _LOADED and not name.endswith(_COPY):
+            if name.startswith(_WRITTEN):
                 self.database.drop_collection(name)
         shutil.rmtree(self.store, ignore_errors=True)
         self.file.unlink(missing_ok=True)

@@ -47,7 +47,8 @@ class Workload:
         chance = np.random.default_rng(7)
         for number in range(days):
             for document in self.day(number, chance):
-                yield bson.encode({"_id": bson.ObjectId(), **document})
+                identity = {} if "_id" in document else {"_id": bson.ObjectId()}
+                yield bson.encode(identity | document)
 
 
 def _prices(chance: np.random.Generator) -> NDArray[np.float64]:
@@ -154,20 +155,20 @@ def _longs(number: int, chance: np.random.Generator) -> Iterator[Document]:
     return _minutes(number, chance, slots, _SYMBOLS)
 
 
-_SLOT_KEYS: Document = {
+SLOT_KEYS: Document = {
     "model": "slots",
     "slot": "second",
     "time_field": "d",
     "series_fields": ["symbol"],
     "value_fields": ["p"],
 }
-_READING_KEYS: Document = {
+READING_KEYS: Document = {
     "model": "reading",
     "time_field": "d",
     "series_fields": ["symbol"],
     "value_fields": ["p"],
 }
-_SAMPLE_KEYS: Document = {
+SAMPLE_KEYS: Document = {
     "model": "samples",
     "series_fields": ["deviceid", "sensorid"],
     "value_fields": ["val"],
@@ -177,16 +178,15 @@ _SAMPLE_KEYS: Document = {
     "end_field": "last",
     "count_field": "nsamples",
 }
-_SAMPLE_INDEXES = (("deviceid", "sensorid", "last"), ("first",), ("last",))
+SAMPLE_INDEXES = (("deviceid", "sensorid", "last"), ("first",), ("last",))
 
-MINUTES = Workload("minute buckets", _regular, _SLOT_KEYS)
-READINGS = Workload("one-reading documents", _readings, _READING_KEYS)
-SAMPLES = Workload("sample buckets", _samples, _SAMPLE_KEYS, indexes=_SAMPLE_INDEXES)
+MINUTES = Workload("minute buckets", _regular, SLOT_KEYS)
+READINGS = Workload("one-reading documents", _readings, READING_KEYS)
+SAMPLES = Workload("sample buckets", _samples, SAMPLE_KEYS, indexes=SAMPLE_INDEXES)
 IRREGULAR = (
-    Workload("minute buckets, one slot in ten missing", _gaps, _SLOT_KEYS),
-    Workload("minute buckets, ints and doubles in each", _mixed, _SLOT_KEYS),
-    Workload("minute buckets, some of doubles, some of longs", _longs, _SLOT_KEYS),
-    Workload("minute buckets, symbols of 1 to 20 letters", _named, _SLOT_KEYS),
+    Workload("minute buckets, one slot in ten missing", _gaps, SLOT_KEYS),
+    Workload("minute buckets, ints and doubles in each", _mixed, SLOT_KEYS),
+    Workload("minute buckets, some of doubles, some of longs", _longs, SLOT_KEYS),
+    Workload("minute buckets, symbols of 1 to 20 letters", _named, SLOT_KEYS),
 )
-SPARSE = Workload("sample buckets of 100 to 200, some without value", _sparse, _SAMPLE_KEYS, _SAMPLE_INDEXES)
-EVERY = (MINUTES, READINGS, SAMPLES, *IRREGULAR, SPARSE)
+SPARSE = Workload("sample buckets of 100 to 200, some without value", _sparse, SAMPLE_KEYS, SAMPLE_INDEXES)

@@ -1,0 +1,127 @@
+"""Further shapes of documents, each with the regular workload that it is like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from bson.int64 import Int64
+
+from bench.workloads import (
+    MINUTES,
+    READING_KEYS,
+    READINGS,
+    SAMPLE_INDEXES,
+    SAMPLE_KEYS,
+    SAMPLES,
+    SLOT_KEYS,
+    Document,
+    Workload,
+)
+
+_HOUR_KEYS: Document = {**SLOT_KEYS, "slot_levels": ["second"], "span": "hour"}
+del _HOUR_KEYS["slot"]
+
+
+def _hours(number: int, chance: np.random.Generator) -> Iterator[tuple[Document, list[Document]]]:
+    """A document for each series and hour, and the minute buckets of that hour."""
+    minutes = list(MINUTES.day(number, chance))
+    series = len(minutes) // 1440
+    for hour in range(24):
+        for symbol in range(series):
+            held = minutes[hour * 60 * series + symbol : (hour + 1) * 60 * series : series]
+            yield {"symbol": held[0]["symbol"], "d": held[0]["d"]}, held
+
+
+def _nested(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    for head, held in _hours(number, chance):
+        yield {**head, "p": {str(minute): bucket["p"] for minute, bucket in enumerate(held)}}
+
+
+def _values(held: list[Document]) -> list[float]:
+    return [value for bucket in held for value in bucket["p"].values()]
+
+
+def _seconds(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    for head, held in _hours(number, chance):
+        yield {**head, "p": {f"{second:04}": value for second, value in enumerate(_values(held))}}
+
+
+def _places(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    for head, held in _hours(number, chance):
+        yield {**head, "p": _values(held)}
+
+
+def _inside(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    for bucket in MINUTES.day(number, chance):
+        slots = {slot: {"p": value} for slot, value in bucket["p"].items()}
+        yield {"v": slots, "symbol": bucket["symbol"], "d": bucket["d"]}
+
+
+def _identified(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    for bucket in MINUTES.day(number, chance):
+        yield {"_id": {"symbol": bucket["symbol"], "d": bucket["d"]}, "p": bucket["p"]}
+
+
+def _unended(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    for bucket in SAMPLES.day(number, chance):
+        del bucket["last"]
+        yield bucket
+
+
+def _pairs(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    for bucket in SAMPLES.day(number, chance):
+        yield {**bucket, "samples": [[Int64(it["time"] * 1000), it["val"]] for it in bucket["samples"]]}
+
+
+def _several(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    """Samples of ten sensors in each, sensor after sensor."""
+    for bucket in SAMPLES.day(number, chance):
+        samples = [{"sensor": f"s{i % 10}", **it} for i, it in enumerate(bucket["samples"])]
+        yield {**bucket, "samples": samples}
+
+
+def _milliseconds(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    for reading in READINGS.day(number, chance):
+        yield {**reading, "d": Int64(reading["d"].timestamp() * 1000)}
+
+
+def _texts(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    for reading in READINGS.day(number, chance):
+        yield {**reading, "d": reading["d"].strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+
+def _attributes(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    for reading in READINGS.day(number, chance):
+        yield {**reading, "attrs": [{"k": "unit", "v": "USD"}, {"k": "p", "v": reading.pop("p")}]}
+
+
+_UNENDED = {key: value for key, value in SAMPLE_KEYS.items() if key != "end_field"}
+_PAIRS = {key: value for key, value in SAMPLE_KEYS.items() if key != "sample_time_field"}
+_PAIRS |= {"samples_as": "pairs", "sample_time_unit": "ms"}
+_SEVERAL = {**SAMPLE_KEYS, "series_fields": ["deviceid", "sensorid", "samples.*.sensor"]}
+_IDENTIFIED = {**SLOT_KEYS, "time_field": "_id.d", "series_fields": ["_id.symbol"]}
+_NESTED = {**_HOUR_KEYS, "slot_levels": ["minute", "second"]}
+
+#: Each, and the one that it is like.
+FURTHER = {
+    Workload("hours, seconds in minutes", _nested, _NESTED): MINUTES,
+    Workload("hours, seconds 0000 to 3599", _seconds, _HOUR_KEYS): MINUTES,
+    Workload("hours, seconds by place", _places, _HOUR_KEYS): MINUTES,
+    Workload(
+        "minute buckets, a sub-document a slot", _inside, {**SLOT_KEYS, "value_fields": ["v.*.p"]}
+    ): MINUTES,
+    Workload("minute buckets, fields in _id", _identified, _IDENTIFIED, (("_id.d",),)): MINUTES,
+    Workload(
+        "sample buckets without a last time", _unended, _UNENDED, (("first",), ("samples.time",))
+    ): SAMPLES,
+    Workload("sample buckets of pairs", _pairs, _PAIRS, SAMPLE_INDEXES): SAMPLES,
+    Workload("sample buckets of several series", _several, _SEVERAL, SAMPLE_INDEXES): SAMPLES,
+    Workload(
+        "one-reading documents, times in ms", _milliseconds, {**READING_KEYS, "time_unit": "ms"}
+    ): READINGS,
+    Workload("one-reading documents, times as text", _texts, {**READING_KEYS, "time_unit": "iso"}): READINGS,
+    Workload(
+        "one-reading documents, attributes", _attributes, {**READING_KEYS, "attributes_field": "attrs"}
+    ): READINGS,
+}
