@@ -61,13 +61,13 @@ def check_fields(policy: Policy, report: Report) -> None:
 def _check_model(policy: Policy, at: Key, report: Report) -> None:
     model = (*at, "model")
     required, optional = _REQUIRED[policy.model], _OPTIONAL[policy.model]
-    instead = {"slot": "slot_levels" in policy.model_fields_set, "sample_time_field": _has_pairs(policy)}
+    without = _not_needed(policy)
     for key in _BY_MODEL:
-        if key in required and key not in policy.model_fields_set and not instead.get(key):
+        if key in required and key not in policy.model_fields_set and key not in without:
             fault = Fault(
                 f'it is missing, and a "{policy.model}" bucket needs it', f"add `{key}` to the policy"
             )
-            report.add((*at, key), fault, rests_on=[model])
+            report.add((*at, key), fault, rests_on=[model, (*at, _INSTEAD.get(key, "model"))])
         elif key not in (*required, *optional) and key in policy.model_fields_set:
             models = [it for it in _REQUIRED if key in (*_REQUIRED[it], *_OPTIONAL[it])]
             fits = " and ".join(f'"{it}"' for it in models)
@@ -77,8 +77,13 @@ def _check_model(policy: Policy, at: Key, report: Report) -> None:
             )
 
 
-def _has_pairs(policy: Policy) -> bool:
-    return policy.model == "samples" and policy.samples_as == "pairs"
+#: What says that another key is not needed.
+_INSTEAD = {"slot": "slot_levels", "sample_time_field": "samples_as"}
+
+
+def _not_needed(policy: Policy) -> set[str]:
+    has_levels, has_pairs = "slot_levels" in policy.model_fields_set, policy.samples_as == "pairs"
+    return {*(["slot"] if has_levels else []), *(["sample_time_field"] if has_pairs else [])}
 
 
 def _roles(policy: Policy, at: Key) -> list[Role]:

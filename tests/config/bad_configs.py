@@ -1200,7 +1200,106 @@ TARGETS = [
     ),
 ]
 
+_LEVELS = 'slot = "second"'
+_SERIES = 'series_fields = ["deviceid", "sensorid"]'
+
+SHAPES = [
+    bad(
+        "slot-and-levels",
+        _LEVELS,
+        f'{_LEVELS}\nslot_levels = ["second"]',
+        "slot",
+        "`slot_levels` says the same",
+    ),
+    bad("levels-empty", _LEVELS, "slot_levels = []", "slot_levels", "it is empty", "outer first"),
+    bad(
+        "levels-inside-out",
+        _LEVELS,
+        'slot_levels = ["second", "minute"]',
+        "policies.ticks.slot_levels",
+        '"minute" slots do not lie inside "second" slots',
+        "name the larger unit first",
+    ),
+    bad(
+        "level-unknown",
+        _LEVELS,
+        'slot_levels = ["secund"]',
+        "slot_levels",
+        '"secund"',
+        'did you mean "second"',
+    ),
+    bad(
+        "span-too-short",
+        _LEVELS,
+        'slot_levels = ["minute"]\nspan = "minute"',
+        "policies.ticks.span",
+        "a bucket of a minute does not hold slots of a minute",
+    ),
+    bad("unit-unknown", _LEVELS, f'{_LEVELS}\ntime_unit = "millis"', "time_unit", '"millis"', '"ms" or "us"'),
+    bad(
+        "pairs-with-a-name",
+        'sample_time_field = "time"',
+        'sample_time_field = "time"\nsamples_as = "pairs"',
+        "policies.iot.sample_time_field",
+        "the time of a pair is its first element, and has no name",
+        "take it out",
+    ),
+    bad(
+        "overflow-without-end",
+        'end_field = "last"\n',
+        "",
+        "policies.iot.end_field",
+        "with overflow",
+        "add `end_field` to the policy",
+    ),
+    bad(
+        "attribute-key-alone",
+        'collection = "ticks"',
+        'collection = "ticks"\nattribute_key = "k"',
+        "2 problems",
+        "the policy names no attributes",
+    ),
+    bad(
+        "star-in-samples",
+        'value_fields = ["val", "hum"]',
+        'value_fields = ["val.*.x", "hum"]',
+        "policies.iot.value_fields",
+        "`*` stands for each slot",
+        'write such as "v.*.p"',
+    ),
+    bad(
+        "two-stars",
+        'value_fields = ["p"]',
+        'value_fields = ["v.*.*.p"]',
+        "policies.ticks.value_fields",
+        "`*` stands for each slot",
+    ),
+    bad(
+        "star-in-another-array",
+        _SERIES,
+        'series_fields = ["deviceid", "other.*.sensor"]',
+        "policies.iot.series_fields",
+        "`*` stands for each sample of samples_field",
+        'write such as "samples.*.sensor"',
+    ),
+    bad(
+        "one-name-twice",
+        'series_fields = ["symbol"]',
+        'series_fields = ["_id.p"]',
+        "policies.ticks.value_fields",
+        "series_fields names this field already",
+    ),
+    bad(
+        "time-inside-a-series",
+        'series_fields = ["symbol"]',
+        'series_fields = ["d.x"]',
+        "policies.ticks.series_fields",
+        'it overlaps with "d"',
+    ),
+]
+
 BAD_CONFIGS: list[BadConfig] = [
+    *SHAPES,
     *SYNTAX,
     *KEYS_AND_TYPES,
     *DURATIONS,
