@@ -26,6 +26,7 @@ from archivers.stores.base import ObjectStore
 from archivers.units import Here, Opened, Units
 from archivers.work import NOT_ROLLED_UP, Archiver, ArchiveReport, KnowsRun, RolledUp, Work
 from buckets.ahead import ahead
+from buckets.asked import extended_json
 from buckets.columns import Quarantined
 from buckets.decode import Decoded, Lot, decode
 from buckets.raw import Batch
@@ -326,8 +327,9 @@ class _Sweep:
                 continue
             for position in np.flatnonzero(columns.holds(np.arange(len(columns.series)) == i)).tolist():
                 fits[position] = False
-                identity = batch.main.decode_id(int(decoded.units[position]))
-                reason = f"the archive of policy {policy.name} has a column of another type than {found[1]!r}"
+                identity = batch.main.legible_id(int(decoded.units[position]))
+                value = extended_json(found[1])
+                reason = f"the archive of policy {policy.name} has a column of another type than {value}"
                 self._work.report.quarantine([Quarantined(identity, found[0], reason)])
         return fits
 

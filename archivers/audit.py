@@ -23,6 +23,7 @@ from archivers.stores.base import ObjectStore
 from archivers.units import Here, Opened, Units
 from archivers.verify import verify
 from archivers.work import ArchiveReport
+from buckets.asked import extended_json
 from buckets.columns import Quarantined
 from buckets.source import Source
 from buckets.times import FIRST_MS, LAST_MS
@@ -197,7 +198,7 @@ class _Audit:
         if orphans:
             yield self._finding(
                 "overflow-orphaned",
-                f"{self.policy.overflow.collection}, _id {next(iter(orphans.values()))!r}",
+                f"{self.policy.overflow.collection}, _id {extended_json(next(iter(orphans.values())))}",
                 f"{len(orphans)} overflow documents belong to no live bucket (here is the first): no summary "
                 f"and no archive has them. Restore the buckets into {self.policy.collection}, or remove them",
             )
@@ -224,7 +225,7 @@ class _Audit:
         for bucket in found[:MAX_QUARANTINED]:
             yield self._finding(
                 "quarantined",
-                f"{self.policy.collection}, _id {bucket.id!r}",
+                f"{self.policy.collection}, _id {extended_json(bucket.id)}",
                 f"{bucket.field}: {bucket.reason}",
             )
         if len(found) > MAX_QUARANTINED:

@@ -22,6 +22,7 @@ from pymongo.errors import CollectionInvalid
 from archivers.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_id, units
 from archivers.deletions import packed_ids
 from archivers.work import Work
+from buckets.asked import extended_json
 from buckets.columns import Quarantined, Series
 from buckets.covered import time_indexes
 from buckets.decode import Lot, decode
@@ -152,7 +153,7 @@ class OnlineRun:
                 conflicts.append(i)
         work.report.leave(len(waiting), work.kept or self._grace)
         reason = f"another document with this _id is in {self._target}: it was archived before, or put there"
-        work.report.quarantine([Quarantined(ids[i], "_id", reason) for i in conflicts])
+        work.report.quarantine([Quarantined(batch.main.legible_id(i), "_id", reason) for i in conflicts])
         if stale and not work.dry_run:
             self._renew([ids[i] for i in stale])
         return {*waiting, *conflicts}
@@ -228,7 +229,8 @@ class OnlineRun:
         if wrong:
             raise HaltedError(
                 f"policy {self._work.policy.name}: {len(wrong)} copies in {self._target} are not there, or "
-                f"not equal to their originals, the first with _id {wrong[0]!r}; these were not deleted"
+                f"not equal to their originals, the first with _id {extended_json(wrong[0])}; "
+                "these were not deleted"
             )
 
     def _held(self, ids: Sequence[Any], session: ClientSession | None = None) -> set[bytes]:

@@ -24,7 +24,7 @@ from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
 from buckets import timeseries
 from buckets.ahead import ahead
-from buckets.asked import check_asked, series_text
+from buckets.asked import check_asked, extended_json, series_text
 from buckets.columns import Series
 from buckets.decode import Lot, decode
 from buckets.raw import LOSSLESS, Batch, Docs
@@ -112,8 +112,8 @@ def restore(
     if blocked:
         raise BucketwiseError(
             f"--to {to}: {len(blocked)} of {report.buckets} buckets were not restored: another document has "
-            f"the same _id, the first time {blocked[0]!r}. What is there was left as it is. Restore into a "
-            "new collection, or a shorter range where one _id was archived more than once"
+            f"the same _id, the first time {extended_json(blocked[0])}. What is there was left as it is. "
+            "Restore into a new collection, or a shorter range where one _id was archived more than once"
         )
     return report
 
@@ -278,7 +278,8 @@ def _see(database: Database[Document], put: _Put) -> None:
         for i, it in enumerate(_standing(database, collection, documents)):
             if it != documents[i] and owner[i] not in put.blocked:
                 raise HaltedError(
-                    f"a restored document is not in {collection} as it was: _id {documents.decode_id(i)!r}"
+                    f"a restored document is not in {collection} as it was: "
+                    f"_id {extended_json(documents.decode_id(i))}"
                 )
 
 

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from buckets.asked import extended_json
 from jobs.clock import iso
 from jobs.failures import OUTCOMES
 from jobs.report import Result
@@ -189,7 +190,7 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
         lines += [Text(f"{result.policy}: {it['count']:,} stay: {it['reason']}") for it in reasons]
         told = [late["reason"] for body in bodies if (late := body.get("late")) and late["reason"]]
         lines += [Text(f"{result.policy}: late readings: {reason}") for reason in told]
-        found = {repr(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
+        found = {extended_json(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
         for key, it in list(found.items())[:_MOST_QUARANTINED]:
             text = f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"
             lines.append(Text(printable(text), style="yellow"))

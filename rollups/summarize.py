@@ -11,7 +11,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from buckets.asked import Asked, check_asked, is_asked, series_order, summary_query
+from buckets.asked import Asked, check_asked, extended_json, is_asked, series_order, summary_query
 from buckets.columns import Series
 from buckets.series import series_key
 from config.errors import BucketwiseError, UsageError
@@ -151,8 +151,9 @@ def _states(
 
 def _unusable(collection: Collection[Document], found: Mapping[str, Any], why: str) -> BucketwiseError:
     start, end = (instant(documents.milliseconds(found[key])) for key in ("start", "end"))
+    series = extended_json(found["_id"]["series"])
     return BucketwiseError(
-        f"a summary in {collection.name}, of {found['_id']['series']} from {start} to {end}, can't be used: "
+        f"a summary in {collection.name}, of {series} from {start} to {end}, can't be used: "
         f"{why}. Was it made with other settings? `bucketwise rollup --since {start} --until {end}` makes it "
         "anew where its readings are live or archived"
     )

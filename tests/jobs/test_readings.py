@@ -113,7 +113,7 @@ def test_quarantined_buckets_are_told_beside_the_readings(mixed: Place) -> None:
     ran = mixed("readings", "-p", "ticks")
     assert ran.code == 3
     assert parsed(ran.out) == ALL
-    assert "quarantined, and left out: _id 'bad', p.60:" in ran.err
+    assert 'quarantined, and left out: _id "bad", p.60:' in ran.err
     told = mixed("readings", "-p", "ticks", "--output", "ticks.csv", "--json").policy("ticks")
     assert (told["quarantined"], [it["id"] for it in told["quarantine"]]) == (1, ["bad"])
     assert told["readings"] == len(ALL)
