@@ -12,7 +12,7 @@ from archivers.findings import Finding, Severity
 from archivers.privileges import Needs, missing_rights, needs_of
 from archivers.stores.base import ObjectStore, StoreError
 from buckets import timeseries
-from buckets.covered import time_indexes
+from buckets.covered import first_and_last
 from buckets.source import Source
 from config.policies import Policy
 from rollups import ttl
@@ -120,7 +120,7 @@ class _Check:
     def indexes(self) -> Iterator[Finding]:
         policy = self.policy
         if policy.model != "timeseries" and self.here.get(policy.collection, {}).get("type") == "collection":
-            for field in time_indexes(policy):
+            for field in dict.fromkeys(first_and_last(policy)):
                 yield from self._index(policy.collection, field, "reading a range of time")
         if policy.overflow is not None:
             place = policy.overflow.collection

@@ -24,7 +24,7 @@ from archivers.deletions import packed_ids
 from archivers.work import Work
 from buckets.asked import extended_json
 from buckets.columns import Quarantined, Series
-from buckets.covered import time_indexes
+from buckets.covered import first_and_last, sample_index
 from buckets.decode import Lot, decode
 from buckets.raw import LOSSLESS, Batch, Docs
 from buckets.source import Source
@@ -74,14 +74,14 @@ class OnlineRun:
     def _make_collections(self) -> None:
         """With zstd blocks, and the index that range queries by series and time need."""
         policy, database = self._work.policy, self._work.database
-        own, *more = time_indexes(policy)
-        time_fields = [*more, own] if policy.end_field else [own]
+        first, last = first_and_last(policy)
+        time_fields = list(dict.fromkeys((last, first)))
         series = [path.replace(".*.", ".") for path in policy.series_fields]
         by_series = [(field, ASCENDING) for field in dict.fromkeys((*series, *time_fields))]
         by_time = [(field, ASCENDING) for field in time_fields]
         indexes = {self._target: [by_series, by_time]}
-        if more and not policy.end_field:
-            indexes[self._target].append([(field, ASCENDING) for field in more])
+        if field := sample_index(policy):
+            indexes[self._target].append([(field, ASCENDING)])
         if self._overflow and policy.overflow:
             indexes[self._overflow] = [[(policy.overflow.ref_field, ASCENDING)]]
         present = set(database.list_collection_names())

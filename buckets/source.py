@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from buckets import reading, samples, slots, timeseries
 from buckets.bsontypes import first_at
-from buckets.covered import first_and_last, telling, time_indexes, told
+from buckets.covered import first_and_last, sample_index, telling, told
 from buckets.overflow import attach, flagged_buckets
 from buckets.raw import Batch, Docs, as_queried, between, named
 from buckets.raw_cursor import find_raw
@@ -178,8 +178,7 @@ class Source:
 
     def _latest_sample(self) -> int | None:
         """Of buckets whose last time no field tells."""
-        _, by, *_ = *time_indexes(self.policy), str(self.policy.samples_field)
-        sort = [(by, DESCENDING)]
+        sort = [(sample_index(self.policy) or str(self.policy.samples_field), DESCENDING)]
         raw = find_raw(self.collection, {}, self._session, _only(*telling(self.policy)), sort, limit=1)
         spans = [told(self.policy, document) for some in raw for document in some]
         found = max((span[1] - 1 for span in spans if span), default=None)
