@@ -32,6 +32,8 @@ ISO = re.compile(
 _NUMBERS = [name for name in _FORM.groupindex if name != "sign"]
 _LIMITS = {"month": (1, 12), "hour": (0, 23), "minute": (0, 59), "second": (0, 59), "zone_minute": (0, 59)}
 _ZERO, _NINE = b"09"
+#: Bytes of a text's value around its characters: its length, and a zero.
+_AROUND = 5
 #: A text of more characters is no time.
 _LONGEST = 40
 
@@ -41,10 +43,10 @@ def read_iso(group: Group, elements: Sequence[Element]) -> Integers:
     found = np.full((len(group.matrix), len(elements)), NO_TIME)
     by_width: dict[int, list[int]] = {}
     for i, element in enumerate(elements):
-        by_width.setdefault(element.width, []).append(i)
+        by_width.setdefault(element.size - _AROUND, []).append(i)
     for width, at in by_width.items():
         if 0 < width <= _LONGEST:
-            places = np.array([elements[i].hole for i in at])[:, None] + np.arange(width)
+            places = np.array([elements[i].start + 4 for i in at])[:, None] + np.arange(width)
             texts = group.matrix[:, places].reshape(-1, width)
             found[:, at] = parse(texts).reshape(len(found), len(at))
     return found
