@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from buckets.distinct import distinct_rows
 from buckets.layout import Element, Group
 from buckets.times import DAY_MS, NO_TIME
 
@@ -64,13 +65,10 @@ def iso_ms(text: str) -> int | None:
 def parse(texts: Texts) -> Integers:
     """Returns m times in milliseconds since 1970; NO_TIME for what is no time."""
     digits = (texts >= _ZERO) & (texts <= _NINE)
-    forms = np.ascontiguousarray(np.where(digits, np.uint8(_ZERO), texts))
+    forms, which = distinct_rows(np.where(digits, np.uint8(_ZERO), texts))
     found = np.full(len(texts), NO_TIME)
-    _, first, which = np.unique(
-        forms.view(f"V{texts.shape[1]}").ravel(), return_index=True, return_inverse=True
-    )
-    for number, row in enumerate(first.tolist()):
-        match = _FORM.fullmatch(forms[row].tobytes().rstrip(b"\0"))
+    for number, form in enumerate(forms):
+        match = _FORM.fullmatch(form.rstrip(b"\0"))
         if match is not None:
             rows = np.flatnonzero(which == number)
             found[rows] = _of_form(texts[rows], match)

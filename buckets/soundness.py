@@ -68,33 +68,33 @@ class Span(NamedTuple):
     def unknown(cls, size: int) -> Span:
         return cls(np.full(size, NO_TIME), np.full(size, NO_TIME))
 
-    def fill(self, found: Group, shape: Shape, policy: Policy, faults: Faults) -> None:
-        """From the documents of one group."""
+    def fill(self, found: Group, shape: Shape, times: Times | None, policy: Policy, faults: Faults) -> None:
+        """From the documents of one group, and the times of their readings, n × k, where they lie in them."""
         if shape.start is not None:
             first = shape.own_form.read(found, [(shape.start,)])[:, 0]
             _check_start(found, shape, first, faults)
             last = np.where(first == NO_TIME, NO_TIME, np.minimum(first + length_ms(policy) - 1, LAST_MS))
         elif shape.bounds is not None:
-            first, last = _bounds(found, shape, shape.bounds)
+            first, last = _bounds(found, shape, times)
             _check_bounds(found, shape, first, last, faults)
         else:
-            assert shape.times is not None
-            first = last = shape.form.read(found, shape.times)[:, 0]
+            assert shape.times is not None and times is not None
+            first = last = times[:, 0]
             _check_present(found.members, first, shape.times[0][0], shape.form, faults)
         self.first[found.members], self.last[found.members] = first, last
 
 
-def _bounds(found: Group, shape: Shape, bounds: tuple[Element, Element | None]) -> tuple[Times, Times]:
+def _bounds(found: Group, shape: Shape, times: Times | None) -> tuple[Times, Times]:
     """Returns the first and last time of each document. Where no field tells the last, its samples do;
     without any, the first."""
-    start, end = bounds
+    assert shape.bounds is not None and times is not None
+    start, end = shape.bounds
     if end is not None:
         first, last = shape.own_form.read(found, [(start,), (end,)]).T
         if shape.own_form.is_whole_second(end.type):
             last = np.where(last == NO_TIME, NO_TIME, last + 999)
         return first, last
     first = shape.own_form.read(found, [(start,)])[:, 0]
-    times = shape.form.read(found, shape.times or [])
     return first, np.maximum(first, times.max(axis=1, initial=NO_TIME))
 
 
