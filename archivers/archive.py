@@ -24,6 +24,7 @@ from archivers.pins import fingerprint
 from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
 from archivers.units import Here, Opened, Units
+from archivers.valueless import Numeric
 from archivers.work import NOT_ROLLED_UP, Archiver, ArchiveReport, KnowsRun, RolledUp, Work
 from buckets.ahead import ahead
 from buckets.asked import extended_json
@@ -205,6 +206,7 @@ class _Sweep:
         self._per_cell: float | None = None
         self._share = work.units.memory / USUAL_MEMORY
         self._first, self._last = LAST_MS, FIRST_MS
+        self._numeric = Numeric(work)
 
     def run(self, start: int, end: int) -> None:
         source, report = self._work.source, self._work.report
@@ -351,6 +353,9 @@ class _Sweep:
             lot = lot.take(self._as_rolled_up(lot.batch, first, last))
             if not len(lot):
                 return
+        lot = lot.take(self._numeric.fitting(lot))
+        if not len(lot):
+            return
         buckets, readings = len(lot), lot.readings
         if work.dry_run:
             self._foresee(buckets)

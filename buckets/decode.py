@@ -20,7 +20,7 @@ from buckets.places import Place, column, place
 from buckets.raw import Batch
 from buckets.series import SeriesTable
 from buckets.shape import Breach, Shape
-from buckets.soundness import Faults, Piece, Span, check_times, check_totals
+from buckets.soundness import Faults, Piece, Span, check_times, check_totals, check_values
 from buckets.times import NO_TIME
 from buckets.values import read_values
 from config.policies import Policy
@@ -137,6 +137,7 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
     of_readings = _series_of_readings(table, pieces, series, policy, faults)
     for piece in pieces:
         check_times(piece, span, policy, faults)
+        check_values(piece, policy, faults)
     check_totals(pieces, policy, faults)
     local = local_times(pieces, policy, faults)
     quarantined = _quarantined(batch, faults, span, nameless)

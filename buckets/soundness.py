@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from buckets.bsontypes import ARRAY, DOCUMENT, TYPE_NAMES
 from buckets.columns import Kind
-from buckets.layout import Element, Flags, Group
+from buckets.layout import Element, Flags, Group, by_type
 from buckets.shape import Shape
 from buckets.slots import length_ms
 from buckets.timeforms import TimeForm
@@ -19,6 +20,7 @@ from config.policies import Policy
 
 #: A writer's running sum may differ from ours by rounding: relative to the sum of magnitudes.
 _SUM_TOLERANCE = 1e-9
+_MEANT = "let value_fields say what is in it, or name the field in nonnumeric_ok"
 
 Times = NDArray[np.int64]
 Figures = NDArray[np.float64]
@@ -140,7 +142,7 @@ def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> Non
     cells = piece.shape.times
     if cells is None or not piece.time.size:
         return
-    where = f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
+    where = _place(piece, policy)
     first, last, there = span.first[piece.units], span.last[piece.units], piece.there
     late = piece.time.max(axis=1) > last  # NO_TIME, and so what is absent, is before everything
     if there is None:
@@ -155,6 +157,22 @@ def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> Non
             bounds = f"{_iso(first[row])} to {_iso(last[row])}"
             reason = f"the reading at {_iso(at)} is outside the bucket's bounds, {bounds}"
         faults.add(piece.units[row : row + 1], where + _name(cells[position][0]), reason)
+
+
+def _place(piece: Piece, policy: Policy) -> str:
+    """Returns what goes before the name of a field in a message."""
+    return f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
+
+
+def check_values(piece: Piece, policy: Policy, faults: Faults) -> None:
+    """No sub-document or array stands where a value field needs a number: nobody has said what is in it."""
+    for name in policy.numeric_names:
+        for kind, _, elements in by_type(piece.shape.values[name]):
+            if kind in (DOCUMENT, ARRAY):
+                reason = f"{TYPE_NAMES[kind]} stands where a number is needed; {_MEANT}"
+                for element in elements:
+                    there = piece.group.where((element,))
+                    faults.add(piece.units[there], _place(piece, policy) + _name(element), reason)
 
 
 def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:

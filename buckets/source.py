@@ -71,6 +71,19 @@ class Source:
         named = {"name": {"$in": self.policy.sources}}
         return [dict(info) for info in self.collection.database.list_collections(filter=named)]
 
+    @property
+    def last_field(self) -> str:
+        """Returns the field by which buckets are found in the order of their last times."""
+        return self._last
+
+    def timed(self, at_or_after_ms: int = FIRST_MS) -> list[Document]:
+        """Returns queries for the buckets with a usable last time from then on: one for each type of it."""
+        return self._ranges(self._last, at_or_after_ms, LAST_MS)
+
+    def time_of(self, document: bytes) -> int:
+        """Returns the last time of a bucket that such a query has found."""
+        return self._time_in(document, self._last, ASCENDING, FIRST_MS)
+
     def batches(self, start_ms: int, end_ms: int, also: Document | None = None) -> Iterator[Batch]:
         """Every bucket that may hold a reading in [start, end), and is met by the query `also`."""
         if _is_empty(start_ms, end_ms):

@@ -18,11 +18,15 @@ from tests.buckets.oracle import Bucket
 
 _COMMON: dict[str, Any] = {"name": "it", "collection": "it", "series_fields": ("symbol",)}
 _MORE: dict[str, Any] = {"flag_field": "more", "collection": "extra", "ref_field": "of"}
-SLOTS = Policy(**_COMMON, value_fields=("p",), model="slots", slot="second", time_field="d")
-TWO_SLOTS = SLOTS.model_copy(update={"value_fields": ("v.x", "v.y"), "slot": "minute"})
+SLOTS = Policy(
+    **_COMMON, value_fields=("p",), nonnumeric_ok=("p",), model="slots", slot="second", time_field="d"
+)
+_TWO = ("v.x", "v.y")
+TWO_SLOTS = SLOTS.model_copy(update={"value_fields": _TWO, "nonnumeric_ok": _TWO, "slot": "minute"})
 MORE_SLOTS = SLOTS.model_copy(update={"overflow": Overflow(**_MORE, samples_field="xs")})
 SAMPLES = Policy(
-    **_COMMON, value_fields=("val", "q.bid"), model="samples", samples_field="in.samples",
+    **_COMMON, value_fields=("val", "q.bid"), nonnumeric_ok=("val", "q.bid"), model="samples",
+    samples_field="in.samples",
     sample_time_field="time", start_field="first", end_field="last", count_field="n",
 )  # fmt: skip
 MORE_SAMPLES = SAMPLES.model_copy(

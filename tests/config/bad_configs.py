@@ -742,6 +742,22 @@ FIELDS = [
         '"temp" is not in value_fields',
     ),
     bad(
+        "nonnumeric-ok-of-unknown",
+        'end_field = "last"',
+        'end_field = "last"\nnonnumeric_ok = ["hum", "vla"]',
+        "policies.iot.nonnumeric_ok",
+        'value: "vla"',
+        '"vla" is not in value_fields',
+        "did you mean `val`?",
+    ),
+    bad(
+        "nonnumeric-ok-like-none",
+        'end_field = "last"',
+        'end_field = "last"\nnonnumeric_ok = ["temp"]',
+        "policies.iot.nonnumeric_ok",
+        "name fields of value_fields only",
+    ),
+    bad(
         "no-values",
         'value_fields = ["p"]',
         "value_fields = []",
