@@ -1,0 +1,174 @@
+"""Restored buckets of which the archive holds several versions.
+
+Such a bucket is told by what stands in its way: a document of the same `_id`, which is another version of it,
+or some of them merged. Only such a document is ever replaced, and the transaction that does compares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pymongo.client_session import ClientSession
+
+from archivers.delete import chunks, same_id
+from archivers.put import Put, see, standing_in
+from archivers.standing import How, Mode, Plan, Standing, Target, documents_of
+from archivers.versions import Fold, Histories, History, Version, folds, set_aside
+from buckets.decode import decode
+from buckets.raw import Batch
+from config.policies import Policy
+from rollups.guarded import transaction
+
+#: So many buckets, and so many bytes of them, wait for their other versions to be looked up.
+MAX_WAITING, MAX_WAITING_BYTES = 10_000, 16 << 20
+IN_THE_WAY = (
+    "another document has the same _id. What is there was left as it is. Restore into a new collection"
+)
+
+
+@dataclass
+class Settled:
+    """What settling did: documents in the target, beyond those that were counted when they were put."""
+
+    buckets: int = 0
+    readings: int = 0
+    overflow: int = 0
+    versions: int = 0  # older ones
+    pinned: int = 0
+
+
+@dataclass
+class Blocked:
+    """Buckets that were not restored: how many, and why the first of each reason was not."""
+
+    count: int = 0
+    first: dict[str, Any] = field(default_factory=dict)  # reason -> `_id`
+
+    def add(self, identity: Any, reason: str) -> None:
+        self.count += 1
+        self.first.setdefault(reason, identity)
+
+
+class Settling:
+    """Gathers buckets that were blocked, and settles them some at a time."""
+
+    def __init__(
+        self, target: Target, histories: Callable[[], Histories], counted: Callable[[Version], bool]
+    ) -> None:
+        """`counted` tells whether a version that stands was counted when it was put."""
+        self._target = target
+        self._make = histories
+        self._histories: Histories | None = None
+        self._counted = counted
+        self._waiting: list[Batch] = []
+        self._met: set[int] = set()  # 8 bytes a bucket that has several versions
+        self.report = Settled()
+        self.blocked = Blocked()
+
+    def add(self, blocked: Batch) -> None:
+        if len(blocked):
+            self._waiting.append(blocked)
+
+    def met(self, batch: Batch) -> list[int]:
+        """Returns which buckets of a batch are settled already, since other versions of them were met."""
+        if not self._met:
+            return []
+        return [i for i, raw_id in enumerate(batch.main.raw_ids) if hash(same_id(raw_id)) in self._met]
+
+    @property
+    def is_full(self) -> bool:
+        size = sum(batch.size for batch in self._waiting)
+        return sum(map(len, self._waiting)) >= MAX_WAITING or size >= MAX_WAITING_BYTES
+
+    def settle(self, check: Callable[[], None]) -> None:
+        """Put each bucket as all its versions say."""
+        waiting, self._waiting = self._waiting, []
+        for batch in waiting:
+            for piece in chunks(batch):
+                check()
+                self._settle(piece.take(np.setdiff1d(np.arange(len(piece)), self.met(piece))))
+
+    def _settle(self, piece: Batch) -> None:
+        plans = []
+        for name, history, fold in self._found(piece):
+            plan = plan_of(history, fold, self._target.how)
+            if isinstance(plan, Plan):
+                plans.append(plan)
+            else:
+                self._block(name, plan)
+        if plans:
+            self._put(plans)
+
+    def _found(self, piece: Batch) -> Iterator[tuple[Any, History, Fold]]:
+        """Of the buckets that have several versions: their `_id`s and these. The others are blocked."""
+        self._histories = self._histories or self._make()
+        standing = standing_in(self._target.database, self._target.to, piece.main)
+        found = self._histories.of(piece, [it for it in standing if it is not None])
+        several: dict[bytes, tuple[Any, History]] = {}
+        for i, raw_id in enumerate(piece.main.raw_ids):
+            identity, history = piece.main.decode_id(i), found.get(same_id(raw_id), [])
+            if len(history) > 1:
+                several[same_id(raw_id)] = identity, history
+            else:
+                self._block(identity, IN_THE_WAY)
+        made = folds([history for _, history in several.values()])
+        for (identity, history), fold in zip(several.values(), made, strict=True):
+            yield identity, history, fold
+
+    def _block(self, identity: Any, reason: str) -> None:
+        self.report.buckets += 1
+        self.blocked.add(identity, reason)
+
+    def _put(self, plans: list[Plan]) -> None:
+        target = self._target
+
+        def step(session: ClientSession) -> tuple[list[bool], list[bytes | None]]:
+            standing = Standing(target, plans, session)
+            fits = [standing.fits(i) for i in range(len(plans))]
+            standing.replace([i for i, is_fit in enumerate(fits) if is_fit])
+            target.note([plan for plan, is_fit in zip(plans, fits, strict=True) if is_fit], session)
+            return fits, standing.mains
+
+        fits, before = transaction(target.database, target.guard, step)
+        put = [plan for plan, is_fit in zip(plans, fits, strict=True) if is_fit]
+        for collection, documents in documents_of(target, put):
+            see(target.database, Put([(collection, documents, list(range(len(documents))))], set()))
+        for plan, is_fit, stood in zip(plans, fits, before, strict=True):
+            if is_fit:
+                self._count(plan, stood)
+            else:
+                self._block(plan.final.main.decode_id(0), IN_THE_WAY)
+
+    def _count(self, plan: Plan, stood: bytes | None) -> None:
+        """A version that stood, and was counted when it was put, counts no more."""
+        report = self.report
+        counted = [it for it in plan.history if it.bucket.main[0] == stood and self._counted(it)][:1]
+        report.buckets += 1 - len(counted)
+        report.readings += _readings(plan.final, plan.history[-1].policy)
+        report.readings -= sum(_readings(it.bucket, it.policy) for it in counted)
+        report.overflow += len(plan.final.extra) - sum(len(it.bucket.extra) for it in counted)
+        report.versions += len(plan.history) - 1
+        report.pinned += int(self._target.is_source and not counted)
+        self._met.add(hash(same_id(plan.final.main.raw_id(0))))
+
+
+def _readings(bucket: Batch, policy: Policy) -> int:
+    return len(decode(bucket, policy).columns.time)
+
+
+def plan_of(history: History, fold: Fold, how: How) -> Plan | str:
+    """Returns what is to stand for a bucket of several versions, or why nothing can."""
+    known = [*(version.bucket for version in history), *fold.stages]
+    if how.mode != Mode.merged:
+        older = history[:-1] if how.mode == Mode.all else []
+        aside = [it for i, version in enumerate(older) for it in set_aside(version.bucket, i + 1)]
+        return Plan(history, history[-1].bucket, aside, known)
+    if fold.fault is not None:
+        return (
+            f"the archive holds {len(history)} versions of it that can't be merged: {fold.fault}. "
+            "`--versions all` brings them back side by side"
+        )
+    return Plan(history, fold.stages[-1], [], known)

@@ -1,0 +1,172 @@
+"""The versions of a bucket that an archive holds, in their order.
+
+Who upserts under `_id`s of his own making writes a late reading into a new document, once the bucket is gone.
+It is archived as well: a later version of the bucket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from archivers.delete import same_id
+from archivers.manifest import Manifest, links, read_link
+from archivers.offline import OfflineArchive
+from archivers.stores.base import NotFound
+from buckets.bsontypes import DOCUMENT, INT32, STRING, elements, first_at
+from buckets.covered import covered, first_and_last
+from buckets.overlay import Typed, document_of, number
+from buckets.raw import Batch, as_queried
+from buckets.shape import split
+from buckets.times import as_ms
+from buckets.versions import merge
+from config.policies import Policy
+
+
+class Version(NamedTuple):
+    """A bucket as it was archived once."""
+
+    bucket: Batch  # of one
+    policy: Policy  # as it was then, as far as decoding needs it
+    commit: Manifest | None = None  # of an offline archive: where it lies
+    position: int = 0  # in its commit
+
+
+#: The versions of one bucket, the oldest first.
+History = list[Version]
+
+
+class Histories(Protocol):
+    """Finds them in one of the archives."""
+
+    def of(self, buckets: Batch, standing: Iterable[bytes]) -> dict[bytes, History]:
+        """Returns the histories of these buckets by `same_id`; `standing` are documents that may hold other
+        versions of them."""
+
+
+class OfflineHistories:
+    """Commits lie in the order of time, and their age follows from the chain."""
+
+    def __init__(self, archive: OfflineArchive) -> None:
+        self._archive = archive
+        self._commits = archive.commits()
+        self._dropped: dict[str, Manifest] | None = None
+
+    def of(self, buckets: Batch, standing: Iterable[bytes]) -> dict[bytes, History]:
+        """All versions whose commits hold something of the time that these documents cover."""
+        wanted = {same_id(raw_id) for raw_id in buckets.main.raw_ids}
+        found: dict[bytes, list[tuple[tuple[int, int, int], Version]]] = {name: [] for name in wanted}
+        for manifest in self._around([*buckets.main, *standing]):
+            age = self._age(manifest)
+            batch = self._archive.load(manifest)
+            for i, raw_id in enumerate(batch.main.raw_ids):
+                if (name := same_id(raw_id)) in wanted:
+                    version = Version(one_of(batch, i), manifest.archived_policy, manifest, i)
+                    found[name].append(((*age, i), version))
+        return {
+            name: [version for _, version in sorted(versions, key=lambda it: it[0])]
+            for name, versions in found.items()
+        }
+
+    def _around(self, documents: Iterable[bytes]) -> list[Manifest]:
+        spans = [span for it in documents if (span := _span(self._archive.policy, it)) is not None]
+        if not spans:
+            return []
+        hull = min(start for start, _ in spans), max(end for _, end in spans)
+        return [
+            it
+            for it in self._archive.manifests(*hull, self._commits)
+            if any(as_ms(it.first) < end and as_ms(it.last) >= start for start, end in spans)
+        ]
+
+    def _age(self, manifest: Manifest) -> tuple[int, int]:
+        """When its buckets were archived first: a commit that took over another's came later than these."""
+        while manifest.replaces is not None:
+            before = self._replaced(manifest.replaces)
+            if before is None:
+                break
+            manifest = before
+        return manifest.sequence, manifest.fence
+
+    def _replaced(self, commit: str) -> Manifest | None:
+        if self._dropped is None:
+            store, policy = self._archive.store, self._archive.policy.name
+            read = (read_link(store, policy, *link) for link in links(store, policy))
+            self._dropped = {it.commit: it for it in read}
+        if commit in self._dropped:
+            return self._dropped[commit]
+        try:
+            return self._archive.manifest(commit)  # the exchange is yet to be finished
+        except NotFound:
+            return None
+
+
+def one_of(batch: Batch, index: int) -> Batch:
+    """Returns one bucket, apart from the others' memory."""
+    return batch.take(np.array([index], dtype=np.int64))
+
+
+def _span(policy: Policy, document: bytes) -> tuple[int, int] | None:
+    """[start, end) in milliseconds, as the document's fields tell it."""
+    first, last = (as_queried(first_at(document, split(field))) for field in first_and_last(policy))
+    return covered(policy, first, last)
+
+
+class Fold(NamedTuple):
+    """One bucket's versions, laid one over the other."""
+
+    stages: list[Batch]  # of the first version, of the first two, and so on
+    fault: str | None  # why there are no more
+
+
+def folds(histories: Sequence[History]) -> list[Fold]:
+    """Returns each of these bucket's versions as one."""
+    stages = [[history[0].bucket] for history in histories]
+    faults: dict[int, str] = {}
+    for level in range(1, max(map(len, histories), default=0)):
+        going = [i for i, history in enumerate(histories) if len(history) > level and i not in faults]
+        for policy in dict.fromkeys(histories[i][-1].policy for i in going):
+            mine = [i for i in going if histories[i][-1].policy == policy]
+            newer = Batch.concat([histories[i][level].bucket for i in mine])
+            merged = merge(policy, Batch.concat([stages[i][-1] for i in mine]), newer)
+            for place, i in enumerate(mine):
+                if place in merged.faults:
+                    faults[i] = merged.faults[place]
+                else:
+                    stages[i].append(one_of(merged.batch, place))
+    return [Fold(found, faults.get(i)) for i, found in enumerate(stages)]
+
+
+def sha256_of(bucket: Batch) -> str:
+    """Returns the SHA-256 of a bucket's bytes, with those of its overflow behind it."""
+    return hashlib.sha256(bucket.unit(0)).hexdigest()
+
+
+def set_aside(bucket: Batch, version: int) -> list[bytes]:
+    """Returns the documents of an older version under `_id`s of their own: all else in them is as it was."""
+    identity = bucket.main.raw_id(0)
+    facts = {"version": number(INT32, float(version)), "sha256": _string(sha256_of(bucket))}
+    main = _renamed(bucket.main[0], {"_id": identity, **facts})
+    extra = [
+        _renamed(it, {"_id": bucket.extra.raw_id(i), "of": identity, **facts})
+        for i, it in enumerate(bucket.extra)
+    ]
+    return [main, *extra]
+
+
+def _renamed(document: bytes, identity: dict[str, Typed]) -> bytes:
+    """The document with another `_id`, and not another bit changed."""
+    for start, value, end in elements(document):
+        if document[start + 1 : value] == b"_id\0":
+            named = b"%c_id\0" % DOCUMENT + document_of(identity)
+            body = document[4:start] + named + document[end:]
+            return (len(body) + 4).to_bytes(4, "little") + body
+    raise AssertionError("every archived document has an _id")
+
+
+def _string(text: str) -> Typed:
+    raw = text.encode() + b"\0"
+    return bytes([STRING]) + len(raw).to_bytes(4, "little") + raw
