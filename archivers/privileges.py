@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.database import Database
 
 from config.policies import Policy
-from config.targets import overflow_archive
+from config.targets import overflow_archive, versions_archive
 
 Document = dict[str, Any]
 _READ = ("find", "listIndexes")
@@ -35,7 +35,8 @@ def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: boo
             yield Needs(summaries, _SUMMARIES)
     if policy.archive is not None and policy.archive.to == "online" and policy.archive.collection:
         target = policy.archive.collection
-        for copies in [target, *([overflow_archive(target)] if policy.overflow else [])]:
+        beside = [overflow_archive(target)] if policy.overflow else []
+        for copies in [target, *beside, versions_archive(target)]:
             yield Needs(copies, _COPIES)
     for name, actions in own.items():
         yield Needs(name, actions)

@@ -12,7 +12,7 @@ from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
 from archivers.delete import MAX_BUCKETS, compare, same_id
-from archivers.online import insert_raw
+from archivers.inserts import insert_raw
 from buckets.decode import decode
 from buckets.raw import LOSSLESS, Batch, Docs
 from buckets.source import Source, find_by_ids

@@ -23,7 +23,7 @@ from archivers.restored import Books
 from archivers.settle import Settling
 from archivers.standing import MERGED, How, Mode, Plan, Target
 from archivers.stores.base import ObjectStore
-from archivers.versions import Histories, OfflineHistories, Version
+from archivers.versions import Histories, OfflineHistories, OnlineHistories, Version
 from archivers.wanted import Asked, Found, Wanted
 from buckets import timeseries
 from buckets.ahead import ahead
@@ -134,8 +134,10 @@ class _Restoring:
             put_measurements(target.database, target.policy, target.to, piece.main)
             return
         met = self._settling.met(piece)
-        self._uncount(piece, met, wanted.policy)
-        new = np.setdiff1d(np.arange(len(piece)), met)
+        held = self._settling.histories.merged(piece) if target.how.mode != Mode.merged else []
+        self._uncount(piece, sorted({*met, *held}), wanted.policy)
+        self._settling.add(piece.take(np.setdiff1d(held, met).astype(np.int64)))
+        new = np.setdiff1d(np.arange(len(piece)), [*met, *held])
         piece, here = piece.take(new), here[new]
         done = put(target.database, target.policy, target.to, piece, target.guard, here, wanted.note)
         result_of(self._seen, self._check)
@@ -262,5 +264,6 @@ def _note_no_plans(_plans: list[Plan], _session: ClientSession) -> None:
 
 def _histories(target: Target, store: ObjectStore | None) -> Histories:
     database, policy = target.database, target.policy
-    assert store is not None
+    if store is None or (policy.archive is not None and policy.archive.to == "online"):
+        return OnlineHistories(database, policy, archived_source(database, policy))
     return OfflineHistories(OfflineArchive(policy, store, Receipts(database, policy.name).seal))

@@ -55,8 +55,8 @@ class Books:
         not all of it, the next run rolls its windows up again."""
         commits: dict[str, list[tuple[Version, bool]]] = {}
         for plan in plans:
-            for version in plan.history:
-                is_live = self.how.mode == Mode.merged or version is plan.history[-1]
+            for version in plan.history.versions:
+                is_live = self.how.mode == Mode.merged or version is plan.history.last
                 if version.commit is not None:
                     commits.setdefault(version.commit.commit, []).append((version, is_live))
         for found in commits.values():
@@ -65,6 +65,7 @@ class Books:
             assert found[0][0].commit is not None
             self._set_live(found[0][0].commit, positions, live, session)
         if plans and not commits:
-            self._set_copied(Batch.concat([plan.final for plan in plans]), session)
-        if plans:
-            self.pins.put(Batch.concat([plan.history[-1].bucket for plan in plans]), self.until, session)
+            whole = Batch.concat([plan.final for plan in plans])
+            self.online(whole, np.arange(len(whole)), session)
+        elif plans:
+            self.pins.put(Batch.concat([plan.history.last.bucket for plan in plans]), self.until, session)

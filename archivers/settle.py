@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,6 @@ class Settling:
         """`counted` tells whether a version that stands was counted when it was put."""
         self._target = target
         self._make = histories
-        self._histories: Histories | None = None
         self._counted = counted
         self._waiting: list[Batch] = []
         self._met: set[int] = set()  # 8 bytes a bucket that has several versions
@@ -77,6 +77,10 @@ class Settling:
         if not self._met:
             return []
         return [i for i, raw_id in enumerate(batch.main.raw_ids) if hash(same_id(raw_id)) in self._met]
+
+    @cached_property
+    def histories(self) -> Histories:
+        return self._make()
 
     @property
     def is_full(self) -> bool:
@@ -104,13 +108,12 @@ class Settling:
 
     def _found(self, piece: Batch) -> Iterator[tuple[Any, History, Fold]]:
         """Of the buckets that have several versions: their `_id`s and these. The others are blocked."""
-        self._histories = self._histories or self._make()
         standing = standing_in(self._target.database, self._target.to, piece.main)
-        found = self._histories.of(piece, [it for it in standing if it is not None])
+        found = self.histories.of(piece, [it for it in standing if it is not None])
         several: dict[bytes, tuple[Any, History]] = {}
         for i, raw_id in enumerate(piece.main.raw_ids):
-            identity, history = piece.main.decode_id(i), found.get(same_id(raw_id), [])
-            if len(history) > 1:
+            identity, history = piece.main.decode_id(i), found.get(same_id(raw_id))
+            if history is not None and len(history.versions) > 1:
                 several[same_id(raw_id)] = identity, history
             else:
                 self._block(identity, IN_THE_WAY)
@@ -145,12 +148,12 @@ class Settling:
     def _count(self, plan: Plan, stood: bytes | None) -> None:
         """A version that stood, and was counted when it was put, counts no more."""
         report = self.report
-        counted = [it for it in plan.history if it.bucket.main[0] == stood and self._counted(it)][:1]
+        counted = [it for it in plan.history.versions if it.bucket.main[0] == stood and self._counted(it)][:1]
         report.buckets += 1 - len(counted)
-        report.readings += _readings(plan.final, plan.history[-1].policy)
+        report.readings += _readings(plan.final, plan.history.last.policy)
         report.readings -= sum(_readings(it.bucket, it.policy) for it in counted)
         report.overflow += len(plan.final.extra) - sum(len(it.bucket.extra) for it in counted)
-        report.versions += len(plan.history) - 1
+        report.versions += len(plan.history.versions) - 1
         report.pinned += int(self._target.is_source and not counted)
         self._met.add(hash(same_id(plan.final.main.raw_id(0))))
 
@@ -161,14 +164,19 @@ def _readings(bucket: Batch, policy: Policy) -> int:
 
 def plan_of(history: History, fold: Fold, how: How) -> Plan | str:
     """Returns what is to stand for a bucket of several versions, or why nothing can."""
-    known = [*(version.bucket for version in history), *fold.stages]
+    versions = history.versions
+    known = [*(version.bucket for version in versions), *fold.stages]
+    if history.merged is not None:
+        known.append(history.merged)
     if how.mode != Mode.merged:
-        older = history[:-1] if how.mode == Mode.all else []
+        older = versions[:-1] if how.mode == Mode.all else []
         aside = [it for i, version in enumerate(older) for it in set_aside(version.bucket, i + 1)]
-        return Plan(history, history[-1].bucket, aside, known)
+        return Plan(history, history.last.bucket, aside, known)
+    if history.merged is not None:
+        return Plan(history, history.merged, [], known)
     if fold.fault is not None:
         return (
-            f"the archive holds {len(history)} versions of it that can't be merged: {fold.fault}. "
+            f"the archive holds {len(versions)} versions of it that can't be merged: {fold.fault}. "
             "`--versions all` brings them back side by side"
         )
     return Plan(history, fold.stages[-1], [], known)

@@ -15,7 +15,7 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from archivers.delete import same_id
-from archivers.online import insert_raw
+from archivers.inserts import insert_raw
 from archivers.put import standing_in
 from archivers.versions import History
 from buckets.raw import LOSSLESS, Batch, Docs, named

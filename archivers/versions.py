@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from pymongo.database import Database
 
 from archivers.delete import same_id
+from archivers.kept import KeptVersions
 from archivers.manifest import Manifest, links, read_link
 from archivers.offline import OfflineArchive
+from archivers.receipts import MERGING, Receipts
 from archivers.stores.base import NotFound
-from buckets.bsontypes import DOCUMENT, INT32, STRING, elements, first_at
+from buckets.bsontypes import DOCUMENT, INT32, elements, first_at
 from buckets.covered import covered, first_and_last
-from buckets.overlay import Typed, document_of, number
+from buckets.overlay import Typed, document_of, number, text
 from buckets.raw import Batch, as_queried
 from buckets.shape import split
+from buckets.source import Source
 from buckets.times import as_ms
 from buckets.versions import merge
 from config.policies import Policy
+
+Document = dict[str, Any]
 
 
 class Version(NamedTuple):
@@ -35,8 +41,15 @@ class Version(NamedTuple):
     position: int = 0  # in its commit
 
 
-#: The versions of one bucket, the oldest first.
-History = list[Version]
+class History(NamedTuple):
+    """The versions of one bucket, the oldest first; and what the archive holds in their place."""
+
+    versions: list[Version]
+    merged: Batch | None = None
+
+    @property
+    def last(self) -> Version:
+        return self.versions[-1]
 
 
 class Histories(Protocol):
@@ -45,6 +58,9 @@ class Histories(Protocol):
     def of(self, buckets: Batch, standing: Iterable[bytes]) -> dict[bytes, History]:
         """Returns the histories of these buckets by `same_id`; `standing` are documents that may hold other
         versions of them."""
+
+    def merged(self, buckets: Batch) -> list[int]:
+        """Returns those of which the archive is known to hold several versions."""
 
 
 class OfflineHistories:
@@ -67,9 +83,13 @@ class OfflineHistories:
                     version = Version(one_of(batch, i), manifest.archived_policy, manifest, i)
                     found[name].append(((*age, i), version))
         return {
-            name: [version for _, version in sorted(versions, key=lambda it: it[0])]
+            name: History([version for _, version in sorted(versions, key=lambda it: it[0])])
             for name, versions in found.items()
         }
+
+    def merged(self, buckets: Batch) -> list[int]:
+        del buckets  # nothing tells before they meet
+        return []
 
     def _around(self, documents: Iterable[bytes]) -> list[Manifest]:
         spans = [span for it in documents if (span := _span(self._archive.policy, it)) is not None]
@@ -104,6 +124,38 @@ class OfflineHistories:
             return None
 
 
+class OnlineHistories:
+    """The archive holds a bucket's versions merged, and each beside."""
+
+    def __init__(self, database: Database[Document], policy: Policy, archived: Source) -> None:
+        self._policy, self._archived = policy, archived
+        self._kept = KeptVersions(database, policy)
+        self._receipts = Receipts(database, policy.name)
+
+    def of(self, buckets: Batch, standing: Iterable[bytes]) -> dict[bytes, History]:
+        del standing  # all is found by `_id`
+        ids = [buckets.main.decode_id(i) for i in range(len(buckets))]
+        versions = self._versions(ids)
+        return {
+            name: History(versions.get(name) or [Version(merged, self._policy)], merged)
+            for found in self._archived.by_ids(ids)
+            for i in range(len(found))
+            for name, merged in [(same_id(found.main.raw_id(i)), one_of(found, i))]
+        }
+
+    def _versions(self, ids: list[Any]) -> dict[bytes, list[Version]]:
+        """Without those that are copied, and not merged yet."""
+        waiting = {same_id(raw): name for raw, (name, _) in self._receipts.open(ids, MERGING).items()}
+        return {
+            name: [Version(it.bucket, self._policy) for it in found if it.by != waiting.get(name)]
+            for name, found in self._kept.of(ids).items()
+        }
+
+    def merged(self, buckets: Batch) -> list[int]:
+        versions = self._versions([buckets.main.decode_id(i) for i in range(len(buckets))])
+        return [i for i, raw in enumerate(buckets.main.raw_ids) if len(versions.get(same_id(raw), ())) > 1]
+
+
 def one_of(batch: Batch, index: int) -> Batch:
     """Returns one bucket, apart from the others' memory."""
     return batch.take(np.array([index], dtype=np.int64))
@@ -124,13 +176,14 @@ class Fold(NamedTuple):
 
 def folds(histories: Sequence[History]) -> list[Fold]:
     """Returns each of these bucket's versions as one."""
-    stages = [[history[0].bucket] for history in histories]
+    versions = [history.versions for history in histories]
+    stages = [[found[0].bucket] for found in versions]
     faults: dict[int, str] = {}
-    for level in range(1, max(map(len, histories), default=0)):
-        going = [i for i, history in enumerate(histories) if len(history) > level and i not in faults]
-        for policy in dict.fromkeys(histories[i][-1].policy for i in going):
-            mine = [i for i in going if histories[i][-1].policy == policy]
-            newer = Batch.concat([histories[i][level].bucket for i in mine])
+    for level in range(1, max(map(len, versions), default=0)):
+        going = [i for i, found in enumerate(versions) if len(found) > level and i not in faults]
+        for policy in dict.fromkeys(versions[i][-1].policy for i in going):
+            mine = [i for i in going if versions[i][-1].policy == policy]
+            newer = Batch.concat([versions[i][level].bucket for i in mine])
             merged = merge(policy, Batch.concat([stages[i][-1] for i in mine]), newer)
             for place, i in enumerate(mine):
                 if place in merged.faults:
@@ -148,7 +201,7 @@ def sha256_of(bucket: Batch) -> str:
 def set_aside(bucket: Batch, version: int) -> list[bytes]:
     """Returns the documents of an older version under `_id`s of their own: all else in them is as it was."""
     identity = bucket.main.raw_id(0)
-    facts = {"version": number(INT32, float(version)), "sha256": _string(sha256_of(bucket))}
+    facts = {"version": number(INT32, float(version)), "sha256": text(sha256_of(bucket))}
     main = _renamed(bucket.main[0], {"_id": identity, **facts})
     extra = [
         _renamed(it, {"_id": bucket.extra.raw_id(i), "of": identity, **facts})
@@ -165,8 +218,3 @@ def _renamed(document: bytes, identity: dict[str, Typed]) -> bytes:
             body = document[4:start] + named + document[end:]
             return (len(body) + 4).to_bytes(4, "little") + body
     raise AssertionError("every archived document has an _id")
-
-
-def _string(text: str) -> Typed:
-    raw = text.encode() + b"\0"
-    return bytes([STRING]) + len(raw).to_bytes(4, "little") + raw

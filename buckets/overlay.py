@@ -12,7 +12,18 @@ from dataclasses import dataclass
 
 from bson.decimal128 import Decimal128
 
-from buckets.bsontypes import ARRAY, DECIMAL128, DOCUMENT, DOUBLE, INT32, INT64, NULL, UNDEFINED, elements
+from buckets.bsontypes import (
+    ARRAY,
+    DECIMAL128,
+    DOCUMENT,
+    DOUBLE,
+    INT32,
+    INT64,
+    NULL,
+    STRING,
+    UNDEFINED,
+    elements,
+)
 from buckets.layout import Path
 from buckets.shape import split
 from config.policies import Policy
@@ -119,3 +130,9 @@ def number(kind: int, value: float) -> Typed:
     if kind == DECIMAL128:
         return bytes([DECIMAL128]) + Decimal128(repr(value)).bid
     return bytes([DOUBLE]) + struct.pack("<d", value)
+
+
+def text(value: str) -> Typed:
+    """Returns a string as BSON."""
+    raw = value.encode() + b"\0"
+    return bytes([STRING]) + len(raw).to_bytes(4, "little") + raw
