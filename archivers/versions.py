@@ -19,11 +19,10 @@ from archivers.manifest import Manifest, links, read_link
 from archivers.offline import OfflineArchive
 from archivers.receipts import MERGING, Receipts
 from archivers.stores.base import NotFound
-from buckets.bsontypes import DOCUMENT, INT32, elements, first_at
-from buckets.covered import covered, first_and_last
+from buckets.bsontypes import DOCUMENT, INT32, elements
+from buckets.covered import told
 from buckets.overlay import Typed, document_of, number, text
-from buckets.raw import Batch, as_queried
-from buckets.shape import split
+from buckets.raw import Batch
 from buckets.source import Source
 from buckets.times import as_ms
 from buckets.versions import merge
@@ -92,7 +91,7 @@ class OfflineHistories:
         return []
 
     def _around(self, documents: Iterable[bytes]) -> list[Manifest]:
-        spans = [span for it in documents if (span := _span(self._archive.policy, it)) is not None]
+        spans = [span for it in documents if (span := told(self._archive.policy, it)) is not None]
         if not spans:
             return []
         hull = min(start for start, _ in spans), max(end for _, end in spans)
@@ -159,12 +158,6 @@ class OnlineHistories:
 def one_of(batch: Batch, index: int) -> Batch:
     """Returns one bucket, apart from the others' memory."""
     return batch.take(np.array([index], dtype=np.int64))
-
-
-def _span(policy: Policy, document: bytes) -> tuple[int, int] | None:
-    """[start, end) in milliseconds, as the document's fields tell it."""
-    first, last = (as_queried(first_at(document, split(field))) for field in first_and_last(policy))
-    return covered(policy, first, last)
 
 
 class Fold(NamedTuple):

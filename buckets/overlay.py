@@ -80,6 +80,7 @@ class Overlay:
     """How the versions of one policy's buckets are laid over one another."""
 
     slots: frozenset[Path]  # what holds slots
+    levels: int  # so many lie inside each other
     on_the_way: frozenset[Path]  # what holds that, or samples: null does not hide it
 
     @classmethod
@@ -87,7 +88,11 @@ class Overlay:
         slots = {split(field.partition(".*")[0]) for field in policy.value_fields}
         mine = slots if policy.model == "slots" else {split(policy.samples_field or "")}
         above = {path[:depth] for path in mine for depth in range(1, len(path) + 1)}
-        return cls(frozenset(mine if policy.model == "slots" else ()), frozenset(above))
+        return cls(
+            frozenset(mine if policy.model == "slots" else ()),
+            len(policy.slot_levels) or 1,
+            frozenset(above),
+        )
 
     def lay(self, older: bytes, newer: bytes, at: Path = ()) -> bytes:
         """Returns the newer document laid over the older one. Its `_id` is the newer one's, and so are arrays
@@ -99,7 +104,7 @@ class Overlay:
 
     def _field(self, older: Typed, newer: Typed, path: Path) -> Typed:
         if path in self.slots:
-            return lay_slots(older, newer)
+            return lay_slots(older, newer, self.levels)
         if path in self.on_the_way and newer[0] in _NOTHING:
             return older
         if path != ("_id",) and older[0] == newer[0] == DOCUMENT:
@@ -107,18 +112,24 @@ class Overlay:
         return newer
 
 
-def lay_slots(older: Typed, newer: Typed) -> Typed:
-    """Returns slots laid over slots. What is an array in one version and a sub-document in the other becomes
-    a sub-document."""
+def lay_slots(older: Typed, newer: Typed, levels: int) -> Typed:
+    """Returns slots laid over slots, on so many levels, and what they hold over what is there. What is an array
+    in one version and a sub-document in the other becomes a sub-document. "7" and "07" are one slot."""
     if newer[0] in _NOTHING:
         return older
     if older[0] not in _NESTED or newer[0] not in _NESTED:
         return newer
     found = fields_of(older[1:])
+    names = {_slot(name): name for name in found} if levels > 0 else {}
     for name, value in fields_of(newer[1:]).items():
-        found[name] = lay_slots(found[name], value) if name in found else value
+        there = names.get(_slot(name), name)
+        found[there] = lay_slots(found[there], value, levels - 1) if there in found else value
     kind = ARRAY if older[0] == newer[0] == ARRAY else DOCUMENT
     return bytes([kind]) + document_of(found)
+
+
+def _slot(name: str) -> str:
+    return str(int(name)) if name.isascii() and name.isdigit() else name
 
 
 def number(kind: int, value: float) -> Typed:

@@ -30,6 +30,10 @@ _SUM_TOLERANCE = 1e-6
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
+#: A reading in a document: its time and its series.
+Key = tuple[int, bytes]
+
+
 class Merged(NamedTuple):
     """n buckets, each made of an older and a newer version."""
 
@@ -78,8 +82,8 @@ def _checked(
     for i in range(len(newer)):
         if i not in faults and (fault := found.fault(i) or wrong.get(i)):
             faults[i] = f"merged, it breaks its model: {fault}"
-        elif i not in faults and found.times(i) != merger.times(i):
-            faults[i] = "merged, it does not hold the times that its versions hold"
+        elif i not in faults and sorted(found.keys(i)) != merger.keys(i):
+            faults[i] = "merged, it does not hold the readings that its versions hold"
     sound = [None if i in faults else bucket for i, bucket in enumerate(made)]
     hides = np.array([i not in faults and merger.hides(i, found) for i in range(len(newer))], dtype=np.bool_)
     return Merged(_batch(newer, sound), faults, hides)
@@ -115,6 +119,7 @@ class _Versions:
         self.own = self.whole
         if policy.overflow is not None:
             self.own = decode(Batch.of(batch.main), plain.model_copy(update={"overflow": None}))
+        self._names = [series_key(series) for series in self.own.columns.series]
         self._faults = _unsound(plain, batch)
         self._whole_at = {unit: i for i, unit in enumerate(self.whole.units.tolist())}
         self._own_at = {unit: i for i, unit in enumerate(self.own.units.tolist())}
@@ -123,17 +128,18 @@ class _Versions:
         return self._faults.get(index)
 
     def series(self, index: int) -> bytes:
+        """Returns the series of a bucket; nothing where its readings are of several."""
         columns = self.whole.columns
+        if columns.reading_series is not None:
+            return b""
         return series_key(columns.series[columns.bucket_series[self._whole_at[index]]])
 
-    def keys(self, index: int) -> list[int]:
-        """Returns what tells the readings of a bucket's own document apart: their times, in order."""
-        found: list[int] = self.own.columns.time[self._readings(index, is_own=True)].tolist()
-        return found
-
-    def times(self, index: int) -> list[int]:
-        """Returns the same sorted."""
-        return sorted(self.keys(index))
+    def keys(self, index: int) -> list[Key]:
+        """Returns what tells the readings of a bucket's own document apart, in their order."""
+        columns, span = self.own.columns, self._readings(index, is_own=True)
+        series = columns.series_of_readings[span].tolist()
+        times = columns.time[span].tolist()
+        return [(time, self._names[one]) for time, one in zip(times, series, strict=True)]
 
     def count(self, index: int, *, is_own: bool) -> int:
         """Returns how many readings a bucket holds, in its own document or with its overflow."""
@@ -173,13 +179,13 @@ class _Merger:
             main = self._with_bounds(main, older.main, newer.main)
         return _Made(self._with_flag(main, older, newer), _by_id(older.extra, newer.extra))
 
-    def times(self, index: int) -> list[int]:
-        """Returns what the merged document has to hold."""
+    def keys(self, index: int) -> list[Key]:
+        """Returns what the merged document has to hold, sorted."""
         older, newer = self._versions.keys(index), self._versions.keys(self._size + index)
         if self._policy.model not in ("slots", "samples"):
             return sorted(newer)
         later = set(newer)
-        return sorted([*newer, *(time for time in older if time not in later)])
+        return sorted([*newer, *(key for key in older if key not in later)])
 
     def hides(self, index: int, found: _Versions) -> bool:
         """Returns whether less is left than both versions hold."""
@@ -189,21 +195,18 @@ class _Merger:
     def _with_samples(self, main: bytes, older: bytes, newer: bytes, index: int) -> bytes:
         path = split(self._policy.samples_field or "")
         before, after = self._timed(older, path, index), self._timed(newer, path, self._size + index)
-        later = {time for time, _ in after}
+        later = {key for key, _ in after}
         joined = [it for it in before if it[0] not in later] + after
         if all(is_sorted(held) for held in (before, after)):
-            joined.sort(key=lambda it: it[0])
+            joined.sort(key=lambda it: it[0][0])
         kind = first_at(newer, path)[:1]
         return with_field(main, path, kind + array_of([sample for _, sample in joined]))
 
-    def _timed(self, document: bytes, path: tuple[str, ...], index: int) -> list[tuple[int, Typed]]:
-        """The samples, each with its time."""
+    def _timed(self, document: bytes, path: tuple[str, ...], index: int) -> list[tuple[Key, Typed]]:
+        """The samples, each with its time and series."""
         array = first_at(document, path)[1:]
         samples = [array[start : start + 1] + array[value:end] for start, value, end in elements(array)]
-        times = self._versions.keys(index)
-        if len(times) != len(samples):
-            raise Unmergeable("its samples are not a reading each")
-        return list(zip(times, samples, strict=True))
+        return list(zip(self._versions.keys(index), samples, strict=True))
 
     def _with_bounds(self, main: bytes, older: bytes, newer: bytes) -> bytes:
         """From the earlier of the starts to the later of the ends, as the newer version writes times."""
@@ -267,8 +270,9 @@ class _Merger:
         )
 
 
-def is_sorted(timed: list[tuple[int, Typed]]) -> bool:
-    return all(before[0] <= after[0] for before, after in itertools.pairwise(timed))
+def is_sorted(timed: list[tuple[Key, Typed]]) -> bool:
+    """Returns whether samples lie in the order of time."""
+    return all(before[0][0] <= after[0][0] for before, after in itertools.pairwise(timed))
 
 
 def _by_id(older: list[bytes], newer: list[bytes]) -> list[bytes]:
