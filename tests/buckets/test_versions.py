@@ -201,7 +201,7 @@ def test_bounds_keep_the_type_of_the_later_version() -> None:
     assert (found["first"], found["last"]) == (second, second + 9.0)
     assert isinstance(found["last"], float)
     back = bson.decode(merged(samples(), newer, older), CODEC)
-    assert (back["first"], back["last"]) == (HOUR, end)
+    assert (back["first"], back["last"]) == (HOUR, HOUR + timedelta(seconds=9))
 
 
 def test_overflow_of_both() -> None:
