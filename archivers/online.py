@@ -181,7 +181,8 @@ class OnlineRun:
     def _forget(self, ids: Sequence[Any], session: ClientSession) -> None:
         """Other buckets take their place: restored, and changed since."""
         self._take_back(ids, session)
-        self._merging.kept.drop(ids, session)
+        if ids:
+            self._merging.kept.drop(ids, session)
 
     def _take_back(self, ids: Sequence[Any], session: ClientSession) -> None:
         if self._overflow and self._work.policy.overflow:

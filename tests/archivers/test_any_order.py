@@ -167,8 +167,8 @@ class Story(RuleBasedStateMachine):
 
     @rule(die_at=st.integers(1, 12))
     def restore_beside(self, die_at: int) -> None:
-        """Into a collection that earlier ones were restored to; anew where other buckets took the place of what
-        they brought."""
+        """Into a collection that earlier ones were restored to; anew where other buckets took the place of
+        what they brought."""
         with pytest.MonkeyPatch.context() as patch:
             die_in_transactions(patch, Steps(die_at))
             with contextlib.suppress(Crash, BucketwiseError):
