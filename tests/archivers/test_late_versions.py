@@ -110,6 +110,14 @@ def test_what_the_archive_does_not_hold_is_never_written_over(cycle: Cycle) -> N
         assert raw_documents(cycle.database, "back") == [stranger]
 
 
+def test_what_was_written_again_as_it_was_is_the_last_version(cycle: Cycle) -> None:
+    archive(cycle, hours({3: 1.0}), hours({3: 2.0, 4: 1.0}), hours({3: 1.0}))
+    cycle.restore("back")
+    assert raw_documents(cycle.database, "back") == [encode(hours({3: 1.0, 4: 1.0}))]
+    rows = sorted(value for *_, value in cycle.rows().elements())
+    assert rows == [1.0, 1.0, 2.0]
+
+
 def test_versions_of_different_series_are_not_merged(cycle: Cycle) -> None:
     raw = archive(cycle, hours({3: 1.0}), hours({5: 7}) | {"meta": {"symbol": "y"}})
     with pytest.raises(BucketwiseError, match=r"different series.*`--versions all`"):
