@@ -209,7 +209,7 @@ class OfflineRun:
         return np.array([i for i, unit in enumerate(live_units) if unit not in held], dtype=np.int64)
 
     def _overtaken(self, same: Batch, live: NDArray[np.bool_]) -> set[int]:
-        """Of copies that live buckets equal: those that had gone, and of which the archive has a later version.
+        """Of copies that live buckets equal: those that had gone, and that the archive has later versions of.
         What was written again as it was is the last version now: its copy is made anew, behind the others."""
         gone = np.flatnonzero(~live)
         if self._work.dry_run or self._work.measured or not len(gone):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -108,7 +108,7 @@ class _Restoring:
         self._passed: set[str] = set()  # the commits whose buckets were put
         self._seen: Future[None] = at_once(lambda: None)  # of the piece before: it is read back meanwhile
         histories = partial(_histories, target, store)
-        self._settling = Settling(target, histories, self._was_counted)
+        self._settling = Settling(target, histories, self._were_counted)
 
     def bring(self, found: Iterable[Wanted], reader: Executor) -> None:
         for wanted in found:
@@ -159,10 +159,11 @@ class _Restoring:
         result_of(self._seen, self._check)
         self._settling.settle(self._check)
 
-    def _was_counted(self, version: Version) -> bool:
-        """Whether a version that stands in the target was put, or found there, by this run."""
-        passed = version.commit is not None and version.commit.commit in self._passed
-        return passed and self._asked.holds(version)
+    def _were_counted(self, versions: Sequence[Version]) -> list[bool]:
+        """Which of the versions that stand in the target were put, or found there, by this run."""
+        asked = self._asked.holds(versions)
+        passed = [it.commit is not None and it.commit.commit in self._passed for it in versions]
+        return [is_asked and has_passed for is_asked, has_passed in zip(asked, passed, strict=True)]
 
     def finished(self) -> RestoreReport:
         """Raises BucketwiseError where documents were in the way."""

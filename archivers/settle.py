@@ -6,7 +6,7 @@ or some of them merged. Only such a document is ever replaced, and the transacti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,10 +17,8 @@ from pymongo.client_session import ClientSession
 from archivers.delete import chunks, same_id
 from archivers.put import Put, see, standing_in
 from archivers.standing import How, Mode, Plan, Standing, Target, documents_of
-from archivers.versions import Fold, Histories, History, Version, folds, set_aside
-from buckets.decode import decode
+from archivers.versions import Fold, Histories, History, Version, folds, readings_of, set_aside
 from buckets.raw import Batch
-from config.policies import Policy
 from rollups.guarded import transaction
 
 #: So many buckets, and so many bytes of them, wait for their other versions to be looked up.
@@ -57,9 +55,12 @@ class Settling:
     """Gathers buckets that were blocked, and settles them some at a time."""
 
     def __init__(
-        self, target: Target, histories: Callable[[], Histories], counted: Callable[[Version], bool]
+        self,
+        target: Target,
+        histories: Callable[[], Histories],
+        counted: Callable[[Sequence[Version]], list[bool]],
     ) -> None:
-        """`counted` tells whether a version that stands was counted when it was put."""
+        """`counted` tells which versions that stand were counted when they were put."""
         self._target = target
         self._make = histories
         self._counted = counted
@@ -139,27 +140,28 @@ class Settling:
         put = [plan for plan, is_fit in zip(plans, fits, strict=True) if is_fit]
         for collection, documents in documents_of(target, put):
             see(target.database, Put([(collection, documents, list(range(len(documents))))], set()))
-        for plan, is_fit, stood in zip(plans, fits, before, strict=True):
-            if is_fit:
-                self._count(plan, stood)
-            else:
+        self._count(put, [stood for stood, is_fit in zip(before, fits, strict=True) if is_fit])
+        for plan, is_fit in zip(plans, fits, strict=True):
+            if not is_fit:
                 self._block(plan.final.main.decode_id(0), IN_THE_WAY)
 
-    def _count(self, plan: Plan, stood: bytes | None) -> None:
-        """A version that stood, and was counted when it was put, counts no more."""
+    def _count(self, put: list[Plan], stood: list[bytes | None]) -> None:
+        """Versions that stood, and were counted when they were put, count no more."""
+        stand = [
+            next((it for it in plan.history.versions if it.bucket.main[0] == main), None)
+            for plan, main in zip(put, stood, strict=True)
+        ]
+        there = [it for it in stand if it is not None]
+        counted = [it for it, is_counted in zip(there, self._counted(there), strict=True) if is_counted]
+        final = [Version(plan.final, plan.history.last.policy) for plan in put]
         report = self.report
-        counted = [it for it in plan.history.versions if it.bucket.main[0] == stood and self._counted(it)][:1]
-        report.buckets += 1 - len(counted)
-        report.readings += _readings(plan.final, plan.history.last.policy)
-        report.readings -= sum(_readings(it.bucket, it.policy) for it in counted)
-        report.overflow += len(plan.final.extra) - sum(len(it.bucket.extra) for it in counted)
-        report.versions += len(plan.history.versions) - 1
-        report.pinned += int(self._target.is_source and not counted)
-        self._met.add(hash(same_id(plan.final.main.raw_id(0))))
-
-
-def _readings(bucket: Batch, policy: Policy) -> int:
-    return len(decode(bucket, policy).columns.time)
+        report.buckets += len(final) - len(counted)
+        report.readings += readings_of(final) - readings_of(counted)
+        report.overflow += sum(len(it.bucket.extra) for it in final)
+        report.overflow -= sum(len(it.bucket.extra) for it in counted)
+        report.versions += sum(len(plan.history.versions) - 1 for plan in put)
+        report.pinned += len(final) - len(counted) if self._target.is_source else 0
+        self._met |= {hash(same_id(it.bucket.main.raw_id(0))) for it in final}
 
 
 def plan_of(history: History, fold: Fold, how: How) -> Plan | str:

@@ -7,7 +7,7 @@ It is archived as well: a later version of the bucket.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ from archivers.receipts import MERGING, Receipts
 from archivers.stores.base import NotFound
 from buckets.bsontypes import DOCUMENT, INT32, elements
 from buckets.covered import told
+from buckets.decode import Lot
 from buckets.overlay import Typed, document_of, number, text
 from buckets.raw import Batch
 from buckets.source import Source
@@ -184,6 +185,18 @@ def folds(histories: Sequence[History]) -> list[Fold]:
                 else:
                     stages[i].append(one_of(merged.batch, place))
     return [Fold(found, faults.get(i)) for i, found in enumerate(stages)]
+
+
+def lots_of(versions: Sequence[Version]) -> Iterator[tuple[list[int], Lot]]:
+    """Returns those of each policy, and where they are among all."""
+    for policy in dict.fromkeys(version.policy for version in versions):
+        mine = [i for i, version in enumerate(versions) if version.policy == policy]
+        yield mine, Lot(Batch.concat([versions[i].bucket for i in mine]), policy)
+
+
+def readings_of(versions: Sequence[Version]) -> int:
+    """Returns how many readings they hold."""
+    return sum(lot.readings for _, lot in lots_of(versions))
 
 
 def sha256_of(bucket: Batch) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archivers.put import Indices, Note
-from archivers.versions import Version
+from archivers.versions import Version, lots_of
 from buckets.asked import series_text
 from buckets.columns import Series
 from buckets.decode import Lot
@@ -58,8 +58,13 @@ class Asked:
         chosen = chosen[batch.take(chosen).main.id_order()]
         return Wanted(batch.take(chosen), found.lot.policy, chosen, found.note, readings, found.commit)
 
-    def holds(self, version: Version) -> bool:
-        return bool(self._mine(Lot(version.bucket, version.policy)).any())
+    def holds(self, versions: Sequence[Version]) -> list[bool]:
+        """Returns which of these are asked for."""
+        found = [False] * len(versions)
+        for places, lot in lots_of(versions):
+            for i in lot.decoded.units[self._mine(lot)].tolist():
+                found[places[i]] = True
+        return found
 
     def _mine(self, lot: Lot) -> NDArray[np.bool_]:
         """Of the decoded buckets (of empty ones, their last time counts)."""

@@ -113,8 +113,8 @@ class Overlay:
 
 
 def lay_slots(older: Typed, newer: Typed, levels: int) -> Typed:
-    """Returns slots laid over slots, on so many levels, and what they hold over what is there. What is an array
-    in one version and a sub-document in the other becomes a sub-document. "7" and "07" are one slot."""
+    """Returns slots laid over slots, on so many levels, and what they hold over what is there. What is an
+    array in one version and a sub-document in the other becomes a sub-document. "7" and "07" are one slot."""
     if newer[0] in _NOTHING:
         return older
     if older[0] not in _NESTED or newer[0] not in _NESTED:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from buckets.bsontypes import DATE, INT32, INT64, elements, first_at
 from buckets.columns import Kind
 from buckets.covered import covered
-from buckets.decode import decode
+from buckets.decode import Decoded, decode
 from buckets.ids import sort_key
 from buckets.overlay import Overlay, Typed, Unmergeable, array_of, number, with_field
 from buckets.raw import Batch, Docs, as_queried
@@ -78,7 +78,7 @@ def _checked(
         if bucket is not None and found.fault(i) is None:
             made[i] = bucket._replace(main=merger.with_totals(i, bucket.main, found))
     batch = _batch(newer, made)
-    wrong = _unsound(policy, batch)
+    wrong = _faults(decode(batch, policy), len(batch)) if merger.has_totals else {}
     for i in range(len(newer)):
         if i not in faults and (fault := found.fault(i) or wrong.get(i)):
             faults[i] = f"merged, it breaks its model: {fault}"
@@ -102,10 +102,9 @@ def _of(batch: Batch, index: int) -> _Made:
     return _Made(one.main[0], list(one.extra))
 
 
-def _unsound(policy: Policy, batch: Batch) -> dict[int, str]:
+def _faults(decoded: Decoded, size: int) -> dict[int, str]:
     """What is wrong with which bucket."""
-    decoded = decode(batch, policy)
-    wrong = np.setdiff1d(np.arange(len(batch)), decoded.units).tolist()
+    wrong = np.setdiff1d(np.arange(size), decoded.units).tolist()
     return {i: f"{it.field}: {it.reason}" for i, it in zip(wrong, decoded.quarantined, strict=True)}
 
 
@@ -120,7 +119,7 @@ class _Versions:
         if policy.overflow is not None:
             self.own = decode(Batch.of(batch.main), plain.model_copy(update={"overflow": None}))
         self._names = [series_key(series) for series in self.own.columns.series]
-        self._faults = _unsound(plain, batch)
+        self._faults = _faults(self.whole, len(batch))
         self._whole_at = {unit: i for i, unit in enumerate(self.whole.units.tolist())}
         self._own_at = {unit: i for i, unit in enumerate(self.own.units.tolist())}
 
@@ -178,6 +177,11 @@ class _Merger:
             main = self._with_samples(main, older.main, newer.main, index)
             main = self._with_bounds(main, older.main, newer.main)
         return _Made(self._with_flag(main, older, newer), _by_id(older.extra, newer.extra))
+
+    @property
+    def has_totals(self) -> bool:
+        """Returns whether the writer keeps a count or sums."""
+        return self._policy.count_field is not None or bool(self._policy.sum_fields)
 
     def keys(self, index: int) -> list[Key]:
         """Returns what the merged document has to hold, sorted."""

@@ -37,8 +37,8 @@ class Slots:
     case = slots("minute")
 
     @staticmethod
-    def upsert(hour: int, minute: int, value: float) -> tuple[Document, Document]:
-        fixed = {"meta": {"symbol": "x"}, "d": DAY0 + timedelta(hours=hour)}
+    def upsert(hour: int, minute: int, value: float, born: int) -> tuple[Document, Document]:
+        fixed = {"meta": {"symbol": "x"}, "d": DAY0 + timedelta(hours=hour), "born": born}
         return {"_id": f"x_{hour}"}, {"$set": {f"p.{minute}": value}, "$setOnInsert": fixed}
 
     @staticmethod
@@ -54,14 +54,14 @@ class Samples:
     case = samples("dates")
 
     @staticmethod
-    def upsert(hour: int, minute: int, value: float) -> tuple[Document, Document]:
+    def upsert(hour: int, minute: int, value: float, born: int) -> tuple[Document, Document]:
         at = DAY0 + timedelta(hours=hour) + minute * MINUTE
         return {"_id": f"x_{hour}"}, {
             "$push": {"samples": {"val": value, "time": at}},
             "$min": {"first": at},
             "$max": {"last": at},
             "$inc": {"nsamples": 1, "sum": value},
-            "$setOnInsert": {"deviceid": 1, "sensorid": 2},
+            "$setOnInsert": {"deviceid": 1, "sensorid": 2, "born": born},
         }
 
     @staticmethod
@@ -94,6 +94,7 @@ class Story(RuleBasedStateMachine):
         self.live: dict[int, Held] = {}
         self.archived: dict[int, Held] = {}
         self.restored: set[int] = set()  # live as the archive has them, or changed since
+        self.born = 0
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr("os.fsync", nothing)
         self.patch.setattr("archivers.delete.MAX_BUCKETS", 2)
@@ -122,7 +123,8 @@ class Story(RuleBasedStateMachine):
     @rule(hour=HOURS, minute=MINUTES, value=VALUES)
     def upsert(self, hour: int, minute: int, value: int) -> None:
         """Late, where the bucket has gone: the writer knows nothing of archives."""
-        self.source.update_one(*self.model.upsert(hour, minute, float(value)), upsert=True)
+        self.born += 1  # no two documents are equal: one that was written again as it was is the old one
+        self.source.update_one(*self.model.upsert(hour, minute, float(value), self.born), upsert=True)
         self.model.add(self.live.setdefault(hour, {}), minute, float(value))
 
     @rule()
