@@ -15,6 +15,7 @@ Document = dict[str, Any]
 _READ = ("find", "listIndexes")
 _SUMMARIES = (*_READ, "insert", "update", "remove", "createIndex")
 _COPIES = (*_READ, "insert", "remove", "createIndex")
+_VERSIONS = ("find", "insert", "remove", "createIndex")
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,9 @@ def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: boo
     if policy.archive is not None and policy.archive.to == "online" and policy.archive.collection:
         target = policy.archive.collection
         beside = [overflow_archive(target)] if policy.overflow else []
-        for copies in [target, *beside, versions_archive(target)]:
+        for copies in [target, *beside]:
             yield Needs(copies, _COPIES)
+        yield Needs(versions_archive(target), _VERSIONS)
     for name, actions in own.items():
         yield Needs(name, actions)
 

@@ -17,7 +17,7 @@ from pymongo.client_session import ClientSession
 from archivers.delete import chunks, same_id
 from archivers.put import Put, see, standing_in
 from archivers.standing import How, Mode, Plan, Standing, Target, documents_of
-from archivers.versions import Fold, Histories, History, Version, folds, readings_of, set_aside
+from archivers.versions import Fold, Histories, History, Version, folds, readings_of, set_aside, some_merged
 from buckets.raw import Batch
 from rollups.guarded import transaction
 
@@ -65,7 +65,7 @@ class Settling:
         self._make = histories
         self._counted = counted
         self._waiting: list[Batch] = []
-        self._met: set[int] = set()  # 8 bytes a bucket that has several versions
+        self._met: set[int] = set()  # 8 bytes a version that is settled, and a bucket
         self.report = Settled()
         self.blocked = Blocked()
 
@@ -75,9 +75,7 @@ class Settling:
 
     def met(self, batch: Batch) -> list[int]:
         """Returns which buckets of a batch are settled already, since other versions of them were met."""
-        if not self._met:
-            return []
-        return [i for i, raw_id in enumerate(batch.main.raw_ids) if hash(same_id(raw_id)) in self._met]
+        return [i for i, main in enumerate(batch.main) if hash(main) in self._met] if self._met else []
 
     @cached_property
     def histories(self) -> Histories:
@@ -98,8 +96,8 @@ class Settling:
 
     def _settle(self, piece: Batch) -> None:
         plans = []
-        for name, history, fold in self._found(piece):
-            plan = plan_of(history, fold, self._target.how)
+        for name, history, known, fold in self._found(piece):
+            plan = plan_of(history, known, fold, self._target.how)
             if isinstance(plan, Plan):
                 plans.append(plan)
             else:
@@ -107,20 +105,25 @@ class Settling:
         if plans:
             self._put(plans)
 
-    def _found(self, piece: Batch) -> Iterator[tuple[Any, History, Fold]]:
-        """Of the buckets that have several versions: their `_id`s and these. The others are blocked."""
+    def _found(self, piece: Batch) -> Iterator[tuple[Any, History, list[Batch], Fold]]:
+        """Of the buckets that have several versions: their `_id`s, these, and all that may be replaced. The
+        others are blocked."""
         standing = standing_in(self._target.database, self._target.to, piece.main)
         found = self.histories.of(piece, [it for it in standing if it is not None])
-        several: dict[bytes, tuple[Any, History]] = {}
+        several: dict[bytes, tuple[Any, History, bytes | None]] = {}
         for i, raw_id in enumerate(piece.main.raw_ids):
             identity, history = piece.main.decode_id(i), found.get(same_id(raw_id))
             if history is not None and len(history.versions) > 1:
-                several[same_id(raw_id)] = identity, history
+                several[same_id(raw_id)] = identity, history, standing[i]
             else:
                 self._block(identity, IN_THE_WAY)
-        made = folds([history for _, history in several.values()])
-        for (identity, history), fold in zip(several.values(), made, strict=True):
-            yield identity, history, fold
+        made = folds([history for _, history, _ in several.values()])
+        for (identity, history, main), fold in zip(several.values(), made, strict=True):
+            known = [*(version.bucket for version in history.versions), *fold.stages]
+            known += [history.merged] if history.merged is not None else []
+            if main not in (None, *(it.main[0] for it in known)):
+                known += some_merged(history)
+            yield identity, history, known, fold
 
     def _block(self, identity: Any, reason: str) -> None:
         self.report.buckets += 1
@@ -146,30 +149,42 @@ class Settling:
                 self._block(plan.final.main.decode_id(0), IN_THE_WAY)
 
     def _count(self, put: list[Plan], stood: list[bytes | None]) -> None:
-        """Versions that stood, and were counted when they were put, count no more."""
-        stand = [
-            next((it for it in plan.history.versions if it.bucket.main[0] == main), None)
-            for plan, main in zip(put, stood, strict=True)
-        ]
-        there = [it for it in stand if it is not None]
-        counted = [it for it, is_counted in zip(there, self._counted(there), strict=True) if is_counted]
         final = [Version(plan.final, plan.history.last.policy) for plan in put]
+        before = self._counted_before(put, stood)
+        known = sum(hash(_name(plan)) in self._met for plan in put)
+        new = [it for plan in put for it in plan.history.versions if hash(it.bucket.main[0]) not in self._met]
         report = self.report
-        report.buckets += len(final) - len(counted)
-        report.readings += readings_of(final) - readings_of(counted)
-        report.overflow += sum(len(it.bucket.extra) for it in final)
-        report.overflow -= sum(len(it.bucket.extra) for it in counted)
-        report.versions += sum(len(plan.history.versions) - 1 for plan in put)
-        report.pinned += len(final) - len(counted) if self._target.is_source else 0
-        self._met |= {hash(same_id(it.bucket.main.raw_id(0))) for it in final}
+        report.buckets += len(final) - len(before)
+        report.readings += readings_of(final) - readings_of(before)
+        report.overflow += _overflow_of(final) - _overflow_of(before)
+        report.versions += len(new) - (len(put) - known)
+        report.pinned += len(final) - len(before) if self._target.is_source else 0
+        self._met |= {hash(it.bucket.main[0]) for it in new} | {hash(_name(plan)) for plan in put}
+
+    def _counted_before(self, put: list[Plan], stood: list[bytes | None]) -> list[Version]:
+        """What stood in place of these, and is counted: as it was put, or as an earlier settling left it."""
+        settled, fresh = [], []
+        for plan, main in zip(put, stood, strict=True):
+            if hash(_name(plan)) in self._met:
+                policy = plan.history.last.policy
+                settled += [Version(it, policy) for it in plan.known if it.main[0] == main][:1]
+            else:
+                fresh += [it for it in plan.history.versions if it.bucket.main[0] == main][:1]
+        are_counted = self._counted(fresh)
+        return settled + [it for it, is_counted in zip(fresh, are_counted, strict=True) if is_counted]
 
 
-def plan_of(history: History, fold: Fold, how: How) -> Plan | str:
+def _name(plan: Plan) -> bytes:
+    return same_id(plan.final.main.raw_id(0))
+
+
+def _overflow_of(versions: Sequence[Version]) -> int:
+    return sum(len(version.bucket.extra) for version in versions)
+
+
+def plan_of(history: History, known: list[Batch], fold: Fold, how: How) -> Plan | str:
     """Returns what is to stand for a bucket of several versions, or why nothing can."""
     versions = history.versions
-    known = [*(version.bucket for version in versions), *fold.stages]
-    if history.merged is not None:
-        known.append(history.merged)
     if how.mode != Mode.merged:
         older = versions[:-1] if how.mode == Mode.all else []
         aside = [it for i, version in enumerate(older) for it in set_aside(version.bucket, i + 1)]

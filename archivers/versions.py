@@ -7,7 +7,8 @@ It is archived as well: a later version of the bucket.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,11 +26,14 @@ from buckets.decode import Lot
 from buckets.overlay import Typed, document_of, number, text
 from buckets.raw import Batch
 from buckets.source import Source
-from buckets.times import as_ms
+from buckets.times import DAY_MS, as_ms
 from buckets.versions import merge
 from config.policies import Policy
 
 Document = dict[str, Any]
+Days = tuple[int, int]  # first and last, since 1970
+#: Of so many versions each choice of some may have been merged once.
+_MOST_TRIED = 6
 
 
 class Version(NamedTuple):
@@ -72,44 +76,54 @@ class OfflineHistories:
         self._dropped: dict[str, Manifest] | None = None
 
     def of(self, buckets: Batch, standing: Iterable[bytes]) -> dict[bytes, History]:
-        """All versions whose commits hold something of the time that these documents cover."""
-        wanted = {same_id(raw_id) for raw_id in buckets.main.raw_ids}
-        found: dict[bytes, list[tuple[tuple[int, int, int], Version]]] = {name: [] for name in wanted}
-        for manifest in self._around([*buckets.main, *standing]):
-            age = self._age(manifest)
-            batch = self._archive.load(manifest)
-            for i, raw_id in enumerate(batch.main.raw_ids):
-                if (name := same_id(raw_id)) in wanted:
-                    version = Version(one_of(batch, i), manifest.archived_policy, manifest, i)
-                    found[name].append(((*age, i), version))
-        return {
-            name: History([version for _, version in sorted(versions, key=lambda it: it[0])])
-            for name, versions in found.items()
-        }
+        """All versions whose commits hold something of the days that these documents touch, or other versions
+        of theirs."""
+        found: dict[bytes, list[Version]] = {same_id(raw_id): [] for raw_id in buckets.main.raw_ids}
+        days = self._days([*buckets.main, *standing])
+        read: set[str] = set()
+        while more := [it for it in self._around(days) if it.commit not in read]:
+            for manifest in more:
+                read.add(manifest.commit)
+                for version in self._versions(manifest, found.keys()):
+                    found[same_id(version.bucket.main.raw_id(0))].append(version)
+                    days |= self._days(version.bucket.main)
+        return {name: History(sorted(versions, key=self._age)) for name, versions in found.items()}
+
+    def _versions(self, manifest: Manifest, wanted: Collection[bytes]) -> Iterator[Version]:
+        batch = self._archive.load(manifest)
+        for i, raw_id in enumerate(batch.main.raw_ids):
+            if same_id(raw_id) in wanted:
+                yield Version(one_of(batch, i), manifest.archived_policy, manifest, i)
 
     def merged(self, buckets: Batch) -> list[int]:
         del buckets  # nothing tells before they meet
         return []
 
-    def _around(self, documents: Iterable[bytes]) -> list[Manifest]:
-        spans = [span for it in documents if (span := told(self._archive.policy, it)) is not None]
-        if not spans:
-            return []
-        hull = min(start for start, _ in spans), max(end for _, end in spans)
-        return [
-            it
-            for it in self._archive.manifests(*hull, self._commits)
-            if any(as_ms(it.first) < end and as_ms(it.last) >= start for start, end in spans)
-        ]
+    def _days(self, documents: Iterable[bytes]) -> set[Days]:
+        """The first and the last UTC day of each."""
+        spans = (told(self._archive.policy, it) for it in documents)
+        return {(span[0] // DAY_MS, (span[1] - 1) // DAY_MS) for span in spans if span is not None}
 
-    def _age(self, manifest: Manifest) -> tuple[int, int]:
-        """When its buckets were archived first: a commit that took over another's came later than these."""
+    def _around(self, days: set[Days]) -> list[Manifest]:
+        if not days:
+            return []
+        hull = min(first for first, _ in days) * DAY_MS, (max(last for _, last in days) + 1) * DAY_MS
+        there = [
+            (as_ms(it.first) // DAY_MS, as_ms(it.last) // DAY_MS, it)
+            for it in self._archive.manifests(*hull, self._commits)
+        ]
+        return [it for low, high, it in there if any(low <= last and high >= first for first, last in days)]
+
+    def _age(self, version: Version) -> tuple[int, int, int]:
+        """When it was archived first: a commit that took over another's came later than these."""
+        manifest = version.commit
+        assert manifest is not None
         while manifest.replaces is not None:
             before = self._replaced(manifest.replaces)
             if before is None:
                 break
             manifest = before
-        return manifest.sequence, manifest.fence
+        return manifest.sequence, manifest.fence, version.position
 
     def _replaced(self, commit: str) -> Manifest | None:
         if self._dropped is None:
@@ -185,6 +199,14 @@ def folds(histories: Sequence[History]) -> list[Fold]:
                 else:
                     stages[i].append(one_of(merged.batch, place))
     return [Fold(found, faults.get(i)) for i, found in enumerate(stages)]
+
+
+def some_merged(history: History) -> Iterator[Batch]:
+    """Returns what some of a bucket's versions give: one that knew no others may have been restored."""
+    versions = history.versions
+    for count in range(2, len(versions) if len(versions) <= _MOST_TRIED else 0):
+        chosen = [History(list(some)) for some in itertools.combinations(versions, count)]
+        yield from (fold.stages[-1] for fold in folds(chosen) if fold.fault is None)
 
 
 def lots_of(versions: Sequence[Version]) -> Iterator[tuple[list[int], Lot]]:

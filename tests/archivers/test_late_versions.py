@@ -13,7 +13,7 @@ from pymongo.database import Database
 from archivers.standing import How, Mode
 from config.errors import BucketwiseError
 from config.policies import Store
-from tests.archivers.builders import CODEC, DAY0, Case, encode, insert, raw_documents, slots
+from tests.archivers.builders import CODEC, DAY0, Case, encode, insert, raw_documents, samples, slots
 from tests.archivers.harness import Cycle
 
 Document = dict[str, Any]
@@ -125,3 +125,30 @@ def test_versions_of_different_series_are_not_merged(cycle: Cycle) -> None:
     assert raw_documents(cycle.database, "back") == raw[:1]
     cycle.restore("back", how=How(Mode.all))
     assert raw[1] in raw_documents(cycle.database, "back")
+
+
+def test_a_version_that_lies_apart_from_the_others(database: Database[Document], file_store: Store) -> None:
+    """Commits of one reading, and one of two months: all versions are found, whichever was met first."""
+    base = samples("dates")
+    cycle = Cycle(database, Case(base.name, base.policy, [], []), file_store)
+
+    def bucket(*days: float) -> Document:
+        held = [{"val": day, "time": DAY0 + timedelta(days=day)} for day in days]
+        bounds = {"first": held[0]["time"], "last": held[-1]["time"]}
+        told = {"nsamples": len(held), "sum": sum(days), **bounds}
+        return {"_id": "x", "deviceid": 1, "sensorid": 2, **told, "samples": held}
+
+    archive(cycle, bucket(1.5), bucket(1.25), bucket(1.5, 40.0), bucket(40.5))
+    wanted = {**bucket(1.25, 1.5, 40.0, 40.5)}
+    for since, until in ((None, 1.3), (40.2, None), (None, None), (None, None)):
+        report = cycle.restore(
+            "back",
+            since=None if since is None else DAY0 + timedelta(days=since),
+            until=None if until is None else DAY0 + timedelta(days=until),
+        )
+    assert raw_documents(database, "back") == [encode(wanted)]
+    assert (report.buckets, report.readings, report.versions) == (1, 4, 3)
+    for _ in range(2):
+        report = cycle.restore("other")
+        assert raw_documents(database, "other") == [encode(wanted)]
+        assert (report.buckets, report.readings, report.versions) == (1, 4, 3)
