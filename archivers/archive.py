@@ -24,8 +24,10 @@ from archivers.pins import fingerprint
 from archivers.receipts import Receipts
 from archivers.stores.base import ObjectStore
 from archivers.units import Here, Opened, Units
+from archivers.valueless import Numeric
 from archivers.work import NOT_ROLLED_UP, Archiver, ArchiveReport, KnowsRun, RolledUp, Work
 from buckets.ahead import ahead
+from buckets.asked import extended_json
 from buckets.columns import Quarantined
 from buckets.decode import Decoded, Lot, decode
 from buckets.raw import Batch
@@ -204,6 +206,7 @@ class _Sweep:
         self._per_cell: float | None = None
         self._share = work.units.memory / USUAL_MEMORY
         self._first, self._last = LAST_MS, FIRST_MS
+        self._numeric = Numeric(work)
 
     def run(self, start: int, end: int) -> None:
         source, report = self._work.source, self._work.report
@@ -326,8 +329,9 @@ class _Sweep:
                 continue
             for position in np.flatnonzero(columns.holds(np.arange(len(columns.series)) == i)).tolist():
                 fits[position] = False
-                identity = batch.main.decode_id(int(decoded.units[position]))
-                reason = f"the archive of policy {policy.name} has a column of another type than {found[1]!r}"
+                identity = batch.main.legible_id(int(decoded.units[position]))
+                value = extended_json(found[1])
+                reason = f"the archive of policy {policy.name} has a column of another type than {value}"
                 self._work.report.quarantine([Quarantined(identity, found[0], reason)])
         return fits
 
@@ -349,6 +353,9 @@ class _Sweep:
             lot = lot.take(self._as_rolled_up(lot.batch, first, last))
             if not len(lot):
                 return
+        lot = lot.take(self._numeric.fitting(lot))
+        if not len(lot):
+            return
         buckets, readings = len(lot), lot.readings
         if work.dry_run:
             self._foresee(buckets)

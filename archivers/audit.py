@@ -22,10 +22,11 @@ from archivers.slices import slice_reader
 from archivers.stores.base import ObjectStore
 from archivers.units import Here, Opened, Units
 from archivers.verify import verify
-from archivers.work import ArchiveReport
+from archivers.work import VALUELESS, ArchiveReport
+from buckets.asked import extended_json
 from buckets.columns import Quarantined
 from buckets.source import Source
-from buckets.times import FIRST_MS, LAST_MS
+from buckets.times import DAY_MS, FIRST_MS, LAST_MS, as_date
 from config.policies import Policy
 from rollups import ttl
 from rollups.expiry import expire_summaries
@@ -177,6 +178,12 @@ class _Audit:
                 self.policy.collection,
                 f"{report.buckets} buckets expired over a day ago and are not archived: run `bucketwise run`",
             )
+        for it in report.valueless[:1]:
+            place = f"{self.policy.collection}, {it.field}"
+            series = extended_json(dict(zip(self.policy.series_names, it.series, strict=True)))
+            day = f"{as_date(it.day * DAY_MS):%Y-%m-%d} of {series}"
+            message = f"{report.reasons[VALUELESS]} expired buckets stay: {VALUELESS}. Here is {day}"
+            yield self._finding("valueless", place, message)
         yield from self._quarantined(report.quarantined)
 
     def overflow(self) -> Iterator[Finding]:
@@ -197,7 +204,7 @@ class _Audit:
         if orphans:
             yield self._finding(
                 "overflow-orphaned",
-                f"{self.policy.overflow.collection}, _id {next(iter(orphans.values()))!r}",
+                f"{self.policy.overflow.collection}, _id {extended_json(next(iter(orphans.values())))}",
                 f"{len(orphans)} overflow documents belong to no live bucket (here is the first): no summary "
                 f"and no archive has them. Restore the buckets into {self.policy.collection}, or remove them",
             )
@@ -224,7 +231,7 @@ class _Audit:
         for bucket in found[:MAX_QUARANTINED]:
             yield self._finding(
                 "quarantined",
-                f"{self.policy.collection}, _id {bucket.id!r}",
+                f"{self.policy.collection}, _id {extended_json(bucket.id)}",
                 f"{bucket.field}: {bucket.reason}",
             )
         if len(found) > MAX_QUARANTINED:

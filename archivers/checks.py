@@ -9,10 +9,13 @@ from typing import Any
 from pymongo.database import Database
 
 from archivers.findings import Finding, Severity
+from archivers.misfits import misfits
 from archivers.privileges import Needs, missing_rights, needs_of
 from archivers.stores.base import ObjectStore, StoreError
 from buckets import timeseries
-from buckets.covered import time_indexes
+from buckets.covered import first_and_last
+from buckets.fit import Fit, fit_of
+from buckets.sampling import has_index, sample
 from buckets.source import Source
 from config.policies import Policy
 from rollups import ttl
@@ -58,28 +61,43 @@ def check_store(store: ObjectStore) -> list[Finding]:
     return [Finding("store", None, store.url, "ok", f"write, read, list and delete work{extra}")]
 
 
+@dataclass(frozen=True)
+class Checked:
+    findings: list[Finding]
+    fit: Fit | None  # None: the documents can't be looked at
+    misfits: list[Finding]
+
+
 def check(
     database: Database[Document], policy: Policy, own_collections: Mapping[str, tuple[str, ...]]
-) -> list[Finding]:
-    """Findings of one policy. `own_collections`: where the suite keeps its books, and what it does there.
+) -> Checked:
+    """What is found of one policy. `own_collections`: where the suite keeps its books, and what it does
+    there.
 
     Raises PyMongoError where the server can't be asked.
     """
     rights = list(_Check(database, policy, {}).rights(own_collections))
     if any(action in it.message for it in rights for action in _LOOKS):
-        return rights  # the rest can't be looked at
+        return Checked(rights, None, [])  # the rest can't be looked at
     here = {info["name"]: dict(info) for info in database.list_collections()}
     checker = _Check(database, policy, here)
+    kind = list(checker.source())
+    may_look = not any("find" in it.message and it.place in policy.sources for it in rights)
+    fit = None
+    if may_look and all(it.severity != "error" for it in kind):
+        fit = fit_of(sample(Source(database, policy)), policy)
+    unfit = misfits(fit, policy) if fit else []
     findings = [
-        *checker.source(),
+        *kind,
+        *unfit,
         *checker.indexes(),
         *checker.expiry(),
         *checker.targets(),
         *rights,
     ]
     if all(finding.severity == "ok" for finding in findings):
-        return [Finding("policy", policy.name, policy.collection, "ok", "all is as a run needs it")]
-    return findings
+        findings = [Finding("policy", policy.name, policy.collection, "ok", "all is as a run needs it")]
+    return Checked(findings, fit, unfit)
 
 
 @dataclass(frozen=True)
@@ -120,7 +138,7 @@ class _Check:
     def indexes(self) -> Iterator[Finding]:
         policy = self.policy
         if policy.model != "timeseries" and self.here.get(policy.collection, {}).get("type") == "collection":
-            for field in time_indexes(policy):
+            for field in dict.fromkeys(first_and_last(policy)):
                 yield from self._index(policy.collection, field, "reading a range of time")
         if policy.overflow is not None:
             place = policy.overflow.collection
@@ -135,11 +153,8 @@ class _Check:
                 yield self._finding("overflow-kind", place, "error", message)
 
     def _index(self, collection: str, field: str, purpose: str) -> Iterator[Finding]:
-        for index in self.database[collection].list_indexes():
-            first = next(iter(index["key"]))
-            usable = not index.get("hidden") and "partialFilterExpression" not in index
-            if first == field and usable and index["key"][first] in (1, -1) and not index.get("sparse"):
-                return
+        if has_index(self.database[collection], field):
+            return
         message = (
             f"{purpose} has no index and reads the whole collection: "
             f"db.getCollection({collection!r}).createIndex({{{field!r}: 1}})"

@@ -22,6 +22,7 @@ from pymongo.errors import CollectionInvalid
 
 from archivers.delete import MAX_BUCKETS, same_id
 from archivers.inserts import insert_raw
+from buckets.asked import extended_json
 from buckets.bsontypes import BINARY, DOCUMENT, INT32
 from buckets.overlay import document_of, number, text
 from buckets.raw import LOSSLESS, Batch, Docs
@@ -84,7 +85,7 @@ class KeptVersions:
         if found["sha256"] != hashlib.sha256(found["document"]).hexdigest():
             identity = Docs.of([bytes(found["_id"].raw)]).legible_id(0)
             raise HaltedError(
-                f"{self.name}: version {found['_id']['version']} of the bucket with _id {identity!r} is "
+                f"{self.name}: version {found['_id']['version']} of the bucket with _id {extended_json(identity)} is "
                 "not as it was written: its bytes have another SHA-256. Nothing was deleted. Restore it from "
                 "a backup"
             )

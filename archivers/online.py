@@ -23,8 +23,9 @@ from archivers.deletions import KEPT, packed_ids
 from archivers.inserts import insert_raw
 from archivers.merging import Merging, ids_of
 from archivers.work import Work
+from buckets.asked import extended_json
 from buckets.columns import Quarantined, Series
-from buckets.covered import time_indexes
+from buckets.covered import first_and_last, sample_index
 from buckets.decode import Lot, decode
 from buckets.raw import LOSSLESS, Batch
 from buckets.source import Source
@@ -67,14 +68,14 @@ class OnlineRun:
     def _make_collections(self) -> None:
         """With zstd blocks, and the index that range queries by series and time need."""
         policy, database = self._work.policy, self._work.database
-        own, *more = time_indexes(policy)
-        time_fields = [*more, own] if policy.end_field else [own]
+        first, last = first_and_last(policy)
+        time_fields = list(dict.fromkeys((last, first)))
         series = [path.replace(".*.", ".") for path in policy.series_fields]
         by_series = [(field, ASCENDING) for field in dict.fromkeys((*series, *time_fields))]
         by_time = [(field, ASCENDING) for field in time_fields]
         indexes = {self._target: [by_series, by_time]}
-        if more and not policy.end_field:
-            indexes[self._target].append([(field, ASCENDING) for field in more])
+        if field := sample_index(policy):
+            indexes[self._target].append([(field, ASCENDING)])
         if self._overflow and policy.overflow:
             indexes[self._overflow] = [[(policy.overflow.ref_field, ASCENDING)]]
         present = set(database.list_collection_names())
@@ -151,7 +152,9 @@ class OnlineRun:
         conflicts, copied_late = self._sort(batch, late)
         waiting += copied_late
         work.report.leave(len(waiting), work.kept or self._grace)
-        work.report.quarantine([Quarantined(ids[i], "_id", reason) for i, reason in conflicts.items()])
+        work.report.quarantine(
+            [Quarantined(batch.main.legible_id(i), "_id", reason) for i, reason in conflicts.items()]
+        )
         if stale and not work.dry_run:
             self._renew([ids[i] for i in stale])
         return {*waiting, *conflicts}
@@ -270,7 +273,8 @@ class OnlineRun:
         if wrong:
             raise HaltedError(
                 f"policy {self._work.policy.name}: {len(wrong)} copies in {self._target} are not there, or "
-                f"not equal to their originals, the first with _id {wrong[0]!r}; these were not deleted"
+                f"not equal to their originals, the first with _id {extended_json(wrong[0])}; "
+                "these were not deleted"
             )
 
     def _named_in_archive(

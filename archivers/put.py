@@ -13,6 +13,7 @@ from pymongo.errors import BulkWriteError
 
 from archivers.delete import MAX_BUCKETS, compare, same_id
 from archivers.inserts import insert_raw
+from buckets.asked import extended_json
 from buckets.decode import decode
 from buckets.raw import LOSSLESS, Batch, Docs
 from buckets.source import Source, find_by_ids
@@ -87,7 +88,8 @@ def see(database: Database[Document], put: Put) -> None:
         for i, it in enumerate(standing_in(database, collection, documents)):
             if it != documents[i] and owner[i] not in put.blocked:
                 raise HaltedError(
-                    f"a restored document is not in {collection} as it was: _id {documents.decode_id(i)!r}"
+                    f"a restored document is not in {collection} as it was: "
+                    f"_id {extended_json(documents.decode_id(i))}"
                 )
 
 

@@ -27,7 +27,7 @@ from archivers.versions import Histories, OfflineHistories, OnlineHistories, Ver
 from archivers.wanted import Asked, Found, Wanted
 from buckets import timeseries
 from buckets.ahead import ahead
-from buckets.asked import check_asked
+from buckets.asked import check_asked, extended_json
 from buckets.decode import Lot
 from buckets.raw import Batch
 from buckets.times import FIRST_MS, LAST_MS, as_ms
@@ -174,7 +174,7 @@ class _Restoring:
             reason, first = next(iter(blocked.first.items()))
             raise BucketwiseError(
                 f"--to {self._target.to}: {blocked.count} of {report.buckets} buckets were not restored. The "
-                f"first has _id {first!r}: {reason}"
+                f"first has _id {extended_json(first)}: {reason}"
             )
         return report
 

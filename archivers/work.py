@@ -34,6 +34,23 @@ MAX_DETAILS = 1000
 NOT_ROLLED_UP = "its windows have changed since they were rolled up"
 
 
+#: Why buckets stay that hold nothing of what they are for.
+VALUELESS = (
+    "no finite value in a value field for a whole day, of a series that had some: mend the field, or name it "
+    "in nonnumeric_ok"
+)
+
+
+@dataclass(frozen=True)
+class Valueless:
+    """A day of a series in which no reading holds a finite number in a value field, though earlier or later
+    ones do."""
+
+    field: str
+    series: Series
+    day: int  # since 1970, UTC
+
+
 @dataclass
 class ArchiveReport:
     """Counts of one run. `left` are expired buckets that stay; `reasons` says why, with how many."""
@@ -46,6 +63,7 @@ class ArchiveReport:
     deleted: int = 0
     left: int = 0
     changed: int = 0  # of those left: changed between copy and delete, or while they were read
+    valueless: list[Valueless] = field(default_factory=list)  # the first thousand
     quarantined: list[Quarantined] = field(default_factory=list)
     quarantined_total: int = 0
     _named: set[int] = field(default_factory=set)  # of the quarantined, 8 bytes a bucket
@@ -60,6 +78,11 @@ class ArchiveReport:
                 self.quarantined_total += 1
                 if len(self.quarantined) < MAX_DETAILS:
                     self.quarantined.append(bucket)
+
+    def hold(self, count: int, found: list[Valueless]) -> None:
+        """Buckets stay since they hold no number where there should be some."""
+        self.leave(count, VALUELESS)
+        self.valueless += found[: MAX_DETAILS - len(self.valueless)]
 
     def leave(self, count: int, reason: str) -> None:
         if count:

@@ -112,9 +112,7 @@ FURTHER = {
         "minute buckets, a sub-document a slot", _inside, {**SLOT_KEYS, "value_fields": ["v.*.p"]}
     ): MINUTES,
     Workload("minute buckets, fields in _id", _identified, _IDENTIFIED, (("_id.d",),)): MINUTES,
-    Workload(
-        "sample buckets without a last time", _unended, _UNENDED, (("first",), ("samples.time",))
-    ): SAMPLES,
+    Workload("sample buckets without a last time", _unended, _UNENDED, (("first",),)): SAMPLES,
     Workload("sample buckets of pairs", _pairs, _PAIRS, SAMPLE_INDEXES): SAMPLES,
     Workload("sample buckets of several series", _several, _SEVERAL, SAMPLE_INDEXES): SAMPLES,
     Workload(

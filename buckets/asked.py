@@ -1,8 +1,9 @@
-"""Which series a person asks for, as text: `--series symbol=MDB`. And how series are told to people."""
+"""Which series a person asks for, as text: `--series symbol=MDB`. How series and `_id`s are told."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -12,7 +13,9 @@ from bson import json_util
 from bson.binary import UuidRepresentation
 from bson.errors import InvalidId
 from bson.objectid import ObjectId
+from bson.raw_bson import RawBSONDocument
 
+from buckets.bsontypes import DOCUMENT, decode_value
 from buckets.columns import Series
 from config.errors import UsageError
 from config.policies import Policy
@@ -76,6 +79,15 @@ def series_text(value: Any) -> str:
     if isinstance(value, (dict, list, bool, int, float)):
         return json_util.dumps(value, json_options=EXTENDED_JSON, sort_keys=True)
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def extended_json(value: Any) -> str:
+    """Returns an `_id`, or a series' value, as messages show it: relaxed extended JSON, with escapes for what
+    no terminal shows."""
+    if isinstance(value, RawBSONDocument):
+        value = decode_value(DOCUMENT, bytes(value.raw), legible=True)
+    text = json_util.dumps(value, json_options=EXTENDED_JSON, ensure_ascii=False)
+    return "".join(it if it.isprintable() else json.dumps(it)[1:-1] for it in text)
 
 
 def series_order(series: Series) -> list[tuple[str, Any]]:

@@ -27,15 +27,12 @@ def telling(policy: Policy) -> tuple[str, str]:
     return first, first if policy.model != "samples" else policy.end_field or str(policy.samples_field)
 
 
-def time_indexes(policy: Policy) -> list[str]:
-    """Returns the fields by which buckets are asked for in a range of time: each wants an index. First the first
-    time, then what tells the last."""
-    first, last = telling(policy)
-    if last == first:
-        return [first]
-    if policy.end_field:
-        return [first, last]
-    return [first, *([f"{last}.{policy.sample_time_field}"] if policy.samples_as == "documents" else [])]
+def sample_index(policy: Policy) -> str | None:
+    """Returns the field of which an index tells where samples lie, where no field tells a bucket's last time.
+    It has an entry for each sample, and there is none for pairs."""
+    if policy.model != "samples" or policy.end_field or policy.samples_as == "pairs":
+        return None
+    return f"{policy.samples_field}.{policy.sample_time_field}"
 
 
 def told(policy: Policy, document: bytes) -> tuple[int, int] | None:

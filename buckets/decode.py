@@ -20,7 +20,7 @@ from buckets.places import Place, column, place
 from buckets.raw import Batch
 from buckets.series import SeriesTable
 from buckets.shape import Breach, Shape
-from buckets.soundness import Faults, Piece, Span, check_times, check_totals
+from buckets.soundness import Faults, Piece, Span, check_times, check_totals, check_values
 from buckets.times import NO_TIME
 from buckets.values import read_values
 from config.policies import Policy
@@ -128,13 +128,16 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
             continue
         for row, wrong in breaches.items():
             faults.add(found.members[row : row + 1], wrong.field, wrong.reason)
-        span.fill(found, shape, policy, faults)
-        pieces.append(_piece(found, shape, found.members, span, policy, overflow=False))
+        times = shape.read_times(found)
+        span.fill(found, shape, times, policy, faults)
+        times = shape.after(span.first[found.members]) if times is None else times
+        pieces.append(_piece(found, shape, found.members, times, policy, overflow=False))
     lonely[batch.owner] = False
     pieces += _overflow(batch, lonely, span, policy, faults, unions)
     of_readings = _series_of_readings(table, pieces, series, policy, faults)
     for piece in pieces:
         check_times(piece, span, policy, faults)
+        check_values(piece, policy, faults)
     check_totals(pieces, policy, faults)
     local = local_times(pieces, policy, faults)
     quarantined = _quarantined(batch, faults, span, nameless)
@@ -192,22 +195,23 @@ def _overflow(
         except Breach as breach:
             faults.add(units, f"{target}: {breach.field}", breach.reason)
         else:
-            pieces.append(_piece(found, shape, units, span, policy, overflow=True))
+            times = shape.read_times(found)
+            times = shape.after(span.first[units]) if times is None else times
+            pieces.append(_piece(found, shape, units, times, policy, overflow=True))
     return pieces
 
 
 def _piece(
-    found: Group, shape: Shape, units: NDArray[np.int64], span: Span, policy: Policy, *, overflow: bool
+    found: Group,
+    shape: Shape,
+    units: NDArray[np.int64],
+    times: NDArray[np.int64],
+    policy: Policy,
+    *,
+    overflow: bool,
 ) -> Piece:
-    if shape.times is not None:
-        time = shape.form.read(found, shape.times)
-    else:
-        assert shape.offsets is not None
-        first = span.first[units]
-        time = first[:, None] + shape.offsets
-        time[first == NO_TIME] = NO_TIME
     values = {name: read_values(found, shape.values[name]) for name in policy.value_names}
-    return Piece(found, shape, units, overflow, time, values, shape.there(found))
+    return Piece(found, shape, units, overflow, times, values, shape.there(found))
 
 
 def _joined(keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]], size: int) -> NDArray[np.bytes_]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from buckets.distinct import distinct_rows
 from buckets.layout import Element, Group
 from buckets.times import DAY_MS, NO_TIME
 
@@ -32,6 +33,8 @@ ISO = re.compile(
 _NUMBERS = [name for name in _FORM.groupindex if name != "sign"]
 _LIMITS = {"month": (1, 12), "hour": (0, 23), "minute": (0, 59), "second": (0, 59), "zone_minute": (0, 59)}
 _ZERO, _NINE = b"09"
+#: Bytes of a text's value around its characters: its length, and a zero.
+_AROUND = 5
 #: A text of more characters is no time.
 _LONGEST = 40
 
@@ -41,10 +44,10 @@ def read_iso(group: Group, elements: Sequence[Element]) -> Integers:
     found = np.full((len(group.matrix), len(elements)), NO_TIME)
     by_width: dict[int, list[int]] = {}
     for i, element in enumerate(elements):
-        by_width.setdefault(element.width, []).append(i)
+        by_width.setdefault(element.size - _AROUND, []).append(i)
     for width, at in by_width.items():
         if 0 < width <= _LONGEST:
-            places = np.array([elements[i].hole for i in at])[:, None] + np.arange(width)
+            places = np.array([elements[i].start + 4 for i in at])[:, None] + np.arange(width)
             texts = group.matrix[:, places].reshape(-1, width)
             found[:, at] = parse(texts).reshape(len(found), len(at))
     return found
@@ -62,13 +65,10 @@ def iso_ms(text: str) -> int | None:
 def parse(texts: Texts) -> Integers:
     """Returns m times in milliseconds since 1970; NO_TIME for what is no time."""
     digits = (texts >= _ZERO) & (texts <= _NINE)
-    forms = np.ascontiguousarray(np.where(digits, np.uint8(_ZERO), texts))
+    forms, which = distinct_rows(np.where(digits, np.uint8(_ZERO), texts))
     found = np.full(len(texts), NO_TIME)
-    _, first, which = np.unique(
-        forms.view(f"V{texts.shape[1]}").ravel(), return_index=True, return_inverse=True
-    )
-    for number, row in enumerate(first.tolist()):
-        match = _FORM.fullmatch(forms[row].tobytes().rstrip(b"\0"))
+    for number, form in enumerate(forms):
+        match = _FORM.fullmatch(form.rstrip(b"\0"))
         if match is not None:
             rows = np.flatnonzero(which == number)
             found[rows] = _of_form(texts[rows], match)

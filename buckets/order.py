@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,8 +44,8 @@ class Order:
         if self.whole is not None:
             return spread(columns.starts[self.whole], columns.lengths[self.whole])
         ranks = self.ranks if columns.reading_series is not None else self.ranks[columns.bucket]
-        by_series = (columns.time, ranks)
-        return np.lexsort(by_series if self.part_ms is None else (*by_series, columns.time // self.part_ms))
+        by_series = (ranks, columns.time)
+        return _sorted(by_series if self.part_ms is None else (columns.time // self.part_ms, *by_series))
 
     def take(self, column: NDArray[Any]) -> NDArray[Any]:
         """What each reading has, row by row."""
@@ -114,3 +115,16 @@ def _whole(columns: Columns, ranks: NDArray[np.integer], part_ms: int | None) ->
     order = np.lexsort((firsts, ranks[filled], parts))
     follows = (np.diff(ranks[filled][order]) != 0) | (firsts[order][1:] > lasts[order][:-1])
     return filled[order] if follows.all() else None
+
+
+def _sorted(keys: tuple[NDArray[np.integer], ...]) -> NDArray[np.int64]:
+    """Returns the places in the order of these keys, the first before the others; stable. As one number,
+    where that holds them all, they are sorted in half the time."""
+    lows = [int(key.min(initial=0)) for key in keys]
+    spans = [int(key.max(initial=0)) - low + 1 for key, low in zip(keys, lows, strict=True)]
+    if math.prod(spans) >= 2**63:
+        return np.lexsort(keys[::-1])
+    joined = np.zeros(len(keys[0]), dtype=np.int64)
+    for key, low, span in zip(keys, lows, spans, strict=True):
+        joined = joined * span + (key - low)
+    return np.argsort(joined, kind="stable")

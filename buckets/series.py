@@ -8,7 +8,6 @@ from typing import Any
 
 import bson
 import numpy as np
-import pyarrow as pa
 from bson.errors import InvalidBSON
 from numpy.typing import NDArray
 
@@ -26,7 +25,8 @@ from buckets.bsontypes import (
     extent,
 )
 from buckets.columns import Series
-from buckets.layout import Cell, Element, Flags, Group, Path
+from buckets.distinct import distinct_numbers, distinct_rows
+from buckets.layout import Cell, Element, Flags, Group, Path, by_type, read_holes, steps
 from buckets.shape import Breach, Shape, need, split
 from config.policies import Policy
 
@@ -70,13 +70,17 @@ class SeriesTable:
         `of_group` gave for the bucket of each document. And what is wrong with whose."""
         inner, of_reading, breaches = _of_samples(group, shape, there)
         pairs = shared[:, None].astype(np.int64) * len(inner) + of_reading
-        used, which = np.unique(pairs if there is None else np.where(there, pairs, -1), return_inverse=True)
+        used, which = distinct_numbers(pairs, len(self._shared) * len(inner))
+        wanted = np.ones(len(used), dtype=np.bool_)
+        if there is not None:
+            wanted[:] = False
+            wanted[which[there]] = True
         found = np.zeros(len(used), dtype=np.int32)
-        for i, pair in enumerate(used.tolist()):
-            values = {**self._shared[pair // len(inner)], **inner[pair % len(inner)]} if pair >= 0 else _NONE
+        for i in np.flatnonzero(wanted).tolist():
+            values = {**self._shared[used[i] // len(inner)], **inner[used[i] % len(inner)]}
             if len(values) == len(policy.series_names):  # else something is wrong with one
                 found[i] = self.index(tuple(values[name] for name in policy.series_names))
-        return found[which].reshape(pairs.shape), breaches
+        return found[which], breaches
 
     def _indices(self, values: list[Values]) -> NDArray[np.int32]:
         return np.array([self.index(tuple(it.values())) if it is not _NONE else 0 for it in values], np.int32)
@@ -118,24 +122,18 @@ def _of_samples(
 ) -> tuple[list[Values], NDArray[np.int64], dict[int, Breach]]:
     """What samples hold in series fields of their own: all distinct, which of them each reading has (n × k),
     and what is wrong with whose, by row."""
-    n, k = len(group.members), len(shape.times or ())
-    parts = [_padded(group, cells) for cells in shape.series.values()]
-    keys = np.concatenate([np.zeros((n, k, 0), dtype=np.uint8), *parts], axis=2)
-    width = keys.shape[2]
-    buffer = pa.py_buffer(np.ascontiguousarray(keys).reshape(-1))
-    encoded = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(width), n * k, [None, buffer]
-    ).dictionary_encode()
-    which = encoded.indices.to_numpy().reshape(n, k).astype(np.int64)
+    parts = [_typed(group, cells) for cells in shape.series.values()]
+    keys, which = distinct_rows(np.concatenate(parts, axis=2))
     found: list[Values] = []
     breaches: dict[int, Breach] = {}
-    for i, key in enumerate(encoded.dictionary.to_pylist()):
+    for i, key in enumerate(keys):
         values: Values = {}
         for name, cells, part in zip(shape.series, shape.series.values(), parts, strict=True):
             raw, key = key[: part.shape[2]], key[part.shape[2] :]
-            path = cells[0][0].path if cells else ()
+            if not raw[0]:
+                continue  # nothing is there
             try:
-                values[name] = _canonical(".".join(path), _scalar(path, raw))
+                values[name] = _scalar(cells[0][0].path, raw)
             except Breach as breach:
                 holding = (which == i) if there is None else (which == i) & there
                 breaches.update(dict.fromkeys(np.flatnonzero(holding.any(axis=1)).tolist(), breach))
@@ -143,29 +141,41 @@ def _of_samples(
     return found or [_NONE], which, breaches
 
 
-def _padded(group: Group, cells: Sequence[Cell]) -> NDArray[np.uint8]:
+def _typed(group: Group, cells: Sequence[Cell]) -> NDArray[np.uint8]:
     """n × k × width: type and value of what stands in these cells, with zeros behind shorter ones."""
     widest = max((element.size for cell in cells for element in cell), default=0)
+    if widest > _MOST_IN_SAMPLE:
+        path = next(".".join(it.path) for cell in cells for it in cell if it.size == widest)
+        most = f"in a sample at most {_MOST_IN_SAMPLE} can be"
+        raise Breach(path, f"no series: its value has {widest:,} bytes, and {most}")
     found = np.zeros((len(group.members), len(cells), 1 + widest), dtype=np.uint8)
-    for i, cell in enumerate(cells):
-        for element in cell:
-            if element.size > _MOST_IN_SAMPLE:
-                most = f"and at most {_MOST_IN_SAMPLE} can be in a sample"
-                raise Breach(
-                    ".".join(element.path), f"no series: its value has {element.size:,} bytes, {most}"
-                )
-            here = group.where((element,))
-            found[here, i, 0] = element.type
-            found[here, i, 1 : 1 + element.size] = group.matrix[
-                here, element.start : element.start + element.size
-            ]
+    for kind, at, elements in by_type(cells):
+        for size, some in _by_size(elements):
+            raw = read_holes(group.matrix, np.array([elements[i].start for i in some]), f"V{size}")
+            values = raw.view(np.uint8).reshape(len(found), len(some), size)
+            places = steps([at[i] for i in some])
+            if group.present is None:
+                found[:, places, 0] = kind
+                found[:, places, 1 : 1 + size] = values
+            else:
+                here = group.present[:, [elements[i].flag for i in some]]
+                found[:, places, 0] = np.where(here, kind, found[:, places, 0])
+                within = np.where(here[:, :, None], values, found[:, places, 1 : 1 + size])
+                found[:, places, 1 : 1 + size] = within
     return found
 
 
-def _scalar(path: Path, raw: bytes) -> Any:
-    kind = raw[0]
-    size, _, _ = extent(raw, kind, 1) if kind else (0, 0, 0)
-    return _decoded(Element(path, kind, 0, size, 0, 0), raw[1 : 1 + size]) if kind else None
+def _by_size(elements: Sequence[Element]) -> list[tuple[int, list[int]]]:
+    sizes: dict[int, list[int]] = {}
+    for i, element in enumerate(elements):
+        sizes.setdefault(element.size, []).append(i)
+    return list(sizes.items())
+
+
+def _scalar(path: Path, typed: bytes) -> Any:
+    kind = typed[0]
+    size, _, _ = extent(typed, kind, 1)
+    return _canonical(".".join(path), _decoded(Element(path, kind, 0, size, 0, 0), typed[1 : 1 + size]))
 
 
 def _decoded(element: Element, raw: bytes) -> Any:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from buckets.bsontypes import DOUBLE, INT32, INT64, NULL, TYPE_NAMES, UNDEFINED
 from buckets.layout import Cell, Element, Flags, Group, Layout, Path
 from buckets.timeforms import DATES, TimeForm
+from buckets.times import NO_TIME
 
 #: Types that a count may have.
 COUNT_TYPES = (DOUBLE, INT32, INT64)
@@ -46,6 +47,17 @@ class Shape:
     @property
     def readings(self) -> int:
         return len(self.times) if self.times is not None else len(self.offsets)  # type: ignore[arg-type]
+
+    def read_times(self, found: Group) -> NDArray[np.int64] | None:
+        """Returns the times of the readings, n × k milliseconds; None where they follow from the start."""
+        return None if self.times is None else self.form.read(found, self.times)
+
+    def after(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the same where they follow from each document's start."""
+        assert self.offsets is not None
+        times = starts[:, None] + self.offsets
+        times[starts == NO_TIME] = NO_TIME
+        return times
 
     def there(self, found: Group) -> Flags | None:
         """n × k: which documents hold which readings; None: each holds all."""

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from buckets.bsontypes import ARRAY, DOCUMENT, TYPE_NAMES
 from buckets.columns import Kind
-from buckets.layout import Element, Flags, Group
+from buckets.layout import Element, Flags, Group, by_type
 from buckets.shape import Shape
 from buckets.slots import length_ms
 from buckets.timeforms import TimeForm
@@ -19,6 +20,7 @@ from config.policies import Policy
 
 #: A writer's running sum may differ from ours by rounding: relative to the sum of magnitudes.
 _SUM_TOLERANCE = 1e-9
+_MEANT = "let value_fields say what is in it, or name the field in nonnumeric_ok"
 
 Times = NDArray[np.int64]
 Figures = NDArray[np.float64]
@@ -68,33 +70,33 @@ class Span(NamedTuple):
     def unknown(cls, size: int) -> Span:
         return cls(np.full(size, NO_TIME), np.full(size, NO_TIME))
 
-    def fill(self, found: Group, shape: Shape, policy: Policy, faults: Faults) -> None:
-        """From the documents of one group."""
+    def fill(self, found: Group, shape: Shape, times: Times | None, policy: Policy, faults: Faults) -> None:
+        """From the documents of one group, and the times of their readings, n × k, where they lie in them."""
         if shape.start is not None:
             first = shape.own_form.read(found, [(shape.start,)])[:, 0]
             _check_start(found, shape, first, faults)
             last = np.where(first == NO_TIME, NO_TIME, np.minimum(first + length_ms(policy) - 1, LAST_MS))
         elif shape.bounds is not None:
-            first, last = _bounds(found, shape, shape.bounds)
+            first, last = _bounds(found, shape, times)
             _check_bounds(found, shape, first, last, faults)
         else:
-            assert shape.times is not None
-            first = last = shape.form.read(found, shape.times)[:, 0]
+            assert shape.times is not None and times is not None
+            first = last = times[:, 0]
             _check_present(found.members, first, shape.times[0][0], shape.form, faults)
         self.first[found.members], self.last[found.members] = first, last
 
 
-def _bounds(found: Group, shape: Shape, bounds: tuple[Element, Element | None]) -> tuple[Times, Times]:
+def _bounds(found: Group, shape: Shape, times: Times | None) -> tuple[Times, Times]:
     """Returns the first and last time of each document. Where no field tells the last, its samples do;
     without any, the first."""
-    start, end = bounds
+    assert shape.bounds is not None and times is not None
+    start, end = shape.bounds
     if end is not None:
         first, last = shape.own_form.read(found, [(start,), (end,)]).T
         if shape.own_form.is_whole_second(end.type):
             last = np.where(last == NO_TIME, NO_TIME, last + 999)
         return first, last
     first = shape.own_form.read(found, [(start,)])[:, 0]
-    times = shape.form.read(found, shape.times or [])
     return first, np.maximum(first, times.max(axis=1, initial=NO_TIME))
 
 
@@ -140,7 +142,7 @@ def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> Non
     cells = piece.shape.times
     if cells is None or not piece.time.size:
         return
-    where = f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
+    where = _place(piece, policy)
     first, last, there = span.first[piece.units], span.last[piece.units], piece.there
     late = piece.time.max(axis=1) > last  # NO_TIME, and so what is absent, is before everything
     if there is None:
@@ -155,6 +157,22 @@ def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> Non
             bounds = f"{_iso(first[row])} to {_iso(last[row])}"
             reason = f"the reading at {_iso(at)} is outside the bucket's bounds, {bounds}"
         faults.add(piece.units[row : row + 1], where + _name(cells[position][0]), reason)
+
+
+def _place(piece: Piece, policy: Policy) -> str:
+    """Returns what goes before the name of a field in a message."""
+    return f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
+
+
+def check_values(piece: Piece, policy: Policy, faults: Faults) -> None:
+    """No sub-document or array stands where a value field needs a number: nobody has said what is in it."""
+    for name in policy.numeric_names:
+        for kind, _, elements in by_type(piece.shape.values[name]):
+            if kind in (DOCUMENT, ARRAY):
+                reason = f"{TYPE_NAMES[kind]} stands where a number is needed; {_MEANT}"
+                for element in elements:
+                    there = piece.group.where((element,))
+                    faults.add(piece.units[there], _place(piece, policy) + _name(element), reason)
 
 
 def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:

@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from buckets import reading, samples, slots, timeseries
 from buckets.bsontypes import first_at
-from buckets.covered import first_and_last, telling, time_indexes, told
+from buckets.covered import first_and_last, sample_index, telling, told
 from buckets.overflow import attach, flagged_buckets
 from buckets.raw import Batch, Docs, as_queried, between, named
 from buckets.raw_cursor import find_raw
@@ -70,6 +70,19 @@ class Source:
         """The policy's collections that are there, as MongoDB lists them. Asked once."""
         named = {"name": {"$in": self.policy.sources}}
         return [dict(info) for info in self.collection.database.list_collections(filter=named)]
+
+    @property
+    def last_field(self) -> str:
+        """Returns the field by which buckets are found in the order of their last times."""
+        return self._last
+
+    def timed(self, at_or_after_ms: int = FIRST_MS) -> list[Document]:
+        """Returns queries for the buckets with a usable last time from then on: one for each type of it."""
+        return self._ranges(self._last, at_or_after_ms, LAST_MS)
+
+    def time_of(self, document: bytes) -> int:
+        """Returns the last time of a bucket that such a query has found."""
+        return self._time_in(document, self._last, ASCENDING, FIRST_MS)
 
     def batches(self, start_ms: int, end_ms: int, also: Document | None = None) -> Iterator[Batch]:
         """Every bucket that may hold a reading in [start, end), and is met by the query `also`."""
@@ -178,8 +191,7 @@ class Source:
 
     def _latest_sample(self) -> int | None:
         """Of buckets whose last time no field tells."""
-        _, by, *_ = *time_indexes(self.policy), str(self.policy.samples_field)
-        sort = [(by, DESCENDING)]
+        sort = [(sample_index(self.policy) or str(self.policy.samples_field), DESCENDING)]
         raw = find_raw(self.collection, {}, self._session, _only(*telling(self.policy)), sort, limit=1)
         spans = [told(self.policy, document) for some in raw for document in some]
         found = max((span[1] - 1 for span in spans if span), default=None)

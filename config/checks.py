@@ -65,7 +65,8 @@ def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:
         report.add((*at, "recheck"), _ABOVE_ZERO)
     for number, count in Counter(rollup.percentiles).items():
         if not 0 < number < 100:
-            fault = Fault(f"{number:g} does not lie between 0 and 100", "write numbers above 0 and below 100")
+            mend = "write such as 50, 95 or 99.9; `min` and `max` are in every summary anyway"
+            fault = Fault(f"{number:g} is not above 0 and below 100", mend)
             report.add((*at, "percentiles"), fault)
         elif count > 1:
             report.add(

@@ -10,6 +10,7 @@ from config.names import field_fault
 from config.policies import Policy
 from config.problems import Fault, Key, Report
 from config.shapes import check_shape
+from config.tables import nearest
 
 _ATTRIBUTES = ("attributes_field", "attribute_key", "attribute_value")
 _REQUIRED = {
@@ -53,9 +54,20 @@ def check_fields(policy: Policy, report: Report) -> None:
         if name not in policy.value_fields:
             fault = Fault(f"{report.quote(name)} is not in value_fields", "give sums of value fields only")
             report.add((*at, "sum_fields", name), fault, rests_on=[(*at, "value_fields")])
+    _check_nonnumeric(policy, at, report)
     _check_overlaps(policy, at, report)
     _check_summary(policy, at, report)
     _check_columns(policy, at, report)
+
+
+def _check_nonnumeric(policy: Policy, at: Key, report: Report) -> None:
+    known = list(dict.fromkeys((*policy.value_fields, *policy.value_names)))
+    for name in policy.nonnumeric_ok:
+        if name not in known:
+            near = nearest(name, known)
+            mend = f"did you mean `{near}`?" if near else "name fields of value_fields only"
+            fault = Fault(f"{report.quote(name)} is not in value_fields", mend)
+            report.add((*at, "nonnumeric_ok"), fault, value=name, rests_on=[(*at, "value_fields")])
 
 
 def _check_model(policy: Policy, at: Key, report: Report) -> None:

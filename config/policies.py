@@ -129,6 +129,14 @@ class Policy(Table):
         return list(zip(self.value_names, self.value_fields, strict=True))
 
     @property
+    def numeric_names(self) -> tuple[str, ...]:
+        """Returns the names of the value fields that have to hold numbers: all that `nonnumeric_ok` doesn't
+        name."""
+        return tuple(
+            name for name, path in self.named_values if not {name, path}.intersection(self.nonnumeric_ok)
+        )
+
+    @property
     def sources(self) -> list[str]:
         """The collections that its buckets lie in."""
         return [self.collection, *([self.overflow.collection] if self.overflow else [])]

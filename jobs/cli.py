@@ -19,6 +19,7 @@ from jobs.execute import emit, failed
 from jobs.failures import tell_of_thread
 from jobs.options import Config, Json, Names, Now, Quiet, Yes, command, common
 from jobs.report import Report
+from jobs.stopping import settle
 from jobs.verbs import VERBS
 from jobs.version import VERSION
 
@@ -72,7 +73,9 @@ def main() -> None:
     heap.freeze()
     streams.secure()
     threading.excepthook = tell_of_thread
-    sys.exit(_run(sys.argv[1:]))
+    code = _run(sys.argv[1:])
+    settle(code)
+    sys.exit(code)
 
 
 def _run(arguments: list[str]) -> int:

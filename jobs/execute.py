@@ -16,7 +16,7 @@ from jobs import clock, logs
 from jobs.call import Call
 from jobs.failures import explain
 from jobs.report import Report
-from jobs.stopping import Stop, signals_to
+from jobs.stopping import Stop, settle, signals_to
 from jobs.streams import abandon
 
 _WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
@@ -28,13 +28,14 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
     logs.configure(quiet=quiet)
     call: Call | None = None
     stop = Stop()
-    try:
-        with signals_to(stop):
+    with signals_to(stop):  # one that comes when all is done keeps nobody from being told
+        try:
             call = make_call(name, given, stop)
             report = verb(call)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # no traceback reaches a user
-        report = failed(name, error, call.now if call else clock.current(), call.hosts if call else "")
-    emit(report, as_json=as_json)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # no traceback reaches a user
+            report = failed(name, error, call.now if call else clock.current(), call.hosts if call else "")
+        emit(report, as_json=as_json)
+        settle(report.exit_code)
     return report.exit_code
 
 

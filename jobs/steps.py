@@ -29,6 +29,7 @@ from buckets.times import FIRST_MS, as_date
 from config.errors import HaltedError
 from config.policies import Policy
 from jobs import clock, lease, ledger
+from jobs.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
 from jobs.runner import Done, Step, Work
 from rollups import progress as rollup_progress
 from rollups import quarantine
@@ -84,15 +85,19 @@ def _roll_up(work: Work) -> Done:
     report = _roll_up_range(
         work, work.since, work.until, work.units, dry_run=work.dry_run, progress=work.progress
     )
+    empty = report.empty_fields(work.policy)
     body = {
         "hourly": {"written": report.hourly.written, "unchanged": report.hourly.unchanged},
         "daily": {"written": report.daily.written, "unchanged": report.daily.unchanged},
         "readings": report.readings,
         "kept": report.hourly.kept + report.daily.kept,
+        "empty_fields": empty,
         **_late_body(report.late),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }
-    return Done(body, LEFT_SOMETHING if report.quarantined_total else 0)
+    fit = None if archives(work) or work.policy.rollup is None else see_fit(work)
+    is_left = report.quarantined_total or empty or misfits_of(fit)
+    return Done(body | said(fit), LEFT_SOMETHING if is_left else 0)
 
 
 def _late_body(late: Late | None) -> Body:
@@ -133,8 +138,10 @@ def _roll_up_range(
 
 def _archive(work: Work) -> Done:
     if work.policy.archive is None:
-        return Done(_archive_body(ArchiveReport("none"), 0))
+        return Done(_archive_body(ArchiveReport("none"), work.policy, 0))
     check_archive(work.database, work.policy, work.store)
+    fit = see_fit(work) if archives(work) else None
+    stop_for(fit, work.policy)
     mender = _Mender(work)
     report = archive(
         work.database,
@@ -154,8 +161,9 @@ def _archive(work: Work) -> Done:
         progress=work.progress,
         units=work.units,
     )
-    stays = bool(report.quarantined or report.changed)
-    return Done(_archive_body(report, mender.mended), LEFT_SOMETHING if stays else 0)
+    stays = bool(report.quarantined or report.changed or report.valueless)
+    body = _archive_body(report, work.policy, mender.mended) | said(fit)
+    return Done(body, LEFT_SOMETHING if stays else 0)
 
 
 class _Mender:
@@ -210,7 +218,7 @@ def _through_of(work: Work, policy: Policy) -> int | None:
     return FIRST_MS if through is None else through
 
 
-def _archive_body(report: ArchiveReport, mended: int) -> Body:
+def _archive_body(report: ArchiveReport, policy: Policy, mended: int) -> Body:
     return {
         "to": report.to,
         "buckets": report.buckets,
@@ -221,6 +229,7 @@ def _archive_body(report: ArchiveReport, mended: int) -> Body:
         "left": report.left,
         "reasons": [{"reason": reason, "count": count} for reason, count in report.reasons.items()],
         "summaries": mended,
+        "valueless": valueless(report, policy),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }
 
@@ -315,7 +324,10 @@ def _audit(work: Work) -> Done:
 
 
 def _check(work: Work) -> Done:
-    return _findings(check(work.database, work.policy, OWN_COLLECTIONS), FAILED)
+    checked = check(work.database, work.policy, OWN_COLLECTIONS)
+    done = _findings(checked.findings, FAILED)
+    fit = None if checked.fit is None else fit_body(checked.fit, work.policy, checked.misfits)
+    return Done({**done.body, "fit": fit}, done.exit_code)
 
 
 def _findings(found: Iterable[Any], code: int) -> Done:

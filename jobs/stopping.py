@@ -37,6 +37,30 @@ class Stop:
             raise InterruptedRun("interrupted: the step in hand was finished; it is safe to run again")
 
 
+_code = InterruptedRun.exit_code
+
+
+def hear() -> None:
+    """From now on SIGINT, SIGTERM and SIGHUP end the process at once where no `signals_to` is in force: with
+    130, or with the code that is settled."""
+    for number in _heard():
+        signal.signal(number, lambda _number, _frame: os._exit(_code))
+
+
+def settle(code: int) -> None:
+    """All is done and told: whatever comes now, the process ends with this code."""
+    global _code
+    _code = code
+
+
+def ignore() -> None:
+    """From now on they are ignored: the last that Python does is to hand them back to the system, which would
+    end the process with a code of its own."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # so that none comes while they change hands
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
 def signals_to(stop: Stop) -> Iterator[None]:
     """In the block, SIGINT, SIGTERM and SIGHUP ask `stop`; a second one ends the process with 130.
@@ -52,13 +76,16 @@ def signals_to(stop: Stop) -> Iterator[None]:
             os._exit(InterruptedRun.exit_code)
         stop.ask()
 
-    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in heard}
+    before = {number: signal.signal(number, handle) for number in _heard()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _heard() -> list[signal.Signals]:
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager

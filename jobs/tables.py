@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from buckets.asked import extended_json
 from jobs.clock import iso
 from jobs.failures import OUTCOMES
 from jobs.report import Result
@@ -21,7 +22,7 @@ Body = dict[str, Any]
 
 
 def rollup_tables(results: Sequence[Result]) -> list[RenderableType]:
-    return [_rollup_table(results), *_leftovers(results)]
+    return [_rollup_table(results), *_leftovers(results), *fit_lines(results)]
 
 
 def _rollup_table(results: Sequence[Result]) -> RenderableType:
@@ -37,7 +38,7 @@ def _rollup_table(results: Sequence[Result]) -> RenderableType:
 
 
 def archive_tables(results: Sequence[Result]) -> list[RenderableType]:
-    return [_archive_table(results), *_leftovers(results)]
+    return [_archive_table(results), *_leftovers(results), *fit_lines(results)]
 
 
 def _archive_table(results: Sequence[Result]) -> RenderableType:
@@ -58,7 +59,13 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
         body = result.body.get("expiry", {})
         counts = (_number(body.get(key)) for key in ("hourly", "daily"))
         expired.add_row(result.policy, *counts, _outcome(result))
-    return [_rollup_table(results), _archive_table(results), expired, *_leftovers(results)]
+    return [
+        _rollup_table(results),
+        _archive_table(results),
+        expired,
+        *_leftovers(results),
+        *fit_lines(results),
+    ]
 
 
 def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
@@ -129,6 +136,32 @@ def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
     return table
 
 
+def fit_lines(results: Iterable[Result]) -> list[RenderableType]:
+    """How each policy's documents are understood, where some were looked at."""
+    steps = (
+        (it.policy, [it.body, *(it.body.get(step, {}) for step in ("rollup", "archive"))]) for it in results
+    )
+    found = ((policy, body["fit"]) for policy, bodies in steps for body in bodies if body.get("fit"))
+    return [Text(printable(f"{policy}: {_fit(fit)}")) for policy, fit in found if fit["sampled"]]
+
+
+def _fit(fit: Body) -> str:
+    parts = [f"{fit['sampled']:,} buckets were looked at, {fit['buckets']:,} fit"]
+    if fit["readings"]:
+        parts.append(f"{fit['readings_a_bucket']:.4g} readings a bucket, of {fit['series']:,} series")
+        parts.append(f"{_instant(fit['first'])} to {_instant(fit['last'])}")
+        parts += [f"{share:.4g} of `{name}` finite" for name, share in fit["finite"].items()]
+    parts += [f"e.g. {_example(it)}" for it in fit["examples"]]
+    if fit["unused_fields"]:
+        parts.append(f"not used: {', '.join(fit['unused_fields'])}")
+    return "; ".join(parts)
+
+
+def _example(it: Body) -> str:
+    values = " ".join(f"{name}={_statistic(value)}" for name, value in it["values"].items())
+    return f"{_series(it)} at {_instant(it['time'])}: {values}"
+
+
 def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
     """A row a series and value field; below, what the answer rests on and what it lacks."""
     tables: list[RenderableType] = []
@@ -188,9 +221,12 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
         bodies = [result.body.get(step, {}) for step in ("rollup", "archive")] + [result.body]
         reasons = [it for body in bodies for it in body.get("reasons", [])]
         lines += [Text(f"{result.policy}: {it['count']:,} stay: {it['reason']}") for it in reasons]
+        lines += [
+            Text(f"{result.policy}: {it}", style="yellow") for body in bodies for it in _numberless(body)
+        ]
         told = [late["reason"] for body in bodies if (late := body.get("late")) and late["reason"]]
         lines += [Text(f"{result.policy}: late readings: {reason}") for reason in told]
-        found = {repr(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
+        found = {extended_json(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
         for key, it in list(found.items())[:_MOST_QUARANTINED]:
             text = f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"
             lines.append(Text(printable(text), style="yellow"))
@@ -198,6 +234,20 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
         if more > 0:
             lines.append(Text(f"{result.policy}: {more:,} more quarantined: see --json", style="yellow"))
     return lines
+
+
+def _numberless(body: Body) -> list[str]:
+    """What holds no numbers though it should."""
+    empty = [
+        f"no reading that was rolled up has a finite value of `{it}`" for it in body.get("empty_fields", ())
+    ]
+    empty += [it["message"] for it in (body.get("fit") or {}).get("misfits", ())]
+    days = body.get("valueless", [])[:_MOST_QUARANTINED]
+    return [*empty, *(f"no finite value of `{it['field']}` on {it['day']}: {_series(it)}" for it in days)]
+
+
+def _series(it: Body) -> str:
+    return printable(" ".join(f"{name}={value}" for name, value in it["series"].items()) or "all")
 
 
 def _table(title: str, *heads: str) -> Table:

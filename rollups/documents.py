@@ -37,7 +37,7 @@ OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
 def identity(policy: Policy, series: Series, start_ms: int) -> bytes:
     """The BSON of a summary's `_id`: {series: {…}, start}."""
     return bson.encode(
-        {"series": _series(policy, series), "start": DatetimeMS(start_ms)}, codec_options=OPTIONS
+        {"series": series_document(policy, series), "start": DatetimeMS(start_ms)}, codec_options=OPTIONS
     )
 
 
@@ -101,7 +101,7 @@ def _encode(
     policy: Policy, series: Series, start_ms: int, end_ms: int, extra: Mapping[str, Any], state: State
 ) -> bytes:
     start = DatetimeMS(start_ms)
-    fields = _series(policy, series)
+    fields = series_document(policy, series)
     document: dict[str, Any] = {"_id": {"series": fields, "start": start}}
     for name, value in zip(policy.series_names, series, strict=True):
         if name != "_id":  # the summary has its own
@@ -128,7 +128,8 @@ def _completeness(found: coverage.Completeness) -> dict[str, Any]:
     }
 
 
-def _series(policy: Policy, series: Series) -> dict[str, Any]:
+def series_document(policy: Policy, series: Series) -> dict[str, Any]:
+    """Returns a series as the `_id` of a summary names it."""
     nested: dict[str, Any] = {}
     for name, value in zip(policy.series_names, series, strict=True):
         _put(nested, name, value)

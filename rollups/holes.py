@@ -11,6 +11,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.collection import Collection
 from pymongo.database import Database
 
+from buckets.asked import extended_json
 from buckets.times import as_date
 from config.durations import format_duration
 from config.policies import Policy
@@ -30,7 +31,7 @@ class Hole(NamedTuple):
     collection: str
 
     def message(self, policy: Policy) -> str:
-        named = ", ".join(f"{name}={_at(self.series, name)!r}" for name in policy.series_names)
+        named = ", ".join(f"{name}={extended_json(_at(self.series, name))}" for name in policy.series_names)
         of = f"of {named} " if named else ""
         mark = " local time" if kinds_that_meet(policy)[0].local else "Z"
         start, end = (as_date(ms).isoformat().replace("+00:00", mark) for ms in (self.start, self.end))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from bson.codec_options import CodecOptions
@@ -12,7 +13,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from config.fingerprint import fingerprint
+from config.fingerprint import fingerprint, layout_fingerprint
 from config.policies import Policy
 from rollups.documents import milliseconds
 from rollups.due import KindName, Span, kinds_of
@@ -118,6 +119,17 @@ def gone_before(database: Database[Document], policy: Policy) -> dict[KindName, 
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return {}
     return {kind.name: milliseconds(found[kind.name]) for kind in kinds_of(policy) if kind.name in found}
+
+
+def is_fit_proven(database: Database[Document], policy: Policy) -> bool:
+    """Returns whether a sample has shown that the policy, as it reads documents now, fits them."""
+    found = _collection(database).find_one({"_id": {"fit": policy.name}})
+    return found is not None and found.get("layout") == layout_fingerprint(policy)
+
+
+def note_fit(database: Database[Document], policy: Policy, now: datetime) -> None:
+    document = {"_id": {"fit": policy.name}, "layout": layout_fingerprint(policy), "proven": now}
+    _collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
 
 
 def _collection(database: Database[Document]) -> Collection[Document]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -49,12 +49,17 @@ class RollupReport:
     hourly: Counts = field(default_factory=Counts)
     daily: Counts = field(default_factory=Counts)
     readings: int = 0
+    finite: Counter[str] = field(default_factory=Counter)  # value field -> how many of them hold a number
     late: Late | None = None  # None: a range was asked for
     quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
     quarantined_total: int = 0
 
     def of(self, kind: KindName) -> Counts:
         return self.hourly if kind == "hourly" else self.daily
+
+    def empty_fields(self, policy: Policy) -> list[str]:
+        """Returns the value fields in which no reading held a finite number, though some has to."""
+        return [name for name in policy.numeric_names if self.readings and not self.finite[name]]
 
 
 def roll_up(
@@ -313,9 +318,12 @@ class _Run:
             start >= self.counted_to and any(low <= start < high for low, high in windows)
             for start, _ in pairwise(piece.edges)
         ]
-        readings = sum(state.count for (_, cell), state in piece.states.items() if cells[cell])
+        states = [state for (_, cell), state in piece.states.items() if cells[cell]]
+        readings = sum(state.count for state in states)
         self.counted_to = max(self.counted_to, piece.edges[-1])
         self.report.readings += readings
+        for name in self.policy.numeric_names:
+            self.report.finite[name] += sum(state.values[name].count for state in states)
         self.tell("rolled-up readings", readings)
 
     def _write(self, kind: Kind, windows: list[Span], piece: Cells) -> None:

@@ -11,7 +11,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from buckets.asked import Asked, check_asked, is_asked, series_order, summary_query
+from buckets.asked import Asked, check_asked, extended_json, is_asked, series_order, summary_query
 from buckets.columns import Series
 from buckets.series import series_key
 from config.errors import BucketwiseError, UsageError
@@ -70,10 +70,11 @@ def summarize(
 ) -> Answer:
     """The statistics of [since, until), equal to those of its readings to the bit.
 
-    `series` names series fields and the text of their values. `percentiles`: any from 0 to 100; None: the
-    policy's own. `by_series`: one state a series, else one of all together. `check` is called now and then,
-    and raises where it must stop. Needs memory for the series, not for the windows. Days that go by the
-    readings' own clocks are used where there are no hours: `since` and `until` are then by those clocks.
+    `series` names series fields and the text of their values. `percentiles`: any from 0 to 100, both
+    included; None: the policy's own. `by_series`: one state a series, else one of all together. `check` is
+    called now and then, and raises where it must stop. Needs memory for the series, not for the windows.
+    Days that go by the readings' own clocks are used where there are no hours: `since` and `until` are then
+    by those clocks.
 
     Where days go by the readings' own clocks, hours answer; where there are none, whole local dates do.
 
@@ -110,7 +111,9 @@ def _percentiles(policy: Policy, asked: Sequence[float] | None) -> tuple[float, 
         return kept
     for percent in asked:
         if not 0 <= percent <= 100:
-            raise UsageError(f"there is no percentile {percent:g}: write numbers from 0 to 100")
+            raise UsageError(
+                f"there is no percentile {percent:g}: write numbers from 0 to 100, both included"
+            )
     if asked and not kept:
         raise UsageError(
             f"policy {policy.name} keeps no percentiles. Add `percentiles = [50]` to its rollup; the next "
@@ -151,8 +154,9 @@ def _states(
 
 def _unusable(collection: Collection[Document], found: Mapping[str, Any], why: str) -> BucketwiseError:
     start, end = (instant(documents.milliseconds(found[key])) for key in ("start", "end"))
+    series = extended_json(found["_id"]["series"])
     return BucketwiseError(
-        f"a summary in {collection.name}, of {found['_id']['series']} from {start} to {end}, can't be used: "
+        f"a summary in {collection.name}, of {series} from {start} to {end}, can't be used: "
         f"{why}. Was it made with other settings? `bucketwise rollup --since {start} --until {end}` makes it "
         "anew where its readings are live or archived"
     )

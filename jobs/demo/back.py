@@ -8,6 +8,7 @@ import bson
 import numpy as np
 from pymongo.database import Database
 
+from buckets.asked import extended_json
 from config.policies import Policy
 from jobs.demo.invent import DAY, SECOND, Integers
 from jobs.demo.show import number, size
@@ -74,11 +75,11 @@ def _one_bucket(stage: Stage) -> None:
     fields = bson.decode(original)
     restored = _raw(stage.database, "ticks_restored", original)
     slots = ", ".join(f'"{key}": {price}' for key, price in list(fields["p"].items())[:2])
-    shown = (
-        f'{{_id: {fields["_id"]}, p: {{{slots}, …}}, symbol: "{fields["symbol"]}", d: {fields["d"]:%FT%TZ}}}'
-    )
+    identity = extended_json(fields["_id"])
     stage.show.blank()
-    stage.show.line(shown)
+    stage.show.line(
+        f'{{_id: {identity}, p: {{{slots}, …}}, symbol: "{fields["symbol"]}", d: {fields["d"]:%FT%TZ}}}'
+    )
     for title, raw in (("written ", original), ("restored", restored)):
         stage.show.line(f"{title}  sha256 {hashlib.sha256(raw).hexdigest()[:40]}…  {size(len(raw))}")
     stage.checks.equal("the restored bucket of ticks", restored, original)

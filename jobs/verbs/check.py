@@ -16,7 +16,7 @@ from jobs.failures import explain
 from jobs.report import Report, Result
 from jobs.runner import Runner
 from jobs.steps import CHECK, FAILED, finding_body
-from jobs.tables import findings_table
+from jobs.tables import findings_table, fit_lines
 
 EXAMPLES = ["bucketwise check", "bucketwise check -c /etc/bucketwise.toml --json"]
 
@@ -45,7 +45,7 @@ def check(call: Call) -> Report:
         call.command,
         call.now,
         results,
-        [findings_table("Check", findings)],
+        [findings_table("Check", findings), *fit_lines(results)],
         error_code=FAILED if failed else 0,
         extra={"findings": general},
     )

@@ -16,6 +16,7 @@ import typer
 
 from archivers.formats import Format, write
 from archivers.readings import Readings
+from buckets.asked import extended_json
 from config.errors import UsageError
 from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
@@ -143,7 +144,7 @@ def _tell_quarantined(results: list[Result]) -> None:
     """To stderr: stdout has the readings."""
     for body in (result.body for result in results if result.body.get("quarantined")):
         for it in body["quarantine"][:_MOST_QUARANTINED]:
-            told = printable(f"_id {it['id']!r}, {it['field']}: {it['reason']}")
+            told = printable(f"_id {extended_json(it['id'])}, {it['field']}: {it['reason']}")
             sys.stderr.write(f"quarantined, and left out: {told}\n")
         more = body["quarantined"] - len(body["quarantine"][:_MOST_QUARANTINED])
         if more > 0:

@@ -43,7 +43,9 @@ Until = Annotated[
 Percentiles = Annotated[
     str | None,
     typer.Option(
-        "--percentiles", metavar="LIST", help="Any from 0 to 100, as 50,99.9. Else those of the policy."
+        "--percentiles",
+        metavar="LIST",
+        help="Any from 0 to 100, both included, as 50,99.9. Else those of the policy.",
     ),
 ]
 ByWhat = Annotated[By, typer.Option("--by", help="One answer a series, or one of all of them together.")]

@@ -99,7 +99,8 @@ class Model:
         )
         return (
             f'[policies.{collection}]\ncollection = "{collection}"\n{self.keys}\n'
-            f'series_fields = ["{self.series}"]\nvalue_fields = [{values}]\n{overflow}'
+            f'series_fields = ["{self.series}"]\nvalue_fields = [{values}]\n'
+            f"nonnumeric_ok = [{values}]\n{overflow}"
         )
 
     @property

@@ -45,11 +45,14 @@ _COMMON: dict[str, Any] = {
     "series_fields": ("symbol",),
     "value_fields": ("p",),
 }
-READING: dict[str, Any] = {**_COMMON, "model": "reading", "time_field": "d"}
+NUMBERS: dict[str, Any] = {**_COMMON, "model": "reading", "time_field": "d"}
+READING: dict[str, Any] = {**NUMBERS, "nonnumeric_ok": ("p",)}
 TIMESERIES: dict[str, Any] = {**READING, "model": "timeseries"}
+NUMBERS_TIMESERIES: dict[str, Any] = {**NUMBERS, "model": "timeseries"}
 SECONDS: dict[str, Any] = {**_COMMON, "model": "slots", "slot": "second", "time_field": "d"}
 MINUTES: dict[str, Any] = {**SECONDS, "slot": "minute"}
-SLOTS_MORE: dict[str, Any] = {**SECONDS, "overflow": OVERFLOW}
+NUMBERS_MORE: dict[str, Any] = {**SECONDS, "overflow": OVERFLOW}
+SLOTS_MORE: dict[str, Any] = {**NUMBERS_MORE, "nonnumeric_ok": ("p",)}
 SAMPLES: dict[str, Any] = {
     **_COMMON,
     "model": "samples",
@@ -60,7 +63,13 @@ SAMPLES: dict[str, Any] = {
     "count_field": "n",
     "sum_fields": {"p": "sum"},
 }
-SAMPLES_MORE: dict[str, Any] = {**SAMPLES, "count_field": None, "sum_fields": {}, "overflow": OVERFLOW}
+SAMPLES_MORE: dict[str, Any] = {
+    **SAMPLES,
+    "count_field": None,
+    "sum_fields": {},
+    "overflow": OVERFLOW,
+    "nonnumeric_ok": ("p",),
+}
 
 T0 = bson_of.day("2018-06-30T00:00:00")
 BAD_ID = bson_of.text("bad")
@@ -211,6 +220,20 @@ _TABLE: list[tuple[dict[str, Any], list[tuple[Any, ...]]]] = [
          "it has 20,005 bytes, and at most 8,192 can be", (),
          repr(b"\x02!N\0\0" + b"x" * 35) + " and 19,966 bytes more, SHA-256 397cf2274760bd8e…"),
     ]),
+    (NUMBERS, [
+        ("reading: the value is a document", reading(p=bson_of.sub(("a", FIRST))), "p",
+         "a document stands where a number is needed; let value_fields say what is in it, or name the field"),
+        ("reading: the value is an array", reading(p=bson_of.array(FIRST)), "p",
+         "an array stands where a number is needed"),
+    ]),
+    (NUMBERS_TIMESERIES, [
+        ("timeseries: the value is a document", reading(p=bson_of.sub()), "p",
+         "a document stands where a number is needed"),
+    ]),
+    (NUMBERS_MORE, [
+        ("slots: a document in a slot of the overflow", slots(has_more=TRUE), "it_more: more.7",
+         "a document stands where a number is needed", (more_of(more=bson_of.sub(("7", bson_of.sub()))),)),
+    ]),
     (TIMESERIES, [
         ("timeseries: year 10000", reading(d=YEAR_10000), "d", "outside the years 1 to 9999"),
     ]),
@@ -226,6 +249,10 @@ _TABLE: list[tuple[dict[str, Any], list[tuple[Any, ...]]]] = [
         ("slots: a null slot out of range", slots(p=bson_of.sub(("60", bson_of.null))), "p.60", 'slot "60"'),
         ("slots: an array of 61", slots(p=bson_of.array(*[bson_of.int32(1)] * 61)), "p.60", 'slot "60"'),
         ("slots: a slot twice", slots(p=slot("0")), "p.0", 'slot "0" appears twice'),
+        ("slots: slots in a slot", slots(p=bson_of.sub(("7", slot("0")))), "p.7",
+         "a document stands where a number is needed"),
+        ("slots: an array in a slot", slots(p=bson_of.array(bson_of.array())), "p.0",
+         "an array stands where a number is needed"),
         ("slots: p is a string", slots(p=bson_of.text("56")), "p",
          "a string stands where the sub-document of slots"),
         ("slots: p is a number", slots(p=bson_of.double(56)), "p",
@@ -313,6 +340,10 @@ _TABLE: list[tuple[dict[str, Any], list[tuple[Any, ...]]]] = [
         ("samples: a sample's value twice",
          samples(samples=bson_of.array(bson_of.sub(("time", FIRST), ("p", FIRST), ("p", FIRST)))),
          "samples.0.p", "the field appears twice"),
+        ("samples: a sample's value is a document",
+         samples(sum=bson_of.int32(0), n=bson_of.int32(1),
+                 samples=bson_of.array(sample(FIRST, p=bson_of.sub()))),
+         "samples.0.p", "a document stands where a number is needed"),
         ("samples: no samples", samples(samples=None), "samples",
          "no array of samples: the field is missing or null"),
         ("samples: samples are a document", samples(samples=bson_of.sub()), "samples",
@@ -349,7 +380,7 @@ _TABLE: list[tuple[dict[str, Any], list[tuple[Any, ...]]]] = [
         ("samples: an overflow sample in milliseconds", samples(has_more=TRUE), "it_more: more.0.time",
          "not milliseconds", (more_of(more=bson_of.array(sample(bson_of.int64(1535530412000)))),)),
     ]),
-    ({**SLOTS_MORE, "value_fields": ("p", "q")}, [
+    ({**SLOTS_MORE, "value_fields": ("p", "q"), "nonnumeric_ok": ("p", "q")}, [
         ("slots: two value fields, overflow of neither", slots(has_more=TRUE), "it_more: more", "no samples",
          (more_of(more=slot("6")),)),
     ]),

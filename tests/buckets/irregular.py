@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -17,11 +18,15 @@ from tests.buckets.oracle import Bucket
 
 _COMMON: dict[str, Any] = {"name": "it", "collection": "it", "series_fields": ("symbol",)}
 _MORE: dict[str, Any] = {"flag_field": "more", "collection": "extra", "ref_field": "of"}
-SLOTS = Policy(**_COMMON, value_fields=("p",), model="slots", slot="second", time_field="d")
-TWO_SLOTS = SLOTS.model_copy(update={"value_fields": ("v.x", "v.y"), "slot": "minute"})
+SLOTS = Policy(
+    **_COMMON, value_fields=("p",), nonnumeric_ok=("p",), model="slots", slot="second", time_field="d"
+)
+_TWO = ("v.x", "v.y")
+TWO_SLOTS = SLOTS.model_copy(update={"value_fields": _TWO, "nonnumeric_ok": _TWO, "slot": "minute"})
 MORE_SLOTS = SLOTS.model_copy(update={"overflow": Overflow(**_MORE, samples_field="xs")})
 SAMPLES = Policy(
-    **_COMMON, value_fields=("val", "q.bid"), model="samples", samples_field="in.samples",
+    **_COMMON, value_fields=("val", "q.bid"), nonnumeric_ok=("val", "q.bid"), model="samples",
+    samples_field="in.samples",
     sample_time_field="time", start_field="first", end_field="last", count_field="n",
 )  # fmt: skip
 MORE_SAMPLES = SAMPLES.model_copy(
@@ -31,7 +36,14 @@ MORE_SAMPLES = SAMPLES.model_copy(
         "overflow": Overflow(**_MORE, samples_field="xs"),
     }
 )
-POLICIES = [SLOTS, TWO_SLOTS, MORE_SLOTS, SAMPLES, MORE_SAMPLES]
+NESTED = SLOTS.model_copy(
+    update={"slot": None, "slot_levels": ("minute", "second"), "value_fields": ("v.*.x", "v.*.y")}
+)
+PAIRS = SAMPLES.model_copy(update={"samples_as": "pairs", "value_fields": ("val", "bid")})
+SEVERAL = SAMPLES.model_copy(
+    update={"series_fields": ("symbol", "in.samples.*.sensor"), "sample_time_unit": "iso"}
+)
+POLICIES = [SLOTS, TWO_SLOTS, MORE_SLOTS, SAMPLES, MORE_SAMPLES, NESTED, PAIRS, SEVERAL]
 
 START = 1_535_530_380
 
@@ -49,6 +61,8 @@ class Writer:
         self.times: list[Callable[[int], Value]] = chance.choice(
             [[bson_of.int32], [bson_of.int32, bson_of.int64], [self._date]]
         )
+        if policy.sample_time_unit == "iso":
+            self.times = chance.choice([[self._iso], [self._iso, self._date]])
         self.size = chance.choice([3, 12])
         self.named = chance.random() < 0.5
         self.bad = 0.0  # how often something breaks the model
@@ -61,7 +75,7 @@ class Writer:
         name = ("symbol", bson_of.text(self.chance.choice(["MDB", "XYZ\0", "X", "", "LONGER"])))
         front: list[Field] = [("_id", identity), name]
         if self.policy.model == "slots":
-            minute = 900_000 if self.policy.slot == "minute" else 60_000
+            minute = 60_000 if self.policy.slot == "second" else 900_000
             front.append(("d", bson_of.date(minute * number + self._is_bad())))
             extras = self._extras(identity, [("xs", self._slots())])
             return Bucket(bson_of.document(*front, *self._slotted(), *self._flag(extras)), extras)
@@ -84,6 +98,9 @@ class Writer:
     def _slotted(self) -> list[Field]:
         if self.policy.value_fields == ("p",):
             return [("p", self._slots())]
+        if self.policy.slot_levels:
+            minutes = [minute for minute in range(3) if self.chance.random() >= self.missing]
+            return [("v", bson_of.sub(*((str(minute), self._slots()) for minute in minutes)))]
         return [("v", bson_of.sub(("x", self._slots()), ("note", self._text()), ("y", self._slots())))]
 
     def _slots(self) -> Value:
@@ -92,7 +109,15 @@ class Writer:
             self.chance.shuffle(slots)  # as they are written by $set, out of order
         if self._is_bad():
             slots.append(self.chance.choice(["60", "08", "x", "8"]))
-        return bson_of.sub(*((slot, self._value()) for slot in slots))
+        return bson_of.sub(*((slot, self._in_slot()) for slot in slots))
+
+    def _in_slot(self) -> Value:
+        if not self.policy.slot_levels:
+            return self._value()
+        if self.chance.random() < self.odd:
+            return bson_of.null
+        names = [name for name in ("x", "z", "y") if self.chance.random() >= self.missing]
+        return bson_of.sub(*((name, self._value()) for name in names))
 
     def _samples(self) -> list[Value]:
         count = self.size - (self.chance.randint(0, 3) if self.missing else 0)
@@ -102,12 +127,17 @@ class Writer:
         time = self.chance.choice(self.times)(START + number - 1000 * self._is_bad())
         if self._is_bad():
             time = self.chance.choice([bson_of.null, bson_of.text("noon"), bson_of.double(math.nan)])
+        if self.policy.samples_as == "pairs":
+            count = sum(self.chance.random() >= self.missing for _ in range(2))
+            return bson_of.array(time, *(self._value() for _ in range(count)))
         fields: list[Field] = [("t", bson_of.sub(("at", time))) if self.policy.overflow else ("time", time)]
         if self.chance.random() >= self.missing:
             fields.append(("val", self._value()))
         if self.chance.random() >= self.missing:
             inner = [("ask", self._value())] if self.chance.random() < 0.5 else []
             fields.append(("q", bson_of.sub(*inner, ("bid", self._value()))))
+        if self.policy.sample_series:
+            fields.insert(0, ("sensor", self.chance.choice([self._text(), bson_of.int32(number % 3)])))
         if self.chance.random() < self.odd:
             fields.append(("note", self._text()))
         if self.chance.random() < self.odd:
@@ -138,6 +168,12 @@ class Writer:
 
     def _text(self) -> Value:
         return bson_of.text(self.chance.choice(self.texts))
+
+    def _iso(self, seconds: int) -> Value:
+        text = datetime.fromtimestamp(seconds, UTC).isoformat(
+            timespec=self.chance.choice(["seconds", "milliseconds"])
+        )
+        return bson_of.text(text)
 
     @staticmethod
     def _date(seconds: int) -> Value:

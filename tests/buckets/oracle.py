@@ -29,6 +29,7 @@ DAY = 86_400_000
 class Reading(NamedTuple):
     time: int
     values: tuple[tuple[str, float | None], ...]  # a value field: the name of its kind, and the number
+    holds_container: bool = False  # a sub-document or an array, in any of them
 
 
 class Bucket(NamedTuple):
@@ -117,19 +118,27 @@ def readings(policy: Policy, bucket: Bucket) -> list[Reading]:
 def _sample(policy: Policy, sample: Any) -> Reading:
     if policy.samples_as == "pairs":
         values = [sample[i] if i < len(sample) else None for i in range(1, 1 + len(policy.value_fields))]
-        return Reading(milliseconds(sample[0], policy.sample_time_unit), tuple(map(value, values)))
+        return _read(milliseconds(sample[0], policy.sample_time_unit), values)
     time = milliseconds(at(sample, str(policy.sample_time_field)), policy.sample_time_unit)
     return _reading(policy, sample, time)
 
 
 def _reading(policy: Policy, document: Any, time: int) -> Reading:
     if policy.attributes_field is not None:
-        held = at(document, policy.attributes_field) or []
+        attributes = at(document, policy.attributes_field) or []
         document = {}
-        for attribute in held:
+        for attribute in attributes:
             document[at(attribute, policy.attribute_key)] = at(attribute, policy.attribute_value)
-        return Reading(time, tuple(value(document.get(name)) for name in policy.value_fields))
-    return Reading(time, tuple(value(at(document, name)) for name in policy.value_fields))
+        return _read(time, [document.get(name) for name in policy.value_fields])
+    return _read(time, [at(document, name) for name in policy.value_fields])
+
+
+def _read(time: int, held: list[Any]) -> Reading:
+    return Reading(time, tuple(map(value, held)), any(isinstance(it, dict | list) for it in held))
+
+
+def holds_container(policy: Policy, bucket: Bucket) -> bool:
+    return any(reading.holds_container for reading in readings(policy, bucket))
 
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
@@ -159,12 +168,8 @@ def _slots(policy: Policy, document: Any, start: int) -> list[Reading]:
         for second, slot in slots:
             of_all = held.setdefault(second, [None] * len(policy.value_fields))
             of_all[i] = at(slot, inside) if inside else slot
-    found = [(second, tuple(map(value, of_all))) for second, of_all in sorted(held.items())]
-    return [
-        Reading(start + second * 1000, values)
-        for second, values in found
-        if any(kind != "MISSING" for kind, _ in values)
-    ]
+    found = [_read(start + second * 1000, of_all) for second, of_all in sorted(held.items())]
+    return [it for it in found if any(kind != "MISSING" for kind, _ in it.values)]
 
 
 def series(policy: Policy, bucket: Bucket) -> tuple[Any, ...]:

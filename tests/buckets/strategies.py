@@ -156,7 +156,7 @@ def policies(draw: Draw, model: str) -> Policy:
         )
     elif model == "samples" and not draw(st.integers(0, 2)):
         options["end_field"] = None
-    return Policy(**options)
+    return Policy(**options, nonnumeric_ok=options["value_fields"])  # containers may stand anywhere
 
 
 def _of_several(options: dict[str, Any]) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from buckets.decode import Lot, decode
@@ -29,8 +30,9 @@ from tests.buckets.bad_documents import (
     sound_of,
 )
 from tests.buckets.batches import batch_of
+from tests.buckets.irregular import POLICIES, Writer
 from tests.buckets.oracle import Bucket
-from tests.buckets.strategies import anything
+from tests.buckets.strategies import Case, anything, cases
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -157,3 +159,26 @@ def test_anything_is_packed_bit_for_bit_or_quarantined(data: st.DataObject) -> N
         packed = pack(Lot(going, policy))
         back = unpack(Readings(packed.rows.time, list(packed.rows.values.values())), packed.groups)
         assert sorted(back.main) == sorted(going.main)
+
+
+def _check_containers(policy: Policy, found: list[Bucket]) -> None:
+    """What holds a sub-document or an array as a value is quarantined, and nothing else is."""
+    decoded = decode(batch_of(found), policy.model_copy(update={"nonnumeric_ok": ()}))
+    broken = [oracle.holds_container(policy, bucket) for bucket in found]
+    assert sorted(decoded.units.tolist()) == [i for i, it in enumerate(broken) if not it]
+    assert len(decoded.quarantined) == sum(broken)
+    assert all("stands where a number is needed" in it.reason for it in decoded.quarantined)
+
+
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@given(cases())
+def test_a_container_is_no_number(case: Case) -> None:
+    _check_containers(case.policy, case.buckets)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**32), st.sampled_from(POLICIES))
+def test_a_container_is_no_number_in_a_union(seed: int, policy: Policy) -> None:
+    writer = Writer(Random(seed), policy)
+    writer.odd = 0.01
+    _check_containers(policy, writer.buckets(40))

@@ -252,14 +252,16 @@ def check_rows(policy: Policy, found: list[Bucket], packed: Packed) -> None:
     rows = packed.rows
     named = [typed(series) for series in rows.series]
     expected = [
-        (held.time // oracle.DAY, named.index(typed(oracle.series(policy, bucket))), held)
+        (held.time // oracle.DAY, named.index(typed(series)), held)
         for bucket in oracle.in_order(found)
-        for held in oracle.readings(policy, bucket)
+        for series, held in zip(
+            oracle.series_of_readings(policy, bucket), oracle.readings(policy, bucket), strict=True
+        )
     ]
     expected.sort(key=lambda row: (row[0], row[1], row[2].time))
     assert rows.time.tolist() == [held.time for _, _, held in expected]
     assert rows.row_series.tolist() == [series for _, series, _ in expected]
-    for i, name in enumerate(policy.value_fields):
+    for i, name in enumerate(policy.value_names):
         for row, (_, _, held) in enumerate(expected):
             kind, number = held.values[i]
             assert rows.present[name][row] == (kind in ("FINITE", "NONFINITE"))

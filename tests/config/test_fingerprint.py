@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from config.fingerprint import fingerprint
+from config.fingerprint import fingerprint, layout_fingerprint
 from config.policies import Archive, Overflow, Policy, Retain, Rollup
 
 OVERFLOW = Overflow(flag_field="f", collection="c_extra", ref_field="r", samples_field="s")
@@ -92,3 +92,10 @@ def test_changes_with_the_interval_itself() -> None:
 )
 def test_does_not_change_with_anything_else(same: Policy) -> None:
     assert fingerprint(same) == fingerprint(POLICY)
+
+
+def test_the_layout_is_another_matter_than_the_summaries() -> None:
+    """What documents are read as, and what they have to hold: how they are rolled up does not count."""
+    assert layout_fingerprint(rollup(hourly="x")) == layout_fingerprint(POLICY)
+    others = [with_(value_fields=("w",)), with_(nonnumeric_ok=("v",)), with_(sample_time_unit="ms")]
+    assert len({layout_fingerprint(it) for it in (POLICY, *others)}) == 4

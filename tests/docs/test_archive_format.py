@@ -30,6 +30,7 @@ collection = "probes"
 model = "samples"
 series_fields = ["meta.site", "meta.probe"]
 value_fields = ["v.t", "v.h"]
+nonnumeric_ok = ["v.t", "v.h"]
 samples_field = "m"
 sample_time_field = "at"
 start_field = "from"

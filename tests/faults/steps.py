@@ -112,6 +112,12 @@ STEPS = (
     Step("leftovers deleted, S3", "s3 DeleteObjects data", _OFFLINE + "clear", ("clean-up s3", "amended s3")),
     # Offline: plan, encode, upload, read back, commit
     Step("pins read", "mongo find bucketwise_pins", "archivers.pins:Pins.of", ("offline", "online")),
+    Step(
+        "fit noted",
+        "mongo update bucketwise_progress fit",
+        _PROGRESS + "note_fit",
+        ("first run", "first run online"),
+    ),
     Step("planned", "sort into what goes", "archivers.archive:_Sweep._sort", ("offline", "online")),
     Step("encoded", "encode", "buckets.pack:pack", _COPIES),
     Step("part made", "make part", "archivers.parquet:write_part", _COPIES),

@@ -105,7 +105,7 @@ def command_line() -> Iterator[CommandLine]:
 def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """A process of its own, for what has to be met while it works; ended with the block."""
     with subprocess.Popen(
-        [sys.executable, "-m", "jobs.cli", *arguments],
+        [sys.executable, "-m", "jobs", *arguments],
         cwd=cwd,
         env=_ENVIRONMENT | environment,
         stdin=subprocess.DEVNULL,

@@ -27,9 +27,9 @@ def test_a_hole_is_told_and_does_not_fail_the_audit(place: Place) -> None:
     findings = [it for it in audited.policy("ticks")["findings"] if it["code"] == "hole"]
     assert {(it["place"], it["severity"]) for it in findings} == {("ticks_daily", "warning")}
     assert [it["message"] for it in findings] == [
-        "no reading of symbol='MDB' from 2018-06-30T00:50:00Z to 2018-06-30T01:05:00Z, 900 s; "
+        'no reading of symbol="MDB" from 2018-06-30T00:50:00Z to 2018-06-30T01:05:00Z, 900 s; '
         "one is expected every 1s",
-        "no reading of symbol='MDB' from 2018-06-30T03:00:00Z to 2018-07-01T00:00:00Z, 75600 s; "
+        'no reading of symbol="MDB" from 2018-06-30T03:00:00Z to 2018-07-01T00:00:00Z, 75600 s; '
         "one is expected every 1s",
     ]
     assert place("run").code == 0

@@ -36,9 +36,7 @@ def parsed(text: str) -> list[tuple[str, datetime, float]]:
 
 def call(place: Place, *arguments: str, pipe: str = "") -> subprocess.CompletedProcess[bytes]:
     """`bucketwise readings -p ticks … | pipe`, as bash runs it; its own exit code, not that of the pipe."""
-    line = " ".join(
-        f"'{it}'" for it in (sys.executable, "-m", "jobs.cli", "readings", "-p", "ticks", *arguments)
-    )
+    line = " ".join(f"'{it}'" for it in (sys.executable, "-m", "jobs", "readings", "-p", "ticks", *arguments))
     return subprocess.run(
         ["bash", "-c", f"{line} {pipe}; exit ${{PIPESTATUS[0]}}"],
         cwd=place.folder,
@@ -113,7 +111,7 @@ def test_quarantined_buckets_are_told_beside_the_readings(mixed: Place) -> None:
     ran = mixed("readings", "-p", "ticks")
     assert ran.code == 3
     assert parsed(ran.out) == ALL
-    assert "quarantined, and left out: _id 'bad', p.60:" in ran.err
+    assert 'quarantined, and left out: _id "bad", p.60:' in ran.err
     told = mixed("readings", "-p", "ticks", "--output", "ticks.csv", "--json").policy("ticks")
     assert (told["quarantined"], [it["id"] for it in told["quarantine"]]) == (1, ["bad"])
     assert told["readings"] == len(ALL)
@@ -134,7 +132,7 @@ def test_parquet_goes_through_a_pipe(mixed: Place) -> None:
 
 def test_a_terminal_gets_no_parquet(mixed: Place) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "jobs.cli", "readings", "-p", "ticks", "--format", "parquet"]
+    command = [sys.executable, "-m", "jobs", "readings", "-p", "ticks", "--format", "parquet"]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "MONGODB_URI": mixed.uri}
     ran = subprocess.run(
         command,

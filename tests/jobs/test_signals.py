@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 import subprocess
 import sys
+import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from bson import ObjectId
@@ -13,6 +17,7 @@ from bson import ObjectId
 from jobs import ledger
 from tests.jobs.command import ROOT, started
 from tests.jobs.place import NOW, START, Place
+from tests.jobs.processes import wait_until
 
 DAYS = 75
 STUBBORN = """
@@ -51,6 +56,37 @@ while line == sent:
         sys.settrace(None)
     past_the_last.cancel()
 print(sent)
+"""
+
+#: The program, sent a signal as it begins to import a library; or by a thread that it waits for at its end,
+#: by one of the last calls of `atexit`, or as Python clears away what it has imported.
+AT_BOTH_ENDS = """
+import atexit, os, runpy, signal, sys, threading
+
+moment, number, *arguments = sys.argv[1:]
+send = lambda kill=os.kill, own=os.getpid(), number=int(number): kill(own, number)
+
+def hook(event, given):
+    if event == "import" and given[0] == moment:
+        send()
+
+class Cleared:
+    def __del__(self, send=send):
+        send()
+
+def last():
+    threading.main_thread().join()
+    send()
+
+sys.addaudithook(hook)
+if moment == "a thread":
+    threading.Thread(target=last).start()
+elif moment == "atexit":
+    threading._register_atexit(lambda: atexit.register(send))
+elif moment == "clearing":
+    sys.cleared = Cleared()
+sys.argv = ["bucketwise", *arguments]
+runpy.run_module("jobs", run_name="__main__", alter_sys=True)
 """
 
 
@@ -142,6 +178,49 @@ def test_the_second_signal_ends_it_at_once() -> None:
         assert process.stdout.readline() == "asked\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
+
+
+def at_both_ends(moment: str, number: signal.Signals, *arguments: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-c", AT_BOTH_ENDS, moment, str(int(number)), *arguments]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("library", ["jobs.cli", "pyarrow", "pymongo", "jobs.verbs"])
+def test_a_signal_before_the_command_is_read_ends_it_with_130(library: str, number: signal.Signals) -> None:
+    assert at_both_ends(library, number, "--version") == (130, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["a thread", "atexit", "clearing"])
+def test_a_signal_after_all_is_told_changes_nothing(moment: str, number: signal.Signals) -> None:
+    code, out, err = at_both_ends(moment, number, "status", "--config", "/nowhere", "--json")
+    assert (code, json.loads(out)["exit_code"]) == (2, 2)
+    assert "Traceback" not in err
+
+
+def hears(pid: int, number: signal.Signals) -> bool:
+    """Whether the process has a handler for the signal: our first lines have run."""
+    caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["from the start", "from its result"])
+@pytest.mark.parametrize("milliseconds", [0, 1, 3, 10, 30, 100, 300, 600])
+def test_a_signal_at_any_moment(place: Place, milliseconds: int, late: bool) -> None:
+    """130, or the command's own code. Before our first lines run, the system's answer counts."""
+    with started("status", "--json", "--now", NOW, cwd=place.folder, MONGODB_URI=place.uri) as process:
+        wait_until(lambda: hears(process.pid, signal.SIGTERM), "it hears the signal")
+        assert process.stdout is not None
+        told = process.stdout.readline() if late else ""
+        time.sleep(milliseconds / 1000)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode in ((0,) if late else (0, 130))
+    assert "Traceback" not in err
+    report = told + out
+    assert report == "" or json.loads(report)["exit_code"] == process.returncode
 
 
 def test_who_waits_is_asked_to_stop_wherever_the_signal_meets_it() -> None:

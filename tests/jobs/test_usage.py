@@ -181,7 +181,7 @@ def test_a_server_out_of_reach_is_told_in_a_line(folder: Path, bucketwise: Comma
 
 
 def test_the_module_is_the_program(folder: Path) -> None:
-    command = [sys.executable, "-m", "jobs.cli", "run", "-p", "tick", "--json"]
+    command = [sys.executable, "-m", "jobs", "run", "-p", "tick", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 2

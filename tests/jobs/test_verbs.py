@@ -349,7 +349,7 @@ def test_audit_finds_overflow_of_no_live_bucket(place: Place) -> None:
     assert ran.code == 4
     (finding,) = ran.policy("ticks")["findings"]
     assert finding["code"] == "overflow-orphaned"
-    assert "'late'" in finding["place"]
+    assert finding["place"] == 'ticks_more, _id "late"'
 
 
 def test_audit_finds_no_fault_with_overflow_of_a_bucket_that_was_restored_elsewhere(place: Place) -> None:

@@ -172,6 +172,6 @@ def test_a_hole_says_what_and_where(bench: Bench) -> None:
     (hole,), _ = longest_holes(bench.database, policy, 10)
     assert hole.collection == "hourly"
     assert hole.message(policy) == (
-        "no reading of meta.sensor='a' from 2021-03-27T20:01:00Z to 2021-03-27T23:00:00Z, 10740 s; "
+        'no reading of meta.sensor="a" from 2021-03-27T20:01:00Z to 2021-03-27T23:00:00Z, 10740 s; '
         "one is expected every 1m"
     )

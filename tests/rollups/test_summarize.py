@@ -301,7 +301,7 @@ def test_bad_questions_are_refused(bench: Bench) -> None:
     day: dict[str, Any] = {"since": FIRST, "until": FIRST + DAY}
     bare = policy_of(rollup={"hourly": "hourly", "daily": "daily"})
     questions: list[tuple[Document, str]] = [
-        ({"percentiles": [101]}, "no percentile 101"),
+        ({"percentiles": [101]}, "no percentile 101: write numbers from 0 to 100, both included"),
         ({"percentiles": [math.nan]}, "no percentile nan"),
         ({"series": {"symbl": "x"}}, "has no such series field; it has symbol"),
         ({"until": FIRST}, "no time between"),

@@ -1,0 +1,20 @@
+"""The program: `bucketwise`, or `python -m jobs`. It hears signals before it imports what takes long."""
+
+from __future__ import annotations
+
+import atexit
+
+from jobs import stopping
+
+
+def main() -> None:
+    """Ends the process with the exit code of the command line."""
+    stopping.hear()
+    atexit.register(stopping.ignore)  # first of all, and so called last of all
+    from jobs import cli
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()
