@@ -83,10 +83,10 @@ class KeptVersions:
 
     def _check(self, found: RawBSONDocument) -> None:
         if found["sha256"] != hashlib.sha256(found["document"]).hexdigest():
-            identity = Docs.of([bytes(found["_id"].raw)]).legible_id(0)
+            bucket = extended_json(Docs.of([bytes(found["_id"].raw)]).legible_id(0))
             raise HaltedError(
-                f"{self.name}: version {found['_id']['version']} of the bucket with _id {extended_json(identity)} is "
-                "not as it was written: its bytes have another SHA-256. Nothing was deleted. Restore it from "
+                f"{self.name}: version {found['_id']['version']} of the bucket with _id {bucket} is not "
+                "as it was written: its bytes have another SHA-256. Nothing was deleted. Restore it from "
                 "a backup"
             )
 

@@ -190,7 +190,7 @@ def whole_cycle(market: Market, policy: str) -> Iterator[Ran]:
     if not is_native:
         first = database[f"{policy}_restored"].find_one({"more": {"$exists": False}})
         assert first is not None
-        late = {"p": {}} if policy == "ticks" else {"samples": []}
+        late: Document = {"p": {}} if policy == "ticks" else {"samples": []}
         source.insert_one({**first, **late, "note": "late"})  # a later version, without further readings
         yield call("run")
         yield call("restore", "--to", f"{policy}_restored")
