@@ -17,17 +17,23 @@ from typing import Any
 
 import bson
 from bson.binary import Binary
+from pymongo import DESCENDING
 from pymongo.client_session import ClientSession
 
 from archivers.keys import Keys
 from archivers.manifest import DamagedError, LastReceipt, Manifest
 from archivers.receipts import CODEC, COLLECTION, Receipts
+from buckets.bsontypes import elements, first_at
+from buckets.ids import sort_key
+from buckets.times import as_date
 from config.policies import Policy
 from config.secrets import hide_secrets
 
 Document = dict[str, Any]
 #: The receipt that tells the number and the seal of the last of these.
 LAST = "last"
+#: Of copies whose originals somebody else has deleted.
+KEPT = "kept"
 #: The seal comes last, and the signature behind it; neither is sealed.
 _UNSEALED = ("sha256", "signature")
 
@@ -109,6 +115,22 @@ def ranges(positions: Sequence[int]) -> list[list[int]]:
 
 def packed_ids(ids: Sequence[Any]) -> Binary:
     return Binary(zlib.compress(bson.encode({"ids": list(ids)}, codec_options=CODEC)))
+
+
+def archived_before(receipts: Receipts, wanted: set[bytes], first_ms: int, last_ms: int) -> set[bytes]:
+    """Returns of these `_id`s (by `same_id`) those that receipts name: of buckets from first to last that
+    were copied to an online archive, and whose originals are gone."""
+    narrow = {"first": {"$lte": as_date(last_ms)}, "last": {"$gte": as_date(first_ms)}}
+    mine = {"_id.policy": receipts.policy, "kind": {"$in": ["delete", KEPT]}, "ids": {"$exists": True}}
+    found: set[bytes] = set()
+    query = {**mine, "$or": [narrow, {"last": None}]}  # receipts of earlier releases don't tell the time
+    for receipt in receipts.collection.find(query, {"ids": 1}).sort("last", DESCENDING):
+        ids = zlib.decompress(receipt["ids"])
+        array = first_at(ids, ("ids",))[1:]
+        found |= wanted & {sort_key(array[start], array[value:end]) for start, value, end in elements(array)}
+        if found == wanted:
+            break
+    return found
 
 
 def _digest(text: str) -> str:

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from archivers.books import Books
 from archivers.copies import Copies
-from archivers.delete import chunks, guarded_delete, units
+from archivers.delete import chunks, guarded_delete, same_id, units
 from archivers.manifest import Commit, Manifest
 from archivers.offline import OfflineArchive, Origin
 from archivers.recovery import Recovery
 from archivers.stores.base import ObjectStore
+from archivers.versions import OfflineHistories
 from archivers.work import NOT_ROLLED_UP, Work
 from buckets import timeseries
 from buckets.columns import Series
@@ -194,14 +195,29 @@ class OfflineRun:
             copied = self._archive.load(manifest)
             live = self._receipts.live(manifest.commit, len(copied))
             same, outdated = [], []
-            for i, unit in enumerate(units(self._work.policy, copied)):
+            copies = units(self._work.policy, copied)
+            for i, unit in enumerate(copies):
                 if unit in as_live:
                     same.append(i)
-                    held.add(unit)
                 elif live[i] and not self._work.measured and copied.main.raw_id(i) in identities:
                     outdated.append(i)
+            overtaken = self._overtaken(copied.take(np.array(same, dtype=np.int64)), live[same])
+            outdated = sorted([*outdated, *(same[i] for i in overtaken)])
+            same = [i for place, i in enumerate(same) if place not in overtaken]
+            held.update(copies[i] for i in same)
             self._settle_held(manifest, same, outdated, live)
         return np.array([i for i, unit in enumerate(live_units) if unit not in held], dtype=np.int64)
+
+    def _overtaken(self, same: Batch, live: NDArray[np.bool_]) -> set[int]:
+        """Of copies that live buckets equal: those that had gone, and that the archive has later versions of.
+        What was written again as it was is the last version now: its copy is made anew, behind the others."""
+        gone = np.flatnonzero(~live)
+        if self._work.dry_run or self._work.measured or not len(gone):
+            return set()
+        back = same.take(gone)
+        found = OfflineHistories(self._archive).of(back, [])
+        last = [found[same_id(raw_id)].last.bucket.unit(0) for raw_id in back.main.raw_ids]
+        return {int(i) for place, i in enumerate(gone) if last[place] != back.unit(place)}
 
     def _settle_held(
         self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
 from pymongo import ASCENDING
 from pymongo.client_session import ClientSession
@@ -20,18 +19,21 @@ from pymongo.database import Database
 from pymongo.errors import CollectionInvalid
 
 from archivers.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_id, units
-from archivers.deletions import packed_ids
+from archivers.deletions import KEPT, packed_ids
+from archivers.inserts import insert_raw
+from archivers.merging import Merging, ids_of
 from archivers.work import Work
 from buckets.asked import extended_json
 from buckets.columns import Quarantined, Series
 from buckets.covered import first_and_last, sample_index
 from buckets.decode import Lot, decode
-from buckets.raw import LOSSLESS, Batch, Docs
+from buckets.raw import LOSSLESS, Batch
 from buckets.source import Source
+from buckets.times import as_date
 from config.errors import HaltedError
 from config.policies import Policy
 from config.targets import overflow_archive
-from rollups.guarded import majority, transaction
+from rollups.guarded import transaction
 
 Document = dict[str, Any]
 
@@ -50,24 +52,16 @@ def archived_source(
     return Source(database, policy, target, overflow, session)
 
 
-def insert_raw(
-    database: Database[Document], collection: str, documents: Docs, session: ClientSession | None = None
-) -> None:
-    """Insert documents as they are; outside a transaction w: majority. Raises pymongo's errors."""
-    concern = None if session else majority(database)
-    target = database.get_collection(collection, codec_options=LOSSLESS, write_concern=concern)
-    if len(documents):
-        raw = [RawBSONDocument(document, LOSSLESS) for document in documents]
-        target.insert_many(raw, ordered=False, session=session)
-
-
 class OnlineRun:
     """Satisfies `Archiver`."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
         self._receipts = work.receipts
-        self._target, self._overflow = archive_collections(work.policy)
+        self._target, self._overflow = places = archive_collections(work.policy)
+        source = partial(archived_source, work.database, work.policy)
+        self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
+        self._merging = Merging(work, source, self._take_back, places)
         if not work.dry_run:
             self._make_collections()
 
@@ -102,8 +96,10 @@ class OnlineRun:
         self._receipts.prepare()
 
     def settle(self, start_ms: int, end_ms: int) -> None:
+        self._merging.follow()
         if self._work.kept:
             return
+        self._merging.settle(start_ms, end_ms)
         for receipt in list(self._receipts.in_state("copied", "online")):
             if self._work.in_grace(receipt["copied"]):
                 continue
@@ -117,13 +113,15 @@ class OnlineRun:
                     if not len(going) or not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1):
                         continue
                     for piece in chunks(going):
-                        self._delete(receipt["_id"]["name"], piece)  # this run finds the newer ones
+                        # this run finds the newer ones
+                        self._delete(receipt["_id"]["name"], piece, spans)
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
-        """Equal copies stay out. Another document of the same `_id` is in the way: that is reported, unless
-        it is a copy of our own that has become old."""
+        """Equal copies stay out. Where another document has the `_id`, it may be a copy of our own that has
+        become old, or an earlier version; else it is in the way, and that is reported."""
         del first_ms, last_ms  # copies are found by `_id`
         out: set[int] = set()
+        self._ready.clear()
         for at in range(0, len(batch), MAX_BUCKETS):
             piece = batch.slice(at, min(at + MAX_BUCKETS, len(batch)))
             out |= {at + i for i in self._standing(piece)}
@@ -132,11 +130,11 @@ class OnlineRun:
     def _standing(self, batch: Batch) -> set[int]:
         """Those that need no copy, or can have none."""
         work, measured = self._work, self._work.measured
-        ids = [batch.main.decode_id(i) for i in range(len(batch))]
+        ids = ids_of(batch)
         copied = self._receipts.copied(ids)
         mine = units(work.policy, batch)
-        there = {name: unit for copies in self._archived.by_ids(ids) for name, unit in self._named(copies)}
-        waiting, stale, conflicts = [], [], []
+        there = dict(self._named_in_archive(ids))
+        waiting, stale, late = [], [], []
         for i, unit in enumerate(mine):
             name = same_id(batch.main.raw_id(i))
             copy, when = there.get(name), copied.get(batch.main.raw_id(i))
@@ -150,13 +148,27 @@ class OnlineRun:
             elif when and not measured:
                 stale.append(i)
             else:
-                conflicts.append(i)
+                late.append(i)
+        conflicts, copied_late = self._sort(batch, late)
+        waiting += copied_late
         work.report.leave(len(waiting), work.kept or self._grace)
-        reason = f"another document with this _id is in {self._target}: it was archived before, or put there"
-        work.report.quarantine([Quarantined(batch.main.legible_id(i), "_id", reason) for i in conflicts])
+        work.report.quarantine(
+            [Quarantined(batch.main.legible_id(i), "_id", reason) for i, reason in conflicts.items()]
+        )
         if stale and not work.dry_run:
             self._renew([ids[i] for i in stale])
         return {*waiting, *conflicts}
+
+    def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:
+        """Of buckets in whose way another document is: why some can't go, and which are copied already."""
+        if self._work.measured:
+            return dict.fromkeys(late, f"another document with this _id is in {self._target}"), []
+        if not late:
+            return {}, []
+        found = self._merging.sort(batch.take(np.array(late, dtype=np.int64)))
+        stay = found.faults.keys() | found.waiting
+        self._ready |= {batch.main.raw_id(i) for place, i in enumerate(late) if place not in stay}
+        return {late[i]: reason for i, reason in found.faults.items()}, [late[i] for i in found.waiting]
 
     def _named(self, batch: Batch) -> Iterator[tuple[bytes, bytes]]:
         for i, unit in enumerate(units(self._work.policy, batch)):
@@ -164,10 +176,16 @@ class OnlineRun:
 
     def _renew(self, ids: list[Any]) -> None:
         def step(session: ClientSession) -> None:
-            self._take_back(ids, session)
+            self._forget(ids, session)
             self._receipts.pull(ids, session)
 
         transaction(self._work.database, self._work.guard, step)
+
+    def _forget(self, ids: Sequence[Any], session: ClientSession) -> None:
+        """Other buckets take their place: restored, and changed since."""
+        self._take_back(ids, session)
+        if ids:
+            self._merging.kept.drop(ids, session)
 
     def _take_back(self, ids: Sequence[Any], session: ClientSession) -> None:
         if self._overflow and self._work.policy.overflow:
@@ -184,22 +202,48 @@ class OnlineRun:
         """Nothing is open."""
 
     def move(self, lot: Lot) -> None:
+        spans = lot.decoded.spans()[np.argsort(lot.decoded.units)]
+        at = 0
         for piece in chunks(lot.batch):
             self._work.check()
-            name = f"{self._work.now:%Y%m%dT%H%M%S}-f{self._work.fence:06d}-{piece.digest[:16]}"
-            self._copy(name, piece)
+            there = dict(self._named_in_archive(ids_of(piece)))
+            late = [] if self._work.measured else self._late(piece, there)
+            others = piece.take(np.setdiff1d(np.arange(len(piece)), late))
+            self._move(others, set(there.values()), spans[at : at + len(piece)])
+            self._move_late(piece.take(np.array(late, dtype=np.int64)))
             self._work.report.bytes += piece.size
-            if self._work.kept:
-                self._work.report.leave(len(piece), self._work.kept)
-            elif self._work.in_grace(self._work.now):
-                self._work.report.leave(len(piece), self._grace)
-            else:
-                self._work.report.change(self._delete(name, piece))
+            at += len(piece)
 
-    def _copy(self, name: str, piece: Batch) -> None:
+    def _move_late(self, late: Batch) -> None:
+        """What is in the way by now, and was not before, is for a later run to sort."""
+        ready = [i for i, raw_id in enumerate(late.main.raw_ids) if raw_id in self._ready]
+        self._work.report.change(len(late) - len(ready))
+        late = late.take(np.array(ready, dtype=np.int64))
+        self._merging.move(self._name(late), late)
+
+    def _name(self, piece: Batch) -> str:
+        return f"{self._work.now:%Y%m%dT%H%M%S}-f{self._work.fence:06d}-{piece.digest[:16]}"
+
+    def _late(self, piece: Batch, there: dict[bytes, bytes]) -> list[int]:
+        """Buckets of which the archive holds another version."""
+        mine = enumerate(self._named(piece))
+        return [i for i, (name, unit) in mine if there.get(name, unit) != unit]
+
+    def _move(self, piece: Batch, held: set[bytes], spans: NDArray[np.int64]) -> None:
+        if not len(piece):
+            return
+        name = self._name(piece)
+        self._copy(name, piece, held)
+        if self._work.kept:
+            self._work.report.leave(len(piece), self._work.kept)
+        elif self._work.in_grace(self._work.now):
+            self._work.report.leave(len(piece), self._grace)
+        else:
+            self._work.report.change(self._delete(name, piece, spans))
+
+    def _copy(self, name: str, piece: Batch, held: set[bytes]) -> None:
         """Write the copies that aren't there yet, and compare all with the originals as read."""
-        ids = [piece.main.decode_id(i) for i in range(len(piece))]
-        held = self._held(ids)
+        ids = ids_of(piece)
         mine = units(self._work.policy, piece)
         missing = piece.take(np.array([i for i, unit in enumerate(mine) if unit not in held], dtype=np.int64))
         receipt = {
@@ -223,8 +267,8 @@ class OnlineRun:
 
     def _see_copies(self, piece: Batch, session: ClientSession | None = None) -> None:
         """Raises HaltedError unless each bucket has an equal copy in the archive."""
-        ids = [piece.main.decode_id(i) for i in range(len(piece))]
-        held = self._held(ids, session)
+        ids = ids_of(piece)
+        held = {unit for _, unit in self._named_in_archive(ids, session)}
         wrong = [ids[i] for i, unit in enumerate(units(self._work.policy, piece)) if unit not in held]
         if wrong:
             raise HaltedError(
@@ -233,9 +277,11 @@ class OnlineRun:
                 "these were not deleted"
             )
 
-    def _held(self, ids: Sequence[Any], session: ClientSession | None = None) -> set[bytes]:
+    def _named_in_archive(
+        self, ids: Sequence[Any], session: ClientSession | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
         source = archived_source(self._work.database, self._work.policy, session)
-        return {unit for copies in source.by_ids(ids) for unit in units(self._work.policy, copies)}
+        return (it for copies in source.by_ids(ids) for it in self._named(copies))
 
     @property
     def _archived(self) -> Source:
@@ -245,15 +291,16 @@ class OnlineRun:
     def _grace(self) -> str:
         return f"copied, and waits for the grace of {self._work.archive.grace}"
 
-    def _delete(self, name: str, verified: Batch) -> int:
-        """Returns how many had changed."""
+    def _delete(self, name: str, verified: Batch, spans: NDArray[np.int64]) -> int:
+        """Returns how many had changed. `spans`: of these buckets, or more of them."""
         self._work.check()
+        times = {"first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
         outcome = guarded_delete(
             self._work.database,
             self._work.policy,
             verified,
             self._work.guard,
-            lambda session, outcome: self._record(session, name, verified, outcome),
+            lambda session, outcome: self._record(session, name, verified, outcome, times),
         )
         self._work.report.deleted += len(outcome.deleted)
         if outcome.gone:
@@ -266,20 +313,28 @@ class OnlineRun:
         spans = decode(gone, self._work.policy).spans()
         if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
             return
-        ids = [gone.main.decode_id(i) for i in range(len(gone))]
-        transaction(self._work.database, self._work.guard, partial(self._receipts.pull, ids))
+        ids = ids_of(gone)
+        told = {"ids": packed_ids(ids), "first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
 
-    def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
+        def step(session: ClientSession) -> None:
+            self._receipts.pull(ids, session)
+            self._receipts.update(f"kept-{gone.digest[:32]}", {"$set": {"kind": KEPT, **told}}, session)
+
+        transaction(self._work.database, self._work.guard, step)
+
+    def _record(
+        self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
+    ) -> None:
         """In the delete's transaction: the copies are there still; those that have become old go, and the
         receipts name none of these any more."""
         self._see_copies(verified.take(np.array(outcome.deleted, dtype=np.int64)), session)
-        self._take_back([verified.main.decode_id(i) for i in outcome.changed], session)
+        self._forget([verified.main.decode_id(i) for i in outcome.changed], session)
         update = {"$set": {"at": self._work.now}, "$inc": {"deleted": len(outcome.deleted)}}
         self._receipts.update(name, update, session)
         self._work.deletions.record(
             session,
             [verified.unit(i) for i in outcome.deleted],
-            {"ids": packed_ids([verified.main.decode_id(i) for i in outcome.deleted])},
+            {"ids": packed_ids([verified.main.decode_id(i) for i in outcome.deleted]), **times},
             {"collection": self._target, "overflow": self._overflow},
         )
         settled = sorted({*outcome.deleted, *outcome.changed})

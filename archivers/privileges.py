@@ -9,12 +9,13 @@ from typing import Any
 from pymongo.database import Database
 
 from config.policies import Policy
-from config.targets import overflow_archive
+from config.targets import overflow_archive, versions_archive
 
 Document = dict[str, Any]
 _READ = ("find", "listIndexes")
 _SUMMARIES = (*_READ, "insert", "update", "remove", "createIndex")
 _COPIES = (*_READ, "insert", "remove", "createIndex")
+_VERSIONS = ("find", "insert", "remove", "createIndex")
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,10 @@ def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: boo
             yield Needs(summaries, _SUMMARIES)
     if policy.archive is not None and policy.archive.to == "online" and policy.archive.collection:
         target = policy.archive.collection
-        for copies in [target, *([overflow_archive(target)] if policy.overflow else [])]:
+        beside = [overflow_archive(target)] if policy.overflow else []
+        for copies in [target, *beside]:
             yield Needs(copies, _COPIES)
+        yield Needs(versions_archive(target), _VERSIONS)
     for name, actions in own.items():
         yield Needs(name, actions)
 

@@ -6,7 +6,9 @@ newer version. Where another one stands, it is another bucket: the archive keeps
 
 A commit that was dropped keeps its seal there, which tells it from one that nobody knows yet.
 
-Online there is one a batch of moved buckets; `ids` are those whose originals no run has deleted yet.
+Online there is one a batch of moved buckets; `ids` are those whose originals no run has deleted yet. Its
+state is "copied". Of later versions of archived buckets it is "merging" before they are merged into these,
+and "merged" until their windows are rolled up again.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from rollups.guarded import majority
 
 COLLECTION = "bucketwise_receipts"
 _PAGE = 1000
+#: States of online receipts: later versions of archived buckets were copied; were merged into these.
+MERGING, MERGED = "merging", "merged"
 
 Document = dict[str, Any]
 #: Documents as plain ones: for what the suite alone writes.
@@ -53,9 +57,10 @@ class Receipts:
         """The indexes that find an online copy by its `_id`, and the few receipts that a run asks for among
         those of deletes."""
         kinds = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("state", ASCENDING)]
+        times = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("last", ASCENDING)]
         copies = [("_id.policy", ASCENDING), ("ids", ASCENDING)]
         few = IndexModel(copies, partialFilterExpression={"state": "copied"})
-        self.collection.create_indexes([IndexModel(kinds), few])
+        self.collection.create_indexes([IndexModel(kinds), IndexModel(times), few])
 
     def identity(self, name: str) -> Document:
         return {"policy": self.policy, "name": name}
@@ -177,18 +182,26 @@ class Receipts:
     def copied(self, ids: Sequence[Any], session: ClientSession | None = None) -> dict[bytes, datetime]:
         """Of these `_id`s: those of online copies whose originals no run has deleted, as `Docs.raw_id` gives
         them, and when the copies were made."""
-        found: dict[bytes, datetime] = {}
+        return {name: when for name, (_, when) in self.open(ids, "copied", session).items()}
+
+    def open(
+        self, ids: Sequence[Any], state: str, session: ClientSession | None = None
+    ) -> dict[bytes, tuple[str, datetime]]:
+        """Returns of these `_id`s those that online receipts in a state name, as `Docs.raw_id` gives them,
+        each with the name of the receipt and the time of the copies."""
+        found: dict[bytes, tuple[str, datetime]] = {}
         for at in range(0, len(ids), _PAGE):
             wanted = {"$in": list(ids[at : at + _PAGE])}
-            query = {"_id.policy": self.policy, "state": "copied", "ids": wanted}
+            query = {"_id.policy": self.policy, "kind": "online", "state": state, "ids": wanted}
             for receipt in self.collection.find(query, {"ids": 1, "copied": 1}, session=session):
                 named = Docs.of([bson.encode({"_id": it}, codec_options=LOSSLESS) for it in receipt["ids"]])
-                found.update((named.raw_id(i), receipt["copied"]) for i in range(len(named)))
+                told = receipt["_id"]["name"], receipt["copied"]
+                found.update((named.raw_id(i), told) for i in range(len(named)))
         return found
 
-    def pull(self, ids: Sequence[Any], session: ClientSession) -> None:
+    def pull(self, ids: Sequence[Any], session: ClientSession, state: str = "copied") -> None:
         """These online copies are nobody's business any more; a receipt without any is closed."""
-        mine = {"_id.policy": self.policy, "state": "copied"}
+        mine = {"_id.policy": self.policy, "state": state}
         self.collection.update_many(
             {**mine, "ids": {"$in": list(ids)}}, {"$pullAll": {"ids": list(ids)}}, session=session
         )

@@ -49,6 +49,11 @@ def overflow_archive(collection: str) -> str:
     return f"{collection}_overflow"
 
 
+def versions_archive(collection: str) -> str:
+    """Returns where older versions of the buckets of an online archive go."""
+    return f"{collection}_versions"
+
+
 def _sources(policy: Policy) -> Iterator[_Use]:
     at: Key = ("policies", policy.name)
     yield _Use((*at, "collection"), policy.collection, policy)
@@ -66,6 +71,8 @@ def _targets(policy: Policy) -> Iterator[_Use]:
     if policy.archive is not None and policy.archive.collection is not None:
         key: Key = (*at, "archive", "collection")
         yield _Use(key, policy.archive.collection, policy)
+        if policy.archive.to == "online":
+            yield _Use(key, versions_archive(policy.archive.collection), policy)
         if policy.archive.to == "online" and policy.overflow is not None:
             yield _Use(key, overflow_archive(policy.archive.collection), policy)
 

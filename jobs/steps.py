@@ -20,6 +20,7 @@ from archivers.receipts import Receipts
 from archivers.restore import restore
 from archivers.sign import sign
 from archivers.slices import slice_reader
+from archivers.standing import How
 from archivers.units import Here, Opened, Units
 from archivers.verify import verify
 from archivers.work import ArchiveReport
@@ -270,7 +271,7 @@ def _receipts(work: Work) -> Done:
     return Done({"deletes": list(legible(receipts, work.since, work.until)), "policies": receipts.policies()})
 
 
-def restore_step(to: str, series: Mapping[str, str], pinned_until: datetime | None) -> Step:
+def restore_step(to: str, series: Mapping[str, str], how: How, pinned_until: datetime | None) -> Step:
     def do(work: Work) -> Done:
         report = restore(
             work.database,
@@ -281,6 +282,7 @@ def restore_step(to: str, series: Mapping[str, str], pinned_until: datetime | No
             until=work.until,
             series=series,
             to=to,
+            how=how,
             pinned_until=pinned_until,
             guard=work.guard,
             check=work.check,
@@ -288,7 +290,7 @@ def restore_step(to: str, series: Mapping[str, str], pinned_until: datetime | No
         )
         counts = {"buckets": report.buckets, "readings": report.readings, "overflow": report.overflow}
         pinned = {"pinned": report.pinned, "pinned_until": pinned_until if report.pinned else None}
-        return Done({"to": to, **counts, **pinned})
+        return Done({"to": to, **counts, "versions": report.versions, **pinned})
 
     return Step("restore", do, by_present=pinned_until is not None)
 

@@ -82,9 +82,10 @@ def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def restore_table(results: Sequence[Result]) -> RenderableType:
-    table = _table("Restore", "policy", "to", "buckets", "readings", "overflow", "pinned", "until")
+    counted = ("buckets", "readings", "overflow", "versions", "pinned")
+    table = _table("Restore", "policy", "to", *counted, "until")
     for result in results:
-        counts = [_number(result.body.get(key)) for key in ("buckets", "readings", "overflow", "pinned")]
+        counts = [_number(result.body.get(key)) for key in counted]
         until = _instant(result.body.get("pinned_until"))
         table.add_row(result.policy, result.body.get("to", "–"), *counts, until, _outcome(result))
     return table

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from pymongo.database import Database
 
+from archivers.standing import How, Mode
 from config.durations import MEND, DurationError, parse_duration
 from config.errors import UsageError
 from config.policies import Policy
@@ -27,8 +28,26 @@ EXAMPLES = [
     "bucketwise restore -p ticks --since 2018-06-30 --until 2018-07-01 --to ticks_back",
     "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --series deviceid=1234 --to iot",
     "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --to iot --keep-for 30d",
+    "bucketwise restore -p ticks --to ticks_back --versions all --versions-to ticks_older",
 ]
 To = Annotated[str, typer.Option("--to", metavar="COLLECTION", help="Where the buckets go.")]
+Versions = Annotated[
+    Mode,
+    typer.Option(
+        "--versions",
+        help="Of a bucket that was archived, written anew under its _id, and archived again: the last "
+        "version, all of them, or one merged of all.",
+    ),
+]
+VersionsTo = Annotated[
+    str | None,
+    typer.Option(
+        "--versions-to",
+        metavar="COLLECTION",
+        show_default=False,
+        help="With --versions all: where the older versions go. Else into --to, under _ids of their own.",
+    ),
+]
 KeepFor = Annotated[
     str | None,
     typer.Option(
@@ -47,14 +66,17 @@ def restore(
     since: Since = None,
     until: Until = None,
     series: Series = None,
+    versions: Versions = Mode.merged,
+    versions_to: VersionsTo = None,
     keep_for: KeepFor = None,
 ) -> Report:
     """Bring archived buckets back.
 
     They come back as they were, byte for byte. A bucket with a reading in the range comes back whole,
-    with its overflow. Documents that are in the target already and equal stay; no other document is ever
-    written over. Restored into the policy's own collection, buckets are pinned: no run archives or deletes
-    them until --keep-for is over, or until `bucketwise unpin`.
+    with its overflow. Of several versions of a bucket, the later one's slots or samples are laid over the
+    earlier one's, unless --versions says otherwise. Documents that are in the target already and equal stay;
+    what the archive does not hold is never written over. Restored into the policy's own collection, buckets
+    are pinned: no run archives or deletes them until --keep-for is over, or until `bucketwise unpin`.
     """
     start, end = parse_range(since, until)
     wanted = parse_series(series)
@@ -62,7 +84,7 @@ def restore(
     pinned_until = None if keep_for is None else _pinned_until(call, policy, to, keep_for)
     with call.database() as database:
         _confirm(call, database, to)
-        step = restore_step(to, wanted, pinned_until)
+        step = restore_step(to, wanted, How(versions, versions_to), pinned_until)
         results = Runner.of(call, database, [step], since=start, until=end).run_all([policy])
     return Report(call.command, call.now, results, [restore_table(results)])
 

@@ -11,7 +11,7 @@ import pytest
 from pymongo.client_session import ClientSession
 
 from archivers import archive as sweep
-from archivers import books, delete, online, pins, restore
+from archivers import books, delete, merging, online, pins, put, settle
 from archivers.receipts import Receipts
 from archivers.stores import Capabilities, ObjectStore, StoreObject
 from rollups import guarded
@@ -102,7 +102,7 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
         steps.step("after commit")
         return result
 
-    for module in (books, delete, online, pins, restore, sweep):
+    for module in (books, delete, merging, online, pins, put, settle, sweep):
         monkeypatch.setattr(module, "transaction", transaction)
     burying = Receipts.bury
 

@@ -12,7 +12,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers import online
+from archivers import inserts, online
 from archivers.offline import OfflineArchive
 from archivers.reader import ArchivedReader
 from archivers.receipts import Receipts
@@ -175,7 +175,7 @@ def test_copies_that_are_not_equal_online(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cycle = Cycle(database, slots("minute").online(), file_store).load()
-    inner = online.insert_raw
+    inner = inserts.insert_raw
 
     def insert(database: Any, collection: str, documents: Docs, session: Any = None) -> None:
         changed = [bson.decode(document, CODEC) for document in documents]

@@ -187,6 +187,13 @@ def whole_cycle(market: Market, policy: str) -> Iterator[Ran]:
     for verb in READING:
         yield call(verb, *READING[verb])
     yield call("restore", "--to", f"{policy}_restored")
+    if not is_native:
+        first = database[f"{policy}_restored"].find_one({"more": {"$exists": False}})
+        assert first is not None
+        late: Document = {"p": {}} if policy == "ticks" else {"samples": []}
+        source.insert_one({**first, **late, "note": "late"})  # a later version, without further readings
+        yield call("run")
+        yield call("restore", "--to", f"{policy}_restored")
     yield call("restore", "--to", policy)
     if not is_native:
         yield call("run")

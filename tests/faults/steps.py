@@ -207,8 +207,10 @@ STEPS = (
         _ONLINE_RUN + "_make_collections",
         _ONLINE,
     ),
-    Step("copies read", "mongo find it_archive", _ONLINE_RUN + "_held", _ONLINE),
-    Step("copied overflow read", "mongo find it_archive_overflow", _ONLINE_RUN + "_held", _ONLINE),
+    Step("copies read", "mongo find it_archive", _ONLINE_RUN + "_named_in_archive", _ONLINE),
+    Step(
+        "copied overflow read", "mongo find it_archive_overflow", _ONLINE_RUN + "_named_in_archive", _ONLINE
+    ),
     Step("copied", "mongo insert it_archive in transaction", _ONLINE_RUN + "_copy", _ONLINE),
     Step(
         "overflow copied", "mongo insert it_archive_overflow in transaction", _ONLINE_RUN + "_copy", _ONLINE
@@ -235,6 +237,12 @@ STEPS = (
         "mongo delete it_archive_overflow in transaction",
         _ONLINE_RUN + "_take_back",
         _ONLINE,
+    ),
+    Step(
+        "old versions taken back",
+        "mongo delete it_archive_versions in transaction",
+        "archivers.kept:KeptVersions.drop",
+        ("online changed",),
     ),
     Step(
         "delete told",

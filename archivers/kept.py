@@ -1,0 +1,122 @@
+"""The versions of buckets that an online archive holds merged, each as it was, beside it.
+
+A document holds the bytes of a bucket, or of one of its overflow documents, and their SHA-256. They are
+written, and read back, before anything is merged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from bson.raw_bson import RawBSONDocument
+from pymongo import ASCENDING
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import CollectionInvalid
+
+from archivers.delete import MAX_BUCKETS, same_id
+from archivers.inserts import insert_raw
+from buckets.asked import extended_json
+from buckets.bsontypes import BINARY, DOCUMENT, INT32
+from buckets.overlay import document_of, number, text
+from buckets.raw import LOSSLESS, Batch, Docs
+from config.errors import HaltedError
+from config.policies import Policy
+from config.targets import versions_archive
+
+Document = dict[str, Any]
+#: A document can't be larger, and this one holds another.
+MAX_BYTES = 16_000_000
+
+
+class Kept(NamedTuple):
+    """One version of a bucket."""
+
+    version: int
+    bucket: Batch  # of one
+    by: str  # the receipt of its copy
+
+
+class KeptVersions:
+    """Those of one policy."""
+
+    def __init__(self, database: Database[Document], policy: Policy) -> None:
+        assert policy.archive is not None and policy.archive.collection is not None
+        self.name = versions_archive(policy.archive.collection)
+        self._database = database
+        self._collection: Collection[Any] = database.get_collection(self.name, codec_options=LOSSLESS)
+
+    def make(self) -> None:
+        """With zstd blocks, and the index that finds all versions of a bucket."""
+        engine = {"wiredTiger": {"configString": "block_compressor=zstd"}}
+        with contextlib.suppress(CollectionInvalid):  # it is there
+            self._database.create_collection(self.name, storageEngine=engine)
+        self._collection.create_index([("_id._id", ASCENDING)])
+
+    def of(self, ids: Sequence[Any], session: ClientSession | None = None) -> dict[bytes, list[Kept]]:
+        """Returns the versions of the buckets with these `_id`s, by `same_id`, in their order. Raises
+        HaltedError where one is not as it was written."""
+        parts: dict[bytes, list[RawBSONDocument]] = {}
+        for at in range(0, len(ids), MAX_BUCKETS):
+            query = {"_id._id": {"$in": list(ids[at : at + MAX_BUCKETS])}}
+            for found in self._collection.find(query, session=session).sort("_id"):
+                self._check(found)
+                name = same_id(Docs.of([bytes(found["_id"].raw)]).raw_id(0))
+                parts.setdefault(name, []).append(found)
+        return {name: list(_versions(found)) for name, found in parts.items()}
+
+    def put(self, name: str, entries: Sequence[tuple[int, Batch]], session: ClientSession) -> None:
+        """Write these buckets, each as the version of this number; `name` is the receipt of their copies."""
+        documents = [it for version, bucket in entries for it in _documents(name, version, bucket)]
+        insert_raw(self._database, self.name, Docs.of(documents), session)
+
+    def drop(self, ids: Sequence[Any], session: ClientSession, by: str | None = None) -> None:
+        """Of these buckets: the versions that were copied under one receipt, or all."""
+        only = {} if by is None else {"by": by}
+        self._collection.delete_many({"_id._id": {"$in": list(ids)}, **only}, session=session)
+
+    def _check(self, found: RawBSONDocument) -> None:
+        if found["sha256"] != hashlib.sha256(found["document"]).hexdigest():
+            bucket = extended_json(Docs.of([bytes(found["_id"].raw)]).legible_id(0))
+            raise HaltedError(
+                f"{self.name}: version {found['_id']['version']} of the bucket with _id {bucket} is not "
+                "as it was written: its bytes have another SHA-256. Nothing was deleted. Restore it from "
+                "a backup"
+            )
+
+
+def _versions(found: Iterable[RawBSONDocument]) -> Iterator[Kept]:
+    for version, parts in itertools.groupby(found, key=lambda it: int(it["_id"]["version"])):
+        main, *extra = parts
+        owner = np.zeros(len(extra), dtype=np.int32)
+        documents = Docs.of([bytes(main["document"])]), Docs.of([bytes(it["document"]) for it in extra])
+        yield Kept(version, Batch(*documents, owner), str(main["by"]))
+
+
+def _documents(by: str, version: int, bucket: Batch) -> Iterator[bytes]:
+    """The bucket's own document, then its overflow."""
+    for part, document in enumerate([bucket.main[0], *bucket.extra]):
+        identity = {
+            "_id": bucket.main.raw_id(0),
+            "version": number(INT32, float(version)),
+            "part": number(INT32, float(part)),
+        }
+        yield document_of(
+            {
+                "_id": bytes([DOCUMENT]) + document_of(identity),
+                "by": text(by),
+                "sha256": text(hashlib.sha256(document).hexdigest()),
+                "document": bytes([BINARY]) + len(document).to_bytes(4, "little") + b"\0" + document,
+            }
+        )
+
+
+def is_too_large(bucket: Batch) -> bool:
+    """Returns whether a document of the bucket does not fit into another."""
+    return any(len(document) > MAX_BYTES for document in (*bucket.main, *bucket.extra))

@@ -1,0 +1,214 @@
+"""Inserts, late upserts, archives, crashes and restores in any order: the readings are those of a ledger."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from pymongo.database import Database
+
+from archivers.standing import How, Mode
+from config.errors import BucketwiseError
+from config.policies import Store
+from tests.archivers.builders import DAY0, MINUTE, Case, samples, slots
+from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
+from tests.archivers.harness import Cycle, nothing
+
+Document = dict[str, Any]
+#: What a bucket holds: minute -> values.
+Held = dict[int, list[float]]
+HOURS, MINUTES, VALUES = st.integers(0, 3), st.integers(0, 4), st.integers(-9, 9)
+
+
+def over(older: Held, newer: Held) -> Held:
+    """The later version wins."""
+    return {**older, **newer}
+
+
+class Slots:
+    case = slots("minute")
+
+    @staticmethod
+    def upsert(hour: int, minute: int, value: float, born: int) -> tuple[Document, Document]:
+        fixed = {"meta": {"symbol": "x"}, "d": DAY0 + timedelta(hours=hour), "born": born}
+        return {"_id": f"x_{hour}"}, {"$set": {f"p.{minute}": value}, "$setOnInsert": fixed}
+
+    @staticmethod
+    def add(held: Held, minute: int, value: float) -> None:
+        held[minute] = [value]
+
+    @staticmethod
+    def read(document: Document) -> Held:
+        return {int(minute): [value] for minute, value in document["p"].items()}
+
+
+class Samples:
+    case = samples("dates")
+
+    @staticmethod
+    def upsert(hour: int, minute: int, value: float, born: int) -> tuple[Document, Document]:
+        at = DAY0 + timedelta(hours=hour) + minute * MINUTE
+        return {"_id": f"x_{hour}"}, {
+            "$push": {"samples": {"val": value, "time": at}},
+            "$min": {"first": at},
+            "$max": {"last": at},
+            "$inc": {"nsamples": 1, "sum": value},
+            "$setOnInsert": {"deviceid": 1, "sensorid": 2, "born": born},
+        }
+
+    @staticmethod
+    def add(held: Held, minute: int, value: float) -> None:
+        held.setdefault(minute, []).append(value)
+
+    @staticmethod
+    def read(document: Document) -> Held:
+        found: Held = {}
+        for sample in document["samples"]:
+            found.setdefault(sample["time"].minute, []).append(sample["val"])
+        return found
+
+
+class Story(RuleBasedStateMachine):
+    place: tuple[Database[Document], type[Slots] | type[Samples], bool]
+
+    def __init__(self) -> None:
+        super().__init__()
+        database, self.model, online = self.place
+        for name in database.list_collection_names():
+            database.drop_collection(name)
+        self.folder = tempfile.TemporaryDirectory()
+        base = self.model.case
+        case = Case(base.name, base.policy, [], [])
+        self.online = online
+        store = Store(url=Path(self.folder.name).as_uri())
+        self.cycle = Cycle(database, case.online() if online else case, store)
+        self.source = database[base.policy.collection]
+        self.live: dict[int, Held] = {}
+        self.archived: dict[int, Held] = {}
+        self.restored: set[int] = set()  # live as the archive has them, or changed since
+        self.born = 0
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr("os.fsync", nothing)
+        self.patch.setattr("archivers.delete.MAX_BUCKETS", 2)
+        self.patch.setattr("archivers.settle.MAX_WAITING", 2)
+
+    def teardown(self) -> None:
+        try:
+            self.cycle.unpin()
+            self.run()
+            self.check_runs_are_over()
+            for mode in (Mode.all, Mode.latest, Mode.merged):
+                self.cycle.restore("back", how=How(mode))
+            assert self.collection("back") >= self.archived.items()
+            assert self.online or self.rows_of("back") == self.archived
+        finally:
+            self.patch.undo()
+            self.folder.cleanup()
+
+    def collection(self, name: str) -> Any:
+        return self.rows_of(name).items()
+
+    def rows_of(self, name: str) -> dict[int, Held]:
+        found = self.cycle.database[name].find({"_id": {"$type": "string"}})
+        return {int(it["_id"][2:]): self.model.read(it) for it in found}
+
+    @rule(hour=HOURS, minute=MINUTES, value=VALUES)
+    def upsert(self, hour: int, minute: int, value: int) -> None:
+        """Late, where the bucket has gone: the writer knows nothing of archives."""
+        self.born += 1  # no two documents are equal: one that was written again as it was is the old one
+        self.source.update_one(*self.model.upsert(hour, minute, float(value), self.born), upsert=True)
+        self.model.add(self.live.setdefault(hour, {}), minute, float(value))
+
+    @rule()
+    def run(self) -> None:
+        pinned = set(self.cycle.database["bucketwise_pins"].distinct("_id.id"))
+        self.cycle.run()
+        for hour in [it for it in self.live if f"x_{it}" not in pinned]:
+            held = self.live.pop(hour)
+            before = {} if hour in self.restored else self.archived.get(hour, {})
+            self.archived[hour] = over(before, held)
+            self.restored.discard(hour)
+
+    @rule(die_at=st.integers(1, 60))
+    def crash(self, die_at: int) -> None:
+        """Two clean runs finish what it left."""
+        steps = Steps(die_at)
+        with pytest.MonkeyPatch.context() as patch:
+            die_in_transactions(patch, steps)
+            with contextlib.suppress(Crash):
+                store = DyingStore(self.cycle.store, steps)
+                self.cycle.run(check=lambda: steps.step("check"), store=store)
+        self.run()
+        self.run()
+
+    @rule(die_at=st.integers(1, 12))
+    def restore_into_the_source(self, die_at: int) -> None:
+        """What is late and not archived yet is in the way, and stays. Cut off, the next one finishes."""
+        free = {it for it in self.archived if it not in self.live}
+        with pytest.MonkeyPatch.context() as patch:
+            die_in_transactions(patch, Steps(die_at))
+            with contextlib.suppress(Crash, BucketwiseError):
+                self.cycle.restore(self.source.name)
+        with contextlib.suppress(BucketwiseError):
+            self.cycle.restore(self.source.name)
+        for hour in free:
+            self.live[hour] = copy.deepcopy(self.archived[hour])
+            self.restored.add(hour)
+
+    @rule()
+    def unpin(self) -> None:
+        self.cycle.unpin()
+
+    @rule(die_at=st.integers(1, 12))
+    def restore_beside(self, die_at: int) -> None:
+        """Into a collection that earlier ones were restored to; anew where other buckets took the place of
+        what they brought."""
+        with pytest.MonkeyPatch.context() as patch:
+            die_in_transactions(patch, Steps(die_at))
+            with contextlib.suppress(Crash, BucketwiseError):
+                self.cycle.restore("beside")
+        try:
+            report = self.cycle.restore("beside")
+        except BucketwiseError:
+            self.cycle.database.drop_collection("beside")
+            report = self.cycle.restore("beside")
+        assert self.rows_of("beside") == self.archived
+        assert report.buckets == len(self.archived)
+        assert report.readings == sum(len(it) for held in self.archived.values() for it in held.values())
+
+    def check_runs_are_over(self) -> None:
+        assert self.live == {}
+        report = self.cycle.run()
+        assert (report.buckets, report.deleted, report.left, report.quarantined_total) == (0, 0, 0, 0)
+
+    @invariant()
+    def what_is_live_is_what_was_written(self) -> None:
+        assert self.rows_of(self.source.name) == self.live
+        if self.online:
+            assert self.rows_of(f"{self.source.name}_archive") == self.archived
+
+
+@pytest.mark.parametrize("online", [False, True], ids=["offline", "online"])
+@pytest.mark.parametrize("model", [Slots, Samples])
+@pytest.mark.parametrize("examples", [12, pytest.param(150, marks=pytest.mark.soak)])
+def test_any_order(database: Database[Document], model: Any, online: bool, examples: int) -> None:
+    class Machine(Story):
+        pass
+
+    Machine.place = database, model, online
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=12,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,154 @@
+"""Late upserts under an archived `_id`: versions of a bucket, restored as one, side by side, or the last."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from typing import Any
+
+import bson
+import pytest
+from pymongo.database import Database
+
+from archivers.standing import How, Mode
+from config.errors import BucketwiseError
+from config.policies import Store
+from tests.archivers.builders import CODEC, DAY0, Case, encode, insert, raw_documents, samples, slots
+from tests.archivers.harness import Cycle
+
+Document = dict[str, Any]
+
+
+def hours(minutes: dict[int, float], hour: int = 3, **more: Any) -> Document:
+    """An hour of one series, under an `_id` that follows from both."""
+    at = DAY0 + timedelta(hours=hour)
+    held = {str(minute): value for minute, value in minutes.items()}
+    return {"_id": f"x_{at:%Y%m%d%H}", "d": at, "meta": {"symbol": "x"}, "p": held, **more}
+
+
+@pytest.fixture
+def cycle(database: Database[Document], file_store: Store) -> Cycle:
+    base = slots("minute")
+    return Cycle(database, Case(base.name, base.policy, [], []), file_store)
+
+
+def archive(cycle: Cycle, *documents: Document) -> list[bytes]:
+    """Each round of documents is archived, and gone, before the next."""
+    for document in documents:
+        insert(cycle.database, cycle.policy.collection, [encode(document)])
+        assert cycle.run().deleted == 1
+        assert cycle.live() == []
+    return [encode(document) for document in documents]
+
+
+def test_slots_are_merged_one_by_one(cycle: Cycle) -> None:
+    first = hours({3: 1.0, 5: 2.5, 7: float("nan")}, unit="C")
+    second = hours({5: 7, 9: 4.0}, note="late")
+    second["p"]["3"] = None
+    third = hours({0: 0.5}, note="later")
+    archive(cycle, first, second, third, hours({1: 1.0}, hour=4))
+    report = cycle.restore("back")
+    wanted = {**hours({3: 1.0, 5: 7, 7: float("nan"), 9: 4.0, 0: 0.5}, unit="C"), "note": "later"}
+    back = raw_documents(cycle.database, "back")
+    assert back == sorted([encode(wanted), encode(hours({1: 1.0}, hour=4))])
+    assert (report.buckets, report.readings, report.versions) == (2, 6, 2)
+    again = cycle.restore("back")
+    assert again == report
+    assert raw_documents(cycle.database, "back") == back
+
+
+def original(document: bytes) -> bytes:
+    """An older version as it was archived: its own `_id` is inside the one that it was given."""
+    raw = bson.decode(document, CODEC)
+    identity = raw.pop("_id")
+    found = encode({"_id": identity["_id"], **raw})
+    assert identity["sha256"] == hashlib.sha256(found).hexdigest()
+    return found
+
+
+def test_all_versions_come_back_as_they_were(cycle: Cycle) -> None:
+    """Beside each other; or the older ones elsewhere."""
+    raw = archive(cycle, hours({3: 1.0, 5: 2.0}), hours({5: 7}), hours({0: 0.5}))
+    report = cycle.restore("back", how=How(Mode.all))
+    assert (report.buckets, report.readings, report.versions) == (1, 1, 2)
+    back = {len(encode(it)): encode(it) for it in cycle.database["back"].find()}
+    assert sorted(back.values(), key=len)[0] == raw[2]
+    older = sorted((it for it in raw_documents(cycle.database, "back") if it != raw[2]), key=versioned)
+    assert [original(it) for it in older] == raw[:2]
+    before = raw_documents(cycle.database, "back")
+    assert cycle.restore("back", how=How(Mode.all)) == report
+    assert raw_documents(cycle.database, "back") == before
+    assert cycle.restore("other", how=How(Mode.all, "older")).versions == 2
+    assert raw_documents(cycle.database, "other") == [raw[2]]
+    assert sorted(raw_documents(cycle.database, "older"), key=versioned) == older
+
+
+def versioned(document: bytes) -> int:
+    return int(bson.decode(document, CODEC)["_id"]["version"])
+
+
+def test_one_way_after_the_other(cycle: Cycle) -> None:
+    """What an earlier restore put there is no stranger to a later one."""
+    raw = archive(cycle, hours({3: 1.0, 5: 2.0}), hours({5: 7}), hours({0: 0.5}))
+    merged = encode(hours({3: 1.0, 5: 7, 0: 0.5}))
+    for mode, wanted in ((Mode.latest, raw[2]), (Mode.merged, merged)) * 2:
+        report = cycle.restore("back", how=How(mode))
+        assert raw_documents(cycle.database, "back") == [wanted]
+        assert (report.buckets, report.versions) == (1, 2)
+    insert(cycle.database, "again", raw[1:2])
+    cycle.restore("again")
+    assert raw_documents(cycle.database, "again") == [merged]
+
+
+def test_what_the_archive_does_not_hold_is_never_written_over(cycle: Cycle) -> None:
+    archive(cycle, hours({3: 1.0}), hours({5: 7}))
+    stranger = encode(hours({3: 1.0, 5: 7.0}))  # 7.0 is not 7
+    insert(cycle.database, "back", [stranger])
+    for mode in Mode:
+        with pytest.raises(BucketwiseError, match=r"\d of \d buckets were not restored.*the same _id"):
+            cycle.restore("back", how=How(mode))
+        assert raw_documents(cycle.database, "back") == [stranger]
+
+
+def test_what_was_written_again_as_it_was_is_the_last_version(cycle: Cycle) -> None:
+    archive(cycle, hours({3: 1.0}), hours({3: 2.0, 4: 1.0}), hours({3: 1.0}))
+    cycle.restore("back")
+    assert raw_documents(cycle.database, "back") == [encode(hours({3: 1.0, 4: 1.0}))]
+    rows = sorted(value for *_, value in cycle.rows().elements())
+    assert rows == [1.0, 1.0, 2.0]
+
+
+def test_versions_of_different_series_are_not_merged(cycle: Cycle) -> None:
+    raw = archive(cycle, hours({3: 1.0}), hours({5: 7}) | {"meta": {"symbol": "y"}})
+    with pytest.raises(BucketwiseError, match=r"different series.*`--versions all`"):
+        cycle.restore("back")
+    assert raw_documents(cycle.database, "back") == raw[:1]
+    cycle.restore("back", how=How(Mode.all))
+    assert raw[1] in raw_documents(cycle.database, "back")
+
+
+def test_a_version_that_lies_apart_from_the_others(database: Database[Document], file_store: Store) -> None:
+    """Commits of one reading, and one of two months: all versions are found, whichever was met first."""
+    base = samples("dates")
+    cycle = Cycle(database, Case(base.name, base.policy, [], []), file_store)
+
+    def bucket(*days: float) -> Document:
+        held = [{"val": day, "time": DAY0 + timedelta(days=day)} for day in days]
+        bounds = {"first": held[0]["time"], "last": held[-1]["time"]}
+        told = {"nsamples": len(held), "sum": sum(days), **bounds}
+        return {"_id": "x", "deviceid": 1, "sensorid": 2, **told, "samples": held}
+
+    archive(cycle, bucket(1.5), bucket(1.25), bucket(1.5, 40.0), bucket(40.5))
+    wanted = {**bucket(1.25, 1.5, 40.0, 40.5)}
+    for since, until in ((None, 1.3), (40.2, None), (None, None), (None, None)):
+        report = cycle.restore(
+            "back",
+            since=None if since is None else DAY0 + timedelta(days=since),
+            until=None if until is None else DAY0 + timedelta(days=until),
+        )
+    assert raw_documents(database, "back") == [encode(wanted)]
+    assert (report.buckets, report.readings, report.versions) == (1, 4, 3)
+    for _ in range(2):
+        report = cycle.restore("other")
+        assert raw_documents(database, "other") == [encode(wanted)]
+        assert (report.buckets, report.readings, report.versions) == (1, 4, 3)
