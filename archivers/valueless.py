@@ -16,6 +16,7 @@ from archivers.work import Valueless, Work
 from buckets.columns import Columns, Kind
 from buckets.decode import Lot
 from buckets.series import series_key
+from buckets.shape import split
 from buckets.times import DAY_MS
 from rollups.numeric import Summaries
 
@@ -73,6 +74,9 @@ class Numeric:
     def fitting(self, lot: Lot) -> Integers:
         """Returns the indices of the buckets that may go; the others are reported."""
         columns, names = lot.decoded.columns, self._work.policy.numeric_names
+        hollow = hollow_buckets(lot)
+        if names and len(hollow):
+            return self._but(lot, hollow)
         if all((columns.kinds[name] == Kind.FINITE).all() for name in names):
             return np.arange(len(lot))
         days = Days(columns)
@@ -81,6 +85,16 @@ class Numeric:
         told = [Valueless(it.field, columns.series[it.series], it.day) for it in held]
         self._work.report.hold(len(staying), told)
         return np.setdiff1d(np.arange(len(lot)), staying)
+
+    def _but(self, lot: Lot, hollow: Integers) -> Integers:
+        """Returns the same where some buckets lack all of their slots, by their places in the columns."""
+        columns, name = lot.decoded.columns, self._work.policy.numeric_names[0]
+        series = columns.bucket_series[hollow].tolist()
+        days = (lot.decoded.last[hollow] // DAY_MS).tolist()
+        told = dict.fromkeys(zip(series, days, strict=True))
+        self._work.report.hold(len(hollow), [Valueless(name, columns.series[one], day) for one, day in told])
+        others = np.setdiff1d(np.arange(len(lot)), lot.decoded.units[hollow])
+        return others[self.fitting(lot.take(others))] if len(others) else others
 
     def _confirmed(self, columns: Columns, doubts: list[Doubt]) -> list[Doubt]:
         """Returns those of a whole day, of a series that had some: what lies here may be a part of both."""
@@ -95,3 +109,19 @@ class Numeric:
         days = [it.day * DAY_MS for it in some]
         numeric = self._summaries.days(of, min(days), max(days))
         return [it for it in some if (keys[it.series], it.day, it.field) not in numeric]
+
+
+def hollow_buckets(lot: Lot) -> Integers:
+    """Returns the buckets, by their places in the columns, that hold no reading and have none of the fields
+    in which slots would be: those have another name by now. Slots that are empty are another matter."""
+    decoded, policy = lot.decoded, lot.policy
+    if policy.model != "slots" or len(decoded.columns.filled) == len(lot):
+        return np.zeros(0, dtype=np.int64)
+    places = [split(path.partition(".*.")[0]) for path in policy.value_fields]
+    lacking = [
+        piece.units
+        for piece in decoded.pieces
+        if not piece.overflow and not any(piece.group.layout.get(place) for place in places)
+    ]
+    empty = decoded.columns.lengths == 0
+    return np.flatnonzero(empty & np.isin(decoded.units, np.concatenate([[], *lacking])))

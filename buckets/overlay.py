@@ -117,7 +117,7 @@ def lay_slots(older: Typed, newer: Typed, levels: int) -> Typed:
     array in one version and a sub-document in the other becomes a sub-document. "7" and "07" are one slot."""
     if newer[0] in _NOTHING:
         return older
-    if older[0] not in _NESTED or newer[0] not in _NESTED:
+    if older[0] not in _NESTED or newer[0] not in _NESTED or (levels <= 0 and ARRAY in (older[0], newer[0])):
         return newer
     found = fields_of(older[1:])
     names = {_slot(name): name for name in found} if levels > 0 else {}

@@ -6,9 +6,11 @@ of these a document holds is told by its type.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 from typing import Any, get_args
 
 import numpy as np
@@ -39,6 +41,7 @@ _COUNTED: dict[Unit | None, str] = {
     "us": " (numbers are microseconds since 1970)",
     "ns": " (numbers are nanoseconds since 1970)",
 }
+PER_SECOND: dict[Unit, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NUMBERS = (DOUBLE, INT32, INT64)
 #: A text's date is that of its own clock: at most so far from the UTC date of its instant.
 _TEXT_MARGIN_MS = 2 * DAY_MS
@@ -93,6 +96,17 @@ class TimeForm:
         number = float(str(value)) if isinstance(value, Decimal128) else value
         found = int(from_numbers(np.array([number]), self.unit)[0])
         return None if found == NO_TIME else found
+
+    def finer(self, value: object, ms: int) -> int:
+        """Returns by how many nanoseconds a value, as pymongo gives it, is apart from these milliseconds; of
+        doubles whole microseconds, since they hold no more."""
+        if isinstance(value, str):
+            digits = re.sub(r"^.*\.([0-9]*).*$", r"\1", value) if "." in value else ""
+            return int(digits.ljust(9, "0")[:9]) % 1_000_000
+        if not isinstance(value, int | float) or self.unit is None:
+            return 0
+        exact = (Fraction(value) / PER_SECOND[self.unit] - Fraction(ms, 1000)) * 10**9
+        return round(exact / 1000) * 1000 if isinstance(value, float) else int(exact)
 
     @property
     def unusable(self) -> str:
@@ -180,12 +194,13 @@ def _texts(field: str, first_ms: int, last_ms: int, is_sound: bool) -> list[Docu
     """Queries for texts without an offset from UTC, and for those with one. The former sort by their days as
     time does, so that the server looks into these only where a range cuts a day, or the text has to be
     sound."""
-    dates = {"$gte": date_text(first_ms), "$lt": date_text(last_ms + DAY_MS)}
+    cut = DAY_MS if first_ms <= 0 else 0  # before 1970 what is finer than a millisecond is cut off upwards
+    dates = {"$gte": date_text(first_ms - cut), "$lt": date_text(last_ms + DAY_MS)}
     around = {"$gte": date_text(first_ms - DAY_MS), "$lt": date_text(last_ms + 2 * DAY_MS)}
     exactly = _exactly(field, first_ms, last_ms, is_sound)
     plain: Document = {field: {**dates, "$not": OFFSET}}
     cuts_a_day = first_ms % DAY_MS or (last_ms + 1) % DAY_MS
-    if cuts_a_day or is_sound:
+    if cut or cuts_a_day or is_sound:
         plain = {"$and": [plain, exactly]}
     return [plain, {"$and": [{field: {**around, "$regex": OFFSET}}, exactly]}]
 

@@ -21,8 +21,10 @@ from buckets.decode import Decoded, decode
 from buckets.ids import sort_key
 from buckets.overlay import Overlay, Typed, Unmergeable, array_of, number, with_field
 from buckets.raw import Batch, Docs, as_queried
+from buckets.samples import time_in_sample
 from buckets.series import series_key
 from buckets.shape import split
+from buckets.timeforms import sample_form
 from config.policies import Policy
 
 #: A writer's sum may differ from ours by rounding.
@@ -30,8 +32,9 @@ _SUM_TOLERANCE = 1e-6
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
-#: A reading in a document: its time and its series.
-Key = tuple[int, bytes]
+#: A reading in a document: its time in milliseconds, by how many nanoseconds the document tells another, and
+#: its series.
+Key = tuple[int, int, bytes]
 
 
 class Merged(NamedTuple):
@@ -112,6 +115,7 @@ class _Versions:
     """Buckets, decoded whatever their counts and sums say."""
 
     def __init__(self, policy: Policy, batch: Batch) -> None:
+        self._policy = policy
         plain = policy.model_copy(update={"count_field": None, "sum_fields": {}})
         self.batch = batch
         self.whole = decode(batch, plain)
@@ -138,7 +142,19 @@ class _Versions:
         columns, span = self.own.columns, self._readings(index, is_own=True)
         series = columns.series_of_readings[span].tolist()
         times = columns.time[span].tolist()
-        return [(time, self._names[one]) for time, one in zip(times, series, strict=True)]
+        finer = self._finer(index, times)
+        return [(*time, self._names[one]) for *time, one in zip(times, finer, series, strict=True)]
+
+    def _finer(self, index: int, times: list[int]) -> list[int]:
+        """By how many nanoseconds each sample's own time is apart from the millisecond that it counts for."""
+        policy = self._policy
+        if policy.model != "samples" or policy.sample_time_unit == "date":
+            return [0] * len(times)
+        array = first_at(self.batch.main[index], split(policy.samples_field or ""))[1:]
+        samples = [array[value:end] for _, value, end in elements(array)]
+        form, path = sample_form(policy), time_in_sample(policy)
+        values = [as_queried(first_at(sample, path)) for sample in samples]
+        return [form.finer(value, time) for value, time in zip(values, times, strict=True)]
 
     def count(self, index: int, *, is_own: bool) -> int:
         """Returns how many readings a bucket holds, in its own document or with its overflow."""
@@ -202,7 +218,7 @@ class _Merger:
         later = {key for key, _ in after}
         joined = [it for it in before if it[0] not in later] + after
         if all(is_sorted(held) for held in (before, after)):
-            joined.sort(key=lambda it: it[0][0])
+            joined.sort(key=lambda it: it[0][:2])
         kind = first_at(newer, path)[:1]
         return with_field(main, path, kind + array_of([sample for _, sample in joined]))
 
@@ -276,7 +292,7 @@ class _Merger:
 
 def is_sorted(timed: list[tuple[Key, Typed]]) -> bool:
     """Returns whether samples lie in the order of time."""
-    return all(before[0][0] <= after[0][0] for before, after in itertools.pairwise(timed))
+    return all(before[0][:2] <= after[0][:2] for before, after in itertools.pairwise(timed))
 
 
 def _by_id(older: list[bytes], newer: list[bytes]) -> list[bytes]:
