@@ -30,6 +30,8 @@ ISO = re.compile(
     r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
     r"([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-5][0-9])?)?)?$"
 )
+#: Text with an offset from UTC other than Z.
+OFFSET = re.compile(r"[T ].*[+-][0-9]{2}(:?[0-9]{2})?$")
 _NUMBERS = [name for name in _FORM.groupindex if name != "sign"]
 _LIMITS = {"month": (1, 12), "hour": (0, 23), "minute": (0, 59), "second": (0, 59), "zone_minute": (0, 59)}
 _ZERO, _NINE = b"09"

@@ -21,7 +21,7 @@ from buckets.raw import Batch, Docs, as_queried, between, named
 from buckets.raw_cursor import find_raw
 from buckets.shape import split
 from buckets.timeforms import own_form
-from buckets.times import FIRST_MS, LAST_MS
+from buckets.times import DAY_MS, FIRST_MS, LAST_MS
 from config.policies import Policy
 
 Document = dict[str, Any]
@@ -173,7 +173,8 @@ class Source:
         return self._extreme(self._first, FIRST_MS, ASCENDING, series)
 
     def earliest_ending(self, at_or_after_ms: int) -> int | None:
-        """The first time at or after the argument for which `ending` finds a bucket."""
+        """The first time at or after the argument for which `ending` finds a bucket; where times are text,
+        which sorts otherwise, up to two days before."""
         return self._extreme(self._last, at_or_after_ms, ASCENDING)
 
     def count_ending(self, start_ms: int, end_ms: int) -> int:
@@ -195,7 +196,7 @@ class Source:
         raw = find_raw(self.collection, {}, self._session, _only(*telling(self.policy)), sort, limit=1)
         spans = [told(self.policy, document) for some in raw for document in some]
         found = max((span[1] - 1 for span in spans if span), default=None)
-        return None if found is None else self._form.sorted_from(found, DESCENDING)
+        return found if found is None or not self._form.is_text else found + 2 * DAY_MS
 
     def _is_running(self, at: int) -> bool:
         """Whether a bucket of unknown length covers the instant."""
@@ -216,19 +217,26 @@ class Source:
         """The lowest or highest time in this field, at or after `at`, of buckets that meet `also`."""
         if at > LAST_MS:
             return None
-        found = []
-        for span in self._ranges(field, at, LAST_MS, is_sound=True):
+        found: list[int] = []
+        first, last = at, LAST_MS
+        for number in range(len(self._ranges(field, first, last))):
+            span = self._ranges(field, first, last, is_sound=True)[number]
             query = {"$and": [span, {"$nor": _arrays(field)}, also or {}]}
             sort, only = [(field, direction)], _only(field)
             raw = find_raw(self.collection, query, self._session, only, sort, limit=1)
             found += [self._time_in(document, field, direction, at) for some in raw for document in some]
+            if found:  # of another type only what is still nearer counts
+                first, last = (first, min(found)) if direction == ASCENDING else (max(found), last)
         if not found:
             return None
         return min(found) if direction == ASCENDING else max(found)
 
     def _time_in(self, document: bytes, field: str, direction: int, at: int) -> int:
-        found = self._form.milliseconds(as_queried(first_at(document, split(field))))
-        return max(self._form.sorted_from(at if found is None else found, direction), at)
+        value = as_queried(first_at(document, split(field)))
+        found = self._form.milliseconds(value)
+        if found is None:
+            return at
+        return max(self._form.sorted_from(found, direction, value), at)
 
     def _read(self, query: Mapping[str, Any], *, is_ahead: bool = True) -> Iterator[Batch]:
         for found in find_raw(self.collection, query, self._session, is_ahead=is_ahead):

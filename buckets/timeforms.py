@@ -16,7 +16,7 @@ from bson.decimal128 import Decimal128
 from numpy.typing import NDArray
 
 from buckets.bsontypes import DATE, DOUBLE, INT32, INT64, STRING
-from buckets.isotimes import ISO, date_text, iso_ms, read_iso
+from buckets.isotimes import ISO, OFFSET, date_text, iso_ms, read_iso
 from buckets.layout import Cell, Element, Group, by_type
 from buckets.times import (
     DAY_MS,
@@ -116,7 +116,7 @@ class TimeForm:
         if self.unit == "s" and is_end:
             found[1][field]["$gte"] = min(as_number(first_ms, "s"), first_ms // 1000)
         if self.is_text:
-            found[-1] = {"$and": [found[-1], _exactly(field, first_ms, last_ms, is_sound)]}
+            found[-1:] = _texts(field, first_ms, last_ms, is_sound)
         return found
 
     def roughly(self, field: str, first_ms: int, last_ms: int) -> list[Document]:
@@ -160,14 +160,34 @@ class TimeForm:
             return "0001", ":"
         return as_number(FIRST_MS, self.unit), as_number(LAST_MS + 1, self.unit)
 
-    def sorted_from(self, ms: int, direction: int) -> int:
-        """Returns what no time is beyond, where this one is the first (or last) in the order of an index."""
-        return ms - direction * _UNSORTED_MS if self.is_text else ms
+    def sorted_from(self, ms: int, direction: int, value: object) -> int:
+        """Returns what no time is beyond, where this one is the first (or last) in the order of an index.
+        Texts without an offset from UTC are in order but for those of one day."""
+        if not isinstance(value, str):
+            return ms
+        if OFFSET.search(value):
+            return ms - direction * _UNSORTED_MS
+        day = ms // DAY_MS * DAY_MS
+        return day if direction > 0 else day + DAY_MS - 1
 
 
 def any_of(queries: list[Document]) -> Document:
     """Returns a query that is met where one of these is."""
     return queries[0] if len(queries) == 1 else {"$or": queries}
+
+
+def _texts(field: str, first_ms: int, last_ms: int, is_sound: bool) -> list[Document]:
+    """Queries for texts without an offset from UTC, and for those with one. The former sort by their days as
+    time does, so that the server looks into these only where a range cuts a day, or the text has to be
+    sound."""
+    dates = {"$gte": date_text(first_ms), "$lt": date_text(last_ms + DAY_MS)}
+    around = {"$gte": date_text(first_ms - DAY_MS), "$lt": date_text(last_ms + 2 * DAY_MS)}
+    exactly = _exactly(field, first_ms, last_ms, is_sound)
+    plain: Document = {field: {**dates, "$not": OFFSET}}
+    cuts_a_day = first_ms % DAY_MS or (last_ms + 1) % DAY_MS
+    if cuts_a_day or is_sound:
+        plain = {"$and": [plain, exactly]}
+    return [plain, {"$and": [{field: {**around, "$regex": OFFSET}}, exactly]}]
 
 
 def _exactly(field: str, first_ms: int, last_ms: int, is_sound: bool) -> Document:

@@ -22,6 +22,7 @@ SLOTS = Policy(
     **_COMMON, value_fields=("p",), nonnumeric_ok=("p",), model="slots", slot="second", time_field="d"
 )
 _TWO = ("v.x", "v.y")
+_NESTED, _BIDS = ("v.*.x", "v.*.y"), ("val", "bid")
 TWO_SLOTS = SLOTS.model_copy(update={"value_fields": _TWO, "nonnumeric_ok": _TWO, "slot": "minute"})
 MORE_SLOTS = SLOTS.model_copy(update={"overflow": Overflow(**_MORE, samples_field="xs")})
 SAMPLES = Policy(
@@ -37,9 +38,14 @@ MORE_SAMPLES = SAMPLES.model_copy(
     }
 )
 NESTED = SLOTS.model_copy(
-    update={"slot": None, "slot_levels": ("minute", "second"), "value_fields": ("v.*.x", "v.*.y")}
+    update={
+        "slot": None,
+        "slot_levels": ("minute", "second"),
+        "value_fields": _NESTED,
+        "nonnumeric_ok": _NESTED,
+    }
 )
-PAIRS = SAMPLES.model_copy(update={"samples_as": "pairs", "value_fields": ("val", "bid")})
+PAIRS = SAMPLES.model_copy(update={"samples_as": "pairs", "value_fields": _BIDS, "nonnumeric_ok": _BIDS})
 SEVERAL = SAMPLES.model_copy(
     update={"series_fields": ("symbol", "in.samples.*.sensor"), "sample_time_unit": "iso"}
 )

@@ -25,7 +25,7 @@ _TRANSACTIONS = {
     "archivers.delete": "delete",
     "archivers.books": "receipt",
     "archivers.online": "copy",
-    "archivers.restore": "restore",
+    "archivers.put": "restore",
     "archivers.archive": "pin",
     "rollups.targets": "summaries",
 }
