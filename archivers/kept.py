@@ -22,11 +22,11 @@ from pymongo.errors import CollectionInvalid
 
 from archivers.delete import MAX_BUCKETS, same_id
 from archivers.inserts import insert_raw
+from archivers.manifest import DamagedError
 from buckets.asked import extended_json
 from buckets.bsontypes import BINARY, DOCUMENT, INT32
 from buckets.overlay import document_of, number, text
 from buckets.raw import LOSSLESS, Batch, Docs
-from config.errors import HaltedError
 from config.policies import Policy
 from config.targets import versions_archive
 
@@ -61,12 +61,13 @@ class KeptVersions:
 
     def of(self, ids: Sequence[Any], session: ClientSession | None = None) -> dict[bytes, list[Kept]]:
         """Returns the versions of the buckets with these `_id`s, by `same_id`, in their order. Raises
-        HaltedError where one is not as it was written."""
+        DamagedError where one is not as it was written."""
         parts: dict[bytes, list[RawBSONDocument]] = {}
         for at in range(0, len(ids), MAX_BUCKETS):
             query = {"_id._id": {"$in": list(ids[at : at + MAX_BUCKETS])}}
             for found in self._collection.find(query, session=session).sort("_id"):
-                self._check(found)
+                if (fault := self._fault(found)) is not None:
+                    raise fault
                 name = same_id(Docs.of([bytes(found["_id"].raw)]).raw_id(0))
                 parts.setdefault(name, []).append(found)
         return {name: list(_versions(found)) for name, found in parts.items()}
@@ -81,14 +82,19 @@ class KeptVersions:
         only = {} if by is None else {"by": by}
         self._collection.delete_many({"_id._id": {"$in": list(ids)}, **only}, session=session)
 
-    def _check(self, found: RawBSONDocument) -> None:
-        if found["sha256"] != hashlib.sha256(found["document"]).hexdigest():
-            bucket = extended_json(Docs.of([bytes(found["_id"].raw)]).legible_id(0))
-            raise HaltedError(
-                f"{self.name}: version {found['_id']['version']} of the bucket with _id {bucket} is not "
-                "as it was written: its bytes have another SHA-256. Nothing was deleted. Restore it from "
-                "a backup"
-            )
+    def damaged(self) -> Iterator[DamagedError]:
+        """Returns what of all versions is not as it was written."""
+        for found in self._collection.find():
+            if (fault := self._fault(found)) is not None:
+                yield fault
+
+    def _fault(self, found: RawBSONDocument) -> DamagedError | None:
+        if found["sha256"] == hashlib.sha256(found["document"]).hexdigest():
+            return None
+        bucket = extended_json(Docs.of([bytes(found["_id"].raw)]).legible_id(0))
+        place = f"{self.name}, version {found['_id']['version']} of _id {bucket}"
+        what = "it is not as it was written: its bytes have another SHA-256"
+        return DamagedError("version-differs", place, what, "Restore it from a backup of the collection")
 
 
 def _versions(found: Iterable[RawBSONDocument]) -> Iterator[Kept]:

@@ -11,6 +11,7 @@ from pymongo.database import Database
 
 from archivers.deletions import check_deletions
 from archivers.heads import check_heads, is_forgotten, read_heads
+from archivers.kept import KeptVersions
 from archivers.keys import Keys
 from archivers.manifest import DamagedError, Manifest, manifest_key, owner_key, parse_commit
 from archivers.offline import OfflineArchive
@@ -55,7 +56,7 @@ def verify(
 ) -> VerifyReport:
     """Read every file of every commit that touches [since, until): size, SHA-256, page checksums, and that
     the documents rebuilt from them are those that were archived. The chain of manifests and the receipts are
-    read whole: seals, signatures, and that none is missing."""
+    read whole: seals, signatures, and that none is missing; so are the versions beside an online archive."""
     report = VerifyReport()
     receipts = Receipts(database, policy.name)
     chain: list[Manifest] = []
@@ -66,6 +67,9 @@ def verify(
         start = FIRST_MS if since is None else as_ms(since)
         end = LAST_MS + 1 if until is None else as_ms(until)
         _verify_commits(receipts, archive, start, end, check, progress, report)
+    if policy.archive is not None and policy.archive.to == "online":
+        for error in KeptVersions(database, policy).damaged():
+            report.add(error)
     for error in check_deletions(receipts, keys, chain):
         report.add(error)
     return report

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import bson
@@ -11,10 +11,21 @@ import pytest
 from pymongo.database import Database
 
 from archivers.standing import How, Mode
-from config.errors import BucketwiseError
+from config.errors import BucketwiseError, UsageError
 from config.policies import Store
-from tests.archivers.builders import CODEC, DAY0, Case, encode, insert, raw_documents, samples, slots
+from tests.archivers.builders import (
+    CODEC,
+    DAY0,
+    Case,
+    encode,
+    insert,
+    raw_documents,
+    samples,
+    samples_overflow,
+    slots,
+)
 from tests.archivers.harness import Cycle
+from tests.archivers.test_guard import read
 
 Document = dict[str, Any]
 
@@ -127,28 +138,111 @@ def test_versions_of_different_series_are_not_merged(cycle: Cycle) -> None:
     assert raw[1] in raw_documents(cycle.database, "back")
 
 
-def test_a_version_that_lies_apart_from_the_others(database: Database[Document], file_store: Store) -> None:
-    """Commits of one reading, and one of two months: all versions are found, whichever was met first."""
+def days(*moments: float) -> Document:
+    """A bucket of samples, its readings so many days after the first."""
+    held = [{"val": moment, "time": DAY0 + timedelta(days=moment)} for moment in moments]
+    told = {"nsamples": len(held), "sum": sum(moments), "first": held[0]["time"], "last": held[-1]["time"]}
+    return {"_id": "x", "deviceid": 1, "sensorid": 2, **told, "samples": held}
+
+
+@pytest.fixture
+def sampled(database: Database[Document], file_store: Store) -> Cycle:
     base = samples("dates")
-    cycle = Cycle(database, Case(base.name, base.policy, [], []), file_store)
+    return Cycle(database, Case(base.name, base.policy, [], []), file_store)
 
-    def bucket(*days: float) -> Document:
-        held = [{"val": day, "time": DAY0 + timedelta(days=day)} for day in days]
-        bounds = {"first": held[0]["time"], "last": held[-1]["time"]}
-        told = {"nsamples": len(held), "sum": sum(days), **bounds}
-        return {"_id": "x", "deviceid": 1, "sensorid": 2, **told, "samples": held}
 
-    archive(cycle, bucket(1.5), bucket(1.25), bucket(1.5, 40.0), bucket(40.5))
-    wanted = {**bucket(1.25, 1.5, 40.0, 40.5)}
+def test_a_version_that_lies_apart_from_the_others(sampled: Cycle) -> None:
+    """Commits of one reading, and one of two months: all versions are found, whichever was met first."""
+    archive(sampled, days(1.5), days(1.25), days(1.5, 40.0), days(40.5))
+    wanted = [encode(days(1.25, 1.5, 40.0, 40.5))]
     for since, until in ((None, 1.3), (40.2, None), (None, None), (None, None)):
-        report = cycle.restore(
-            "back",
-            since=None if since is None else DAY0 + timedelta(days=since),
-            until=None if until is None else DAY0 + timedelta(days=until),
-        )
-    assert raw_documents(database, "back") == [encode(wanted)]
+        report = sampled.restore("back", since=since and later(since), until=until and later(until))
+    assert raw_documents(sampled.database, "back") == wanted
     assert (report.buckets, report.readings, report.versions) == (1, 4, 3)
     for _ in range(2):
-        report = cycle.restore("other")
-        assert raw_documents(database, "other") == [encode(wanted)]
+        report = sampled.restore("other")
+        assert raw_documents(sampled.database, "other") == wanted
         assert (report.buckets, report.readings, report.versions) == (1, 4, 3)
+
+
+def later(moment: float) -> datetime:
+    return DAY0 + timedelta(days=moment)
+
+
+def test_one_version_leads_to_the_next(sampled: Cycle) -> None:
+    """What is asked for is of one day; another version of that day reaches to a third."""
+    archive(sampled, days(1.1), days(1.2), days(1.5, 40.0), days(40.5))
+    sampled.restore("back", until=later(1.3))
+    assert raw_documents(sampled.database, "back") == [encode(days(1.1, 1.2, 1.5, 40.0, 40.5))]
+
+
+def test_some_versions_were_merged_without_another(sampled: Cycle) -> None:
+    archive(sampled, days(1.1), days(20.0), days(1.2))
+    sampled.restore("back", until=later(2))
+    assert raw_documents(sampled.database, "back") == [encode(days(1.1, 1.2))]
+    report = sampled.restore("back")
+    assert raw_documents(sampled.database, "back") == [encode(days(1.1, 1.2, 20.0))]
+    assert (report.buckets, report.readings, report.versions) == (1, 3, 2)
+
+
+def test_a_commit_is_as_old_as_the_one_that_it_replaced(cycle: Cycle) -> None:
+    insert(cycle.database, "slots", [encode(hours({3: 1.0})), encode(hours({3: 1.0}, hour=4))])
+    cycle.run()
+    archive(cycle, hours({3: 2.0}))
+    cycle.restore("slots", since=DAY0 + timedelta(hours=4))
+    cycle.database["slots"].update_one({}, {"$set": {"p.9": 1.0}})
+    cycle.unpin()
+    cycle.run()  # which takes the changed one out of the first commit
+    cycle.restore("back", until=DAY0 + timedelta(hours=4))
+    assert raw_documents(cycle.database, "back") == [encode(hours({3: 2.0}))]
+
+
+def test_in_the_source_the_last_version_leaves_the_others_archived(cycle: Cycle) -> None:
+    raw = archive(cycle, hours({3: 1.0}), hours({3: 2.0}))
+    merged = [encode(hours({3: 2.0}))]
+    for mode, counting in ((Mode.latest, raw[:1]), (Mode.merged, []), (Mode.latest, raw[:1])):
+        cycle.restore("slots", how=How(mode))
+        assert cycle.live() == merged
+        assert read(cycle) == counting
+    cycle.unpin()
+    cycle.run()
+    assert read(cycle) == sorted(raw)
+
+
+def test_what_can_not_be_asked_for(cycle: Cycle) -> None:
+    for how, told in (
+        (How(Mode.all), "--versions-to"),
+        (How(Mode.all, "slots"), "would be live"),
+        (How(Mode.merged, "older"), "--versions all alone"),
+        (How(Mode.all, "bucketwise_x"), "can't be restored there"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            cycle.restore("slots", how=how)
+
+
+def test_overflow_of_older_versions_joins_no_bucket(database: Database[Document], file_store: Store) -> None:
+    """Nor does any join a live bucket whose overflow has changed since."""
+    cycle = Cycle(database, samples_overflow(), file_store).load()
+    cycle.run()
+    cycle.restore("first")
+    first = database["first"].find_one({"has_extras": True, "nsamples": {"$gt": 1}})
+    assert first is not None
+    extras = [encode(it) for it in database["iot_extra"].find({"bucket_id": first["_id"]})]
+    database["iot_extra"].drop()
+    late = {**first, "nsamples": 1, "samples": [{"val": 9.0, "time": first["first"]}], "has_extras": False}
+    archive(cycle, late)
+    cycle.restore("last", how=How(Mode.all, "older"))
+    assert len(cycle.live_overflow()) == len(cycle.case.overflow) - len(extras)
+    older = raw_documents(database, "older")
+    assert len(older) == 1 + len(extras)
+    held = [bson.decode(it, CODEC)["_id"] for it in older]
+    digest = hashlib.sha256(encode(first) + b"".join(sorted(extras))).hexdigest()
+    assert {it["sha256"] for it in held} == {digest}
+    cycle.restore("iot")
+    assert len(cycle.live_overflow()) == len(cycle.case.overflow)
+    database["iot_extra"].insert_one({"_id": "other", "bucket_id": first["_id"], "more": []})
+    changed = cycle.live_overflow()
+    with pytest.raises(BucketwiseError, match=r"[12] of \d+ buckets were not restored"):
+        cycle.restore("back")
+    assert cycle.live_overflow() == changed
+    assert database["back"].find_one({"_id": first["_id"]}) is None

@@ -209,7 +209,9 @@ def test_summaries_follow_where_a_version_hides_another(cycle: Cycle) -> None:
 
 def test_a_damaged_version_is_found_before_anything_is_deleted(cycle: Cycle) -> None:
     archive(cycle, hours({3: 1.0}), hours({4: 2.0}))
+    assert cycle.verify().bad == []
     cycle.database["slots_archive_versions"].update_one({}, {"$set": {"document": b"x"}})
+    assert [it.code for it in cycle.verify().bad] == ["version-differs"]
     insert(cycle.database, "slots", [encode(hours({5: 2.0}))])
     with pytest.raises(HaltedError, match="SHA-256"):
         cycle.run()
