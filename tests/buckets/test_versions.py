@@ -266,3 +266,32 @@ def test_of_a_reading_the_later_version_stands() -> None:
     under = policy(model="reading", slot=None)
     base = {"_id": "x", "dev": 7, "d": HOUR}
     assert merged(under, {**base, "p": 1.0, "q": 2}, {**base, "p": 3}) == encode({**base, "p": 3})
+
+
+@pytest.mark.parametrize(
+    ("unit", "times", "later"),
+    [
+        ("us", [Int64(1_767_607_200_000_100), Int64(1_767_607_200_000_200)], Int64(1_767_607_200_000_300)),
+        ("ns", [Int64(1_767_607_200_000_000_001), Int64(1_767_607_200_000_000_002)],
+         Int64(1_767_607_200_000_000_003)),
+        ("iso", ["2026-01-05T10:00:00.000100Z", "2026-01-05T10:00:00.000200Z"], "2026-01-05T10:00:00.0003Z"),
+        ("s", [1_767_607_200.0001, 1_767_607_200.0002], 1_767_607_200.0003),
+    ],
+)  # fmt: skip
+def test_samples_closer_than_a_millisecond_are_apart(unit: Any, times: list[Any], later: Any) -> None:
+    under = samples(sample_time_unit=unit)
+
+    def bucket(*held: Any) -> Document:
+        return {"_id": 1, "dev": 1, "first": HOUR, "last": HOUR + timedelta(hours=1),
+                "samples": [{"t": time, "v": place} for place, time in enumerate(held)]}  # fmt: skip
+
+    found = bson.decode(merged(under, bucket(*times), bucket(later)))
+    assert [it["t"] for it in found["samples"]] == [*times, later]
+    again = bson.decode(merged(under, bucket(*times), bucket(times[1])))
+    assert [(it["t"], it["v"]) for it in again["samples"]] == [(times[0], 0), (times[1], 0)]
+
+
+def test_the_later_array_wins_whole_where_it_is_a_value() -> None:
+    under = policy(nonnumeric_ok=("p",))
+    documents = [{"_id": 1, "dev": 1, "d": HOUR, "p": {"5": held}} for held in ([1, 2, 3], [9])]
+    assert bson.decode(merged(under, *documents))["p"] == {"5": [9]}

@@ -177,3 +177,31 @@ def test_an_empty_collection_proves_nothing(place: Place) -> None:
     insert(place, "a", 0, value=1)
     assert place("run").code == 1
     assert left(place) == [("a", 0)]
+
+
+SLOTS = POLICY.replace('model = "reading"', 'model = "slots"\nslot = "minute"').replace(', "q.x"', "")
+
+
+@pytest.mark.parametrize("to", [OFFLINE, ONLINE], ids=["offline", "online"])
+def test_buckets_whose_slots_have_another_name_stay(place: Place, to: str) -> None:
+    """The policy was proven before the writer renamed the field: no reading of theirs is in a summary."""
+    place.write_config(SLOTS.format(more="", rollup=HOURLY, to=to))
+    source = place.database["it"]
+
+    def insert_hours(first: int, name: str) -> None:
+        starts = [START + at * HOUR for at in range(first, first + 24)]
+        source.insert_many({"m": "a", "d": start, name: {"0": 1.5, "59": 2}} for start in starts)
+
+    insert_hours(0, "p")
+    now = (START + 40 * DAY).isoformat()
+    assert place("run", "--now", now).code == 0
+    insert_hours(24, "price")
+    insert_hours(48, "p")
+    ran = place("run", "--now", now, "--json")
+    assert (ran.code, ran.policy("it")["archive"]["deleted"]) == (3, 24)
+    assert [it["field"] for it in ran.policy("it")["archive"]["valueless"]] == ["p"]
+    assert source.count_documents({"price": {"$exists": True}}) == source.count_documents({}) == 24
+    both = SLOTS.replace('["p"]', '["p", "price"]')
+    place.write_config(both.format(more='nonnumeric_ok = ["p"]', rollup=HOURLY, to=to))
+    assert place("run", "--now", now).code == 0
+    assert source.count_documents({}) == 0
