@@ -134,7 +134,7 @@ class _Restoring:
             put_measurements(target.database, target.policy, target.to, piece.main)
             return
         met = self._settling.met(piece)
-        held = self._settling.histories.merged(piece) if target.how.mode != Mode.merged else []
+        held = self._held(piece)
         self._uncount(piece, sorted({*met, *held}), wanted.policy)
         self._settling.add(piece.take(np.setdiff1d(held, met).astype(np.int64)))
         new = np.setdiff1d(np.arange(len(piece)), [*met, *held])
@@ -146,6 +146,12 @@ class _Restoring:
         self._uncount(piece, blocked, wanted.policy)
         self._settling.add(piece.take(np.array(blocked, dtype=np.int64)))
         self._report.pinned += len(piece) - len(blocked) if target.is_source else 0
+
+    def _held(self, piece: Batch) -> list[int]:
+        """Buckets of which there are other versions, for all that is in their way."""
+        histories = self._settling.histories
+        held = histories.parted(piece) if self._asked.is_part else []
+        return held if self._target.how.mode == Mode.merged else sorted({*held, *histories.merged(piece)})
 
     def _uncount(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
         """They are counted where they are settled."""

@@ -66,6 +66,9 @@ class Histories(Protocol):
     def merged(self, buckets: Batch) -> list[int]:
         """Returns those of which the archive is known to hold several versions."""
 
+    def parted(self, buckets: Batch) -> list[int]:
+        """Returns those of which a part of the archive may not hold all versions."""
+
 
 class OfflineHistories:
     """Commits lie in the order of time, and their age follows from the chain."""
@@ -98,6 +101,11 @@ class OfflineHistories:
     def merged(self, buckets: Batch) -> list[int]:
         del buckets  # nothing tells before they meet
         return []
+
+    def parted(self, buckets: Batch) -> list[int]:
+        found = self.of(buckets, [])
+        names = [same_id(raw_id) for raw_id in buckets.main.raw_ids]
+        return [i for i, name in enumerate(names) if len(found[name].versions) > 1]
 
     def _days(self, documents: Iterable[bytes]) -> set[Days]:
         """The first and the last UTC day of each."""
@@ -164,6 +172,10 @@ class OnlineHistories:
             name: [Version(it.bucket, self._policy) for it in found if it.by != waiting.get(name)]
             for name, found in self._kept.of(ids).items()
         }
+
+    def parted(self, buckets: Batch) -> list[int]:
+        del buckets  # it holds them merged
+        return []
 
     def merged(self, buckets: Batch) -> list[int]:
         versions = self._versions([buckets.main.decode_id(i) for i in range(len(buckets))])

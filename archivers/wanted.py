@@ -15,6 +15,7 @@ from buckets.asked import series_text
 from buckets.columns import Series
 from buckets.decode import Lot
 from buckets.raw import Batch
+from buckets.times import FIRST_MS, LAST_MS
 from config.policies import Policy
 
 
@@ -47,6 +48,11 @@ class Asked:
     start: int
     end: int
     series: Mapping[str, str]
+
+    @property
+    def is_part(self) -> bool:
+        """Returns whether a version of a bucket may be left out while another is not."""
+        return self.start > FIRST_MS or self.end <= LAST_MS or bool(self.series)
 
     def of(self, found: Found) -> Wanted:
         """In the order of their `_id`s: where they are put, they lie together then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -71,3 +72,22 @@ def test_the_reports(place: Place) -> None:
     )
     assert (ran.code, ran.policy("ticks")["versions"]) == (0, 2)
     assert place.database.older.count_documents({}) == 2
+
+
+@pytest.mark.parametrize("to", ["back", "ticks"])
+def test_a_range_that_one_version_has_no_reading_in_brings_all(place: Place, to: str) -> None:
+    """The version that corrects a reading lies outside of the range asked for."""
+    write(place, **{"0": 1.0, "5": 1.0, "20": 1.0})
+    write(place, **{"5": 2.0})
+    since = (START + timedelta(seconds=15)).isoformat()
+    until = (START + timedelta(seconds=30)).isoformat()
+    span = ("--since", since, "--until", until)
+    ran = place("restore", "--json", "-p", "ticks", "--series", "symbol=X", *span, "--to", to)
+    body = ran.policy("ticks")
+    assert (ran.code, body["buckets"], body["readings"], body["versions"]) == (0, 1, 3, 1)
+    (found,) = place.database[to].find({"symbol": "X"})
+    assert found["p"] == {"0": 1.0, "5": 2.0, "20": 1.0}
+    latest = ("--to", "latest", "--versions", "latest")
+    ran = place("restore", "--json", "-p", "ticks", "--series", "symbol=X", *span, *latest)
+    (found,) = place.database["latest"].find()
+    assert (ran.code, found["p"]) == (0, {"5": 2.0})
