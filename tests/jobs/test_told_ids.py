@@ -163,7 +163,7 @@ def test_halts(place: Place, kind: str) -> None:
 
     check(spoilt("archivers.online", "run"), 5, text)
     assert place("run", "-p", "iot").code == 0
-    check(spoilt("archivers.restore", "restore", "--to", "back"), 5, text)
+    check(spoilt("archivers.put", "restore", "--to", "back"), 5, text)
 
 
 @each_id
