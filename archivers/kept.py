@@ -92,7 +92,8 @@ class KeptVersions:
         if found["sha256"] == hashlib.sha256(found["document"]).hexdigest():
             return None
         bucket = extended_json(Docs.of([bytes(found["_id"].raw)]).legible_id(0))
-        place = f"{self.name}, version {found['_id']['version']} of _id {bucket}"
+        version = found["_id"]["version"]
+        place = f"{self.name}, version {version} of _id {bucket}"
         what = "it is not as it was written: its bytes have another SHA-256"
         return DamagedError("version-differs", place, what, "Restore it from a backup of the collection")
 
