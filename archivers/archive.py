@@ -388,9 +388,7 @@ class _Sweep:
     def _foresee(self, count: int) -> None:
         """What would become of buckets once they are copied."""
         work = self._work
-        if work.kept:
-            work.report.leave(count, work.kept)
-        elif work.in_grace(work.now):
-            work.report.leave(count, f"copied, and waits for the grace of {work.archive.grace}")
+        if waits := work.waits(work.now):
+            work.report.leave(count, waits)
         else:
             work.report.deleted += count

@@ -26,7 +26,7 @@ from archivers.work import VALUELESS, ArchiveReport
 from buckets.asked import extended_json
 from buckets.columns import Quarantined
 from buckets.source import Source
-from buckets.times import DAY_MS, FIRST_MS, LAST_MS, as_date
+from buckets.times import FIRST_MS, LAST_MS
 from config.policies import Policy
 from rollups import ttl
 from rollups.expiry import expire_summaries
@@ -181,7 +181,7 @@ class _Audit:
         for it in report.valueless[:1]:
             place = f"{self.policy.collection}, {it.field}"
             series = extended_json(dict(zip(self.policy.series_names, it.series, strict=True)))
-            day = f"{as_date(it.day * DAY_MS):%Y-%m-%d} of {series}"
+            day = f"{it.date} of {series}"
             message = f"{report.reasons[VALUELESS]} expired buckets stay: {VALUELESS}. Here is {day}"
             yield self._finding("valueless", place, message)
         yield from self._quarantined(report.quarantined)

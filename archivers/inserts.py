@@ -1,17 +1,26 @@
-"""Documents written as they are."""
+"""Documents written as they are, and collections for them."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
+from pymongo.errors import CollectionInvalid
 
 from buckets.raw import LOSSLESS, Docs
 from rollups.guarded import majority
 
 Document = dict[str, Any]
+
+
+def make_packed(database: Database[Document], collection: str) -> None:
+    """Make a collection with zstd blocks, where there is none of the name."""
+    engine = {"wiredTiger": {"configString": "block_compressor=zstd"}}
+    with contextlib.suppress(CollectionInvalid):  # it is there, or another run has just made it
+        database.create_collection(collection, storageEngine=engine)
 
 
 def insert_raw(

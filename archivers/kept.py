@@ -6,7 +6,6 @@ written, and read back, before anything is merged.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,10 +17,9 @@ from pymongo import ASCENDING
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import CollectionInvalid
 
 from archivers.delete import MAX_BUCKETS, same_id
-from archivers.inserts import insert_raw
+from archivers.inserts import insert_raw, make_packed
 from archivers.manifest import DamagedError
 from buckets.asked import extended_json
 from buckets.bsontypes import BINARY, DOCUMENT, INT32
@@ -54,9 +52,7 @@ class KeptVersions:
 
     def make(self) -> None:
         """With zstd blocks, and the index that finds all versions of a bucket."""
-        engine = {"wiredTiger": {"configString": "block_compressor=zstd"}}
-        with contextlib.suppress(CollectionInvalid):  # it is there
-            self._database.create_collection(self.name, storageEngine=engine)
+        make_packed(self._database, self.name)
         self._collection.create_index([("_id._id", ASCENDING)])
 
     def of(self, ids: Sequence[Any], session: ClientSession | None = None) -> dict[bytes, list[Kept]]:

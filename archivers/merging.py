@@ -56,7 +56,7 @@ class Merging:
 
     def sort(self, late: Batch) -> Sorted:
         """Tell apart what of late buckets goes, and what stays. Changes nothing."""
-        work, ids = self._work, ids_of(late)
+        work, ids = self._work, late.main.ids
         archived, versions = self._of_archive(late), self.kept.of(ids)
         ours = {name for name, found in versions.items() if found} | self._told(archived)
         faults = self._faults(late, archived)
@@ -72,7 +72,7 @@ class Merging:
                 name, when = copied[raw_id]
                 copies = [it for it in versions[same_id(raw_id)] if it.by == name]
                 is_equal = bool(copies) and copies[-1].bucket.unit(0) == late.unit(i)
-                if is_equal and (work.kept or work.in_grace(when)):
+                if is_equal and work.waits(when):
                     waiting.append(i)
         return Sorted(waiting, faults)
 
@@ -87,7 +87,7 @@ class Merging:
 
     def _of_archive(self, late: Batch, session: ClientSession | None = None) -> Batch:
         """What the archive holds under their `_id`s, in their order. Raises HaltedError where one is gone."""
-        found = Batch.concat([Batch.of(late.main.take([])), *self._archived(session).by_ids(ids_of(late))])
+        found = Batch.concat([Batch.of(late.main.take([])), *self._archived(session).by_ids(late.main.ids)])
         place = {same_id(raw_id): i for i, raw_id in enumerate(found.main.raw_ids)}
         try:
             return found.take(np.array([place[same_id(it)] for it in late.main.raw_ids], dtype=np.int64))
@@ -112,16 +112,14 @@ class Merging:
             return
         work = self._work
         self._copy(name, late)
-        if work.kept:
-            work.report.leave(len(late), work.kept)
-        elif work.in_grace(work.now):
-            work.report.leave(len(late), f"copied, and waits for the grace of {work.archive.grace}")
+        if waits := work.waits(work.now):
+            work.report.leave(len(late), waits)
         else:
-            self._merge(name, self._copies(name, ids_of(late)))
+            self._merge(name, self._copies(name, late.main.ids))
 
     def _copy(self, name: str, late: Batch) -> None:
         """Both versions, beside the archive. What was copied of earlier states of these buckets goes."""
-        work, ids = self._work, ids_of(late)
+        work, ids = self._work, late.main.ids
         self.kept.make()
         archived, before = self._of_archive(late), work.receipts.open(ids, MERGING)
         old = {same_id(raw_id): receipt for raw_id, (receipt, _) in before.items()}
@@ -186,14 +184,9 @@ class Merging:
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
                 name = receipt["_id"]["name"]
                 copies = self._copies(name, receipt["ids"][at : at + MAX_BUCKETS])
-                decoded = decode(copies, work.policy)
-                due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
-                going = copies.take(np.sort(due))
-                going = going.take(work.without_pinned(going))
-                spans = decoded.spans()
-                if len(going) and work.rolled_up(int(spans.min()), int(spans.max()) + 1):
-                    for piece in chunks(going):
-                        self._merge(name, piece)
+                going, _ = work.going(copies, start_ms, end_ms)
+                for piece in chunks(going):
+                    self._merge(name, piece)
 
     def _merge(self, name: str, verified: Batch) -> None:
         work = self._work
@@ -212,7 +205,7 @@ class Merging:
     def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
         """In the delete's transaction: the archived buckets become the merged ones. Copies of what has
         changed, or was gone, are dropped."""
-        work, ids = self._work, ids_of(verified)
+        work, ids = self._work, verified.main.ids
         going = verified.take(np.array(outcome.deleted, dtype=np.int64))
         others = [ids[i] for i in (*outcome.changed, *outcome.gone)]
         if others:
@@ -222,7 +215,7 @@ class Merging:
             return
         hidden = self._replace(session, name, going)
         spans = decode(going, work.policy).spans()
-        gone = ids_of(going)
+        gone = going.main.ids
         times = {"first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
         work.deletions.record(
             session,
@@ -236,7 +229,7 @@ class Merging:
 
     def _replace(self, session: ClientSession, name: str, going: Batch) -> list[Any]:
         """Returns the `_id`s of those of which a reading of the earlier version no longer counts."""
-        work, ids = self._work, ids_of(going)
+        work, ids = self._work, going.main.ids
         archived, versions = self._of_archive(going, session), self.kept.of(ids, session)
         before = {key: found[:-1] for key, found in versions.items()}
         merged = merge(work.policy, archived, going)
@@ -264,8 +257,3 @@ class Merging:
                 if not len(spans) or work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
                     pull = partial(work.receipts.pull, ids, state=MERGED)
                     transaction(work.database, work.guard, pull)
-
-
-def ids_of(batch: Batch) -> list[Any]:
-    """Returns the `_id`s of a batch, to name them in a query."""
-    return [batch.main.decode_id(i) for i in range(len(batch))]

@@ -224,7 +224,7 @@ class OfflineRun:
     ) -> None:
         """Of a commit: live buckets that equal its copies, and live ones that are newer than its copies."""
         work = self._work
-        waits = work.kept or (work.in_grace(manifest.created) and self._grace)
+        waits = work.waits(manifest.created)
         if waits or work.dry_run:
             work.report.leave(len(same), waits or _HELD)
         if work.dry_run:
@@ -323,8 +323,4 @@ class OfflineRun:
     @property
     def _waits(self) -> str | None:
         """Why nothing that this run copies is deleted by it."""
-        return self._work.kept or (self._grace if self._work.in_grace(self._work.now) else None)
-
-    @property
-    def _grace(self) -> str:
-        return f"copied, and waits for the grace of {self._work.archive.grace}"
+        return self._work.waits(self._work.now)

@@ -6,7 +6,6 @@ copies are read back and compared; then originals that still equal them are dele
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -16,12 +15,11 @@ from numpy.typing import NDArray
 from pymongo import ASCENDING
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
-from pymongo.errors import CollectionInvalid
 
 from archivers.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_id, units
 from archivers.deletions import KEPT, packed_ids
-from archivers.inserts import insert_raw
-from archivers.merging import Merging, ids_of
+from archivers.inserts import insert_raw, make_packed
+from archivers.merging import Merging
 from archivers.work import Work
 from buckets.asked import extended_json
 from buckets.columns import Quarantined, Series
@@ -81,9 +79,7 @@ class OnlineRun:
         present = set(database.list_collection_names())
         for name, keys in indexes.items():
             if name not in present:
-                engine = {"wiredTiger": {"configString": "block_compressor=zstd"}}
-                with contextlib.suppress(CollectionInvalid):  # another run has just made it
-                    database.create_collection(name, storageEngine=engine)
+                make_packed(database, name)
             for key in keys:
                 database[name].create_index(key)
 
@@ -105,13 +101,7 @@ class OnlineRun:
                 continue
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
                 for copies in self._archived.by_ids(receipt["ids"][at : at + MAX_BUCKETS]):
-                    decoded = decode(copies, self._work.policy)
-                    due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
-                    going = copies.take(np.sort(due))
-                    going = going.take(self._work.without_pinned(going))
-                    spans = decoded.spans()  # what was equal all along may have been another one in between
-                    if not len(going) or not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1):
-                        continue
+                    going, spans = self._work.going(copies, start_ms, end_ms)
                     for piece in chunks(going):
                         # this run finds the newer ones
                         self._delete(receipt["_id"]["name"], piece, spans)
@@ -130,7 +120,7 @@ class OnlineRun:
     def _standing(self, batch: Batch) -> set[int]:
         """Those that need no copy, or can have none."""
         work, measured = self._work, self._work.measured
-        ids = ids_of(batch)
+        ids = batch.main.ids
         copied = self._receipts.copied(ids)
         mine = units(work.policy, batch)
         there = dict(self._named_in_archive(ids))
@@ -151,7 +141,7 @@ class OnlineRun:
                 late.append(i)
         conflicts, copied_late = self._sort(batch, late)
         waiting += copied_late
-        work.report.leave(len(waiting), work.kept or self._grace)
+        work.report.leave(len(waiting), work.kept or work.grace)
         work.report.quarantine(
             [Quarantined(batch.main.legible_id(i), "_id", reason) for i, reason in conflicts.items()]
         )
@@ -206,7 +196,7 @@ class OnlineRun:
         at = 0
         for piece in chunks(lot.batch):
             self._work.check()
-            there = dict(self._named_in_archive(ids_of(piece)))
+            there = dict(self._named_in_archive(piece.main.ids))
             late = [] if self._work.measured else self._late(piece, there)
             others = piece.take(np.setdiff1d(np.arange(len(piece)), late))
             self._move(others, set(there.values()), spans[at : at + len(piece)])
@@ -234,16 +224,14 @@ class OnlineRun:
             return
         name = self._name(piece)
         self._copy(name, piece, held)
-        if self._work.kept:
-            self._work.report.leave(len(piece), self._work.kept)
-        elif self._work.in_grace(self._work.now):
-            self._work.report.leave(len(piece), self._grace)
+        if waits := self._work.waits(self._work.now):
+            self._work.report.leave(len(piece), waits)
         else:
             self._work.report.change(self._delete(name, piece, spans))
 
     def _copy(self, name: str, piece: Batch, held: set[bytes]) -> None:
         """Write the copies that aren't there yet, and compare all with the originals as read."""
-        ids = ids_of(piece)
+        ids = piece.main.ids
         mine = units(self._work.policy, piece)
         missing = piece.take(np.array([i for i, unit in enumerate(mine) if unit not in held], dtype=np.int64))
         receipt = {
@@ -267,7 +255,7 @@ class OnlineRun:
 
     def _see_copies(self, piece: Batch, session: ClientSession | None = None) -> None:
         """Raises HaltedError unless each bucket has an equal copy in the archive."""
-        ids = ids_of(piece)
+        ids = piece.main.ids
         held = {unit for _, unit in self._named_in_archive(ids, session)}
         wrong = [ids[i] for i, unit in enumerate(units(self._work.policy, piece)) if unit not in held]
         if wrong:
@@ -286,10 +274,6 @@ class OnlineRun:
     @property
     def _archived(self) -> Source:
         return archived_source(self._work.database, self._work.policy)
-
-    @property
-    def _grace(self) -> str:
-        return f"copied, and waits for the grace of {self._work.archive.grace}"
 
     def _delete(self, name: str, verified: Batch, spans: NDArray[np.int64]) -> int:
         """Returns how many had changed. `spans`: of these buckets, or more of them."""
@@ -313,7 +297,7 @@ class OnlineRun:
         spans = decode(gone, self._work.policy).spans()
         if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
             return
-        ids = ids_of(gone)
+        ids = gone.main.ids
         told = {"ids": packed_ids(ids), "first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
 
         def step(session: ClientSession) -> None:

@@ -65,7 +65,7 @@ class ArchivedReader:
             receipts = Receipts(self._database, self._policy.name)
             for batch in self._archived_source().batches(start_ms, end_ms):
                 raw_ids = [batch.main.raw_id(i) for i in range(len(batch))]
-                ids = [batch.main.decode_id(i) for i in range(len(batch))]
+                ids = batch.main.ids
                 copied = receipts.copied(ids, self._session)
                 ours = np.array([raw in copied for raw in raw_ids], dtype=np.bool_)
                 yield from self._not_live(batch, ours, start_ms, end_ms)
@@ -171,7 +171,7 @@ class ArchivedReader:
 
 def _by_id(source: Source, batch: Batch) -> dict[bytes, bytes]:
     """The live buckets that have the `_id`s of the batch."""
-    ids = [batch.main.decode_id(i) for i in range(len(batch))]
+    ids = batch.main.ids
     return {
         live.main.raw_id(i): live.unit(i)
         for at in range(0, len(ids), MAX_BUCKETS)

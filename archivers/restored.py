@@ -46,7 +46,7 @@ class Books:
         self.pins.put(restored, self.until, session)
 
     def _set_copied(self, restored: Batch, session: ClientSession) -> None:
-        ids = [restored.main.decode_id(i) for i in range(len(restored))]
+        ids = restored.main.ids
         facts = {"kind": "online", "state": "copied", "ids": ids, "copied": as_date(FIRST_MS)}
         self.receipts.update(f"restored-{restored.digest[:32]}", {"$set": facts}, session)
 

@@ -16,7 +16,7 @@ from archivers.work import Valueless, Work
 from buckets.columns import Columns, Kind
 from buckets.decode import Lot
 from buckets.series import series_key
-from buckets.shape import split
+from buckets.slots import containers
 from buckets.times import DAY_MS
 from rollups.numeric import Summaries
 
@@ -114,10 +114,9 @@ class Numeric:
 def hollow_buckets(lot: Lot) -> Integers:
     """Returns the buckets, by their places in the columns, that hold no reading and have none of the fields
     in which slots would be: those have another name by now. Slots that are empty are another matter."""
-    decoded, policy = lot.decoded, lot.policy
-    if policy.model != "slots" or len(decoded.columns.filled) == len(lot):
+    decoded, places = lot.decoded, containers(lot.policy)
+    if not places or len(decoded.columns.filled) == len(lot):
         return np.zeros(0, dtype=np.int64)
-    places = [split(path.partition(".*.")[0]) for path in policy.value_fields]
     lacking = [
         piece.units
         for piece in decoded.pieces

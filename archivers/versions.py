@@ -156,7 +156,7 @@ class OnlineHistories:
 
     def of(self, buckets: Batch, standing: Iterable[bytes]) -> dict[bytes, History]:
         del standing  # all is found by `_id`
-        ids = [buckets.main.decode_id(i) for i in range(len(buckets))]
+        ids = buckets.main.ids
         versions = self._versions(ids)
         return {
             name: History(versions.get(name) or [Version(merged, self._policy)], merged)
@@ -178,7 +178,7 @@ class OnlineHistories:
         return []
 
     def merged(self, buckets: Batch) -> list[int]:
-        versions = self._versions([buckets.main.decode_id(i) for i in range(len(buckets))])
+        versions = self._versions(buckets.main.ids)
         return [i for i, raw in enumerate(buckets.main.raw_ids) if len(versions.get(same_id(raw), ())) > 1]
 
 

@@ -21,10 +21,10 @@ from archivers.receipts import Receipts
 from archivers.units import Units
 from buckets import timeseries
 from buckets.columns import Quarantined, Series
-from buckets.decode import Lot
+from buckets.decode import Lot, decode
 from buckets.raw import Batch
 from buckets.source import Source
-from buckets.times import as_ms
+from buckets.times import DAY_MS, as_date, as_ms
 from config.policies import Archive, Policy
 
 Document = dict[str, Any]
@@ -49,6 +49,10 @@ class Valueless:
     field: str
     series: Series
     day: int  # since 1970, UTC
+
+    @property
+    def date(self) -> str:
+        return f"{as_date(self.day * DAY_MS):%Y-%m-%d}"
 
 
 @dataclass
@@ -169,6 +173,27 @@ class Work:
 
     def in_grace(self, copied: datetime) -> bool:
         return self.now < copied + self.archive.grace
+
+    @property
+    def grace(self) -> str:
+        """Why originals stay while their grace lasts."""
+        return f"copied, and waits for the grace of {self.archive.grace}"
+
+    def waits(self, copied: datetime) -> str | None:
+        """Why the original of a copy of this instant stays; None where it may go."""
+        return self.kept or (self.grace if self.in_grace(copied) else None)
+
+    def going(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
+        """Of copies that earlier runs made: those that end in [start, end), and whose originals neither pins
+        nor roll-ups keep; and the spans of all of them."""
+        decoded = decode(copies, self.policy)
+        due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
+        found = copies.take(np.sort(due))
+        found = found.take(self.without_pinned(found))
+        spans = decoded.spans()  # what was equal all along may have been another one in between
+        if len(found) and not self.rolled_up(int(spans.min()), int(spans.max()) + 1):
+            found = found.take(np.zeros(0, dtype=np.int64))
+        return found, spans
 
 
 class Archiver(Protocol):

@@ -203,6 +203,11 @@ class Docs:
         raw = self.raw_id(index)
         return as_queried(raw) if len(raw) <= LONGEST_ID + 1 else self.legible_id(index)
 
+    @property
+    def ids(self) -> list[Any]:
+        """Of each document, as `decode_id` gives it."""
+        return [self.decode_id(i) for i in range(len(self))]
+
     def legible_id(self, index: int) -> Any:
         """The document's `_id` for people: a document as a dict, bytes that are not UTF-8 as escapes, and of
         what is far too long the beginning and a hash: no two are told alike."""

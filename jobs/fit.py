@@ -11,7 +11,7 @@ from archivers.work import ArchiveReport
 from buckets.fit import Example, Fit, fit_of
 from buckets.sampling import sample
 from buckets.source import Source
-from buckets.times import DAY_MS, as_date
+from buckets.times import as_date
 from config.errors import BucketwiseError
 from config.policies import Policy
 from jobs.runner import Work
@@ -79,7 +79,7 @@ def valueless(report: ArchiveReport, policy: Policy) -> list[Body]:
         {
             "field": it.field,
             "series": dict(zip(policy.series_names, it.series, strict=True)),
-            "day": f"{as_date(it.day * DAY_MS):%Y-%m-%d}",
+            "day": it.date,
         }
         for it in report.valueless
     ]
