@@ -16,6 +16,9 @@ DOUBLE, STRING, DOCUMENT, ARRAY, BINARY, UNDEFINED, OBJECT_ID, BOOL, DATE, NULL 
 REGEX, DB_POINTER, CODE, SYMBOL, CODE_WITH_SCOPE, INT32, TIMESTAMP, INT64, DECIMAL128 = range(11, 20)
 MIN_KEY, MAX_KEY = 255, 127
 
+#: What stands for nothing.
+NOTHING = (NULL, UNDEFINED)
+
 #: For messages.
 TYPE_NAMES = {
     DOUBLE: "a double", STRING: "a string", DOCUMENT: "a document", ARRAY: "an array", BINARY: "binary data",

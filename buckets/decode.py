@@ -143,10 +143,7 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
     quarantined = _quarantined(batch, faults, span, nameless)
     decoded = _assemble(policy, table, series, span, _joined(keys, len(batch)), pieces, faults, quarantined)
     if of_readings is not None:
-        column_of = column(of_readings, decoded.places, len(decoded.columns.time), np.int32)
-        none = np.zeros_like(decoded.columns.bucket_series)
-        columns = replace(decoded.columns, reading_series=column_of, bucket_series=none)
-        decoded = replace(decoded, columns=columns)
+        decoded = _with_series(decoded, of_readings)
     return decoded if local is None else _with_local(decoded, local)
 
 
@@ -256,6 +253,12 @@ def _shorn(piece: Piece) -> Piece:
     if piece.there is None:
         return piece
     return piece._replace(time=np.broadcast_to(np.int64(NO_TIME), piece.time.shape), values={})
+
+
+def _with_series(decoded: Decoded, series: list[NDArray[np.int32]]) -> Decoded:
+    own = column(series, decoded.places, len(decoded.columns.time), np.int32)
+    none = np.zeros_like(decoded.columns.bucket_series)
+    return replace(decoded, columns=replace(decoded.columns, reading_series=own, bucket_series=none))
 
 
 def _with_local(decoded: Decoded, times: list[NDArray[np.int64]]) -> Decoded:

@@ -9,7 +9,8 @@ import numpy as np
 from buckets.columns import Columns, Kind, Quarantined, Series
 from buckets.decode import Decoded, decode
 from buckets.raw import Batch
-from buckets.unused import Fields, fields_of, value_paths
+from buckets.slots import containers
+from buckets.unused import Fields, fields_of
 from config.policies import Policy
 
 
@@ -92,7 +93,7 @@ def _example(columns: Columns, row: int) -> Example:
 def _is_hollow(decoded: Decoded, fields: Fields, policy: Policy) -> bool:
     """Whether buckets hold no reading as they have none of the sub-documents of slots. Slots that wait for
     their readings are another matter, and so is an array that is empty."""
-    if policy.model != "slots" or not len(decoded.units) or len(decoded.columns.time):
+    places = containers(policy)
+    if not places or not len(decoded.units) or len(decoded.columns.time):
         return False
-    places = (".".join(path).partition(".*")[0] for path in value_paths(policy).values())
-    return not any(place in fields.there for place in places)
+    return not any(".".join(place) in fields.there for place in places)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.distinct import distinct_rows
-from buckets.layout import Element, Group
+from buckets.layout import Element, Group, by_size, read_bytes
 from buckets.times import DAY_MS, NO_TIME
 
 Texts = NDArray[np.uint8]  # m × width, ASCII, with zeros behind shorter ones
@@ -46,14 +46,10 @@ _LONGEST = 40
 def read_iso(group: Group, elements: Sequence[Element]) -> Integers:
     """Returns the texts of these elements as n × k milliseconds since 1970; NO_TIME for what is no time."""
     found = np.full((len(group.matrix), len(elements)), NO_TIME)
-    by_width: dict[int, list[int]] = {}
-    for i, element in enumerate(elements):
-        by_width.setdefault(element.size - _AROUND, []).append(i)
-    for width, at in by_width.items():
-        if 0 < width <= _LONGEST:
-            places = np.array([elements[i].start + 4 for i in at])[:, None] + np.arange(width)
-            texts = group.matrix[:, places].reshape(-1, width)
-            found[:, at] = parse(texts).reshape(len(found), len(at))
+    for size, at in by_size(elements).items():
+        if 0 < (width := size - _AROUND) <= _LONGEST:
+            texts = read_bytes(group.matrix, [elements[i].start + 4 for i in at], width)
+            found[:, at] = parse(texts.reshape(-1, width)).reshape(len(found), len(at))
     return found
 
 

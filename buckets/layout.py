@@ -257,6 +257,20 @@ def _by_type(cells: Sequence[Cell]) -> ByType:
     return [(kind, at, elements) for (kind, _), (at, elements) in found.items()]
 
 
+def by_size(elements: Sequence[Element]) -> dict[int, list[int]]:
+    """Returns which of the elements have values of so many bytes."""
+    found: dict[int, list[int]] = {}
+    for i, element in enumerate(elements):
+        found.setdefault(element.size, []).append(i)
+    return found
+
+
+def read_bytes(matrix: Bytes2D, starts: Sequence[int], width: int) -> Bytes2D:
+    """Returns so many bytes from each of these offsets on, as n × k × width."""
+    read = read_holes(matrix, np.array(starts, dtype=np.int64), f"V{width}")
+    return read.view(np.uint8).reshape(len(matrix), len(starts), width)
+
+
 def slabs(rows: int, size: int) -> Iterator[slice]:
     """Some rows of so many bytes at a time, for the cache."""
     step = max(1, _SLAB // max(1, size))

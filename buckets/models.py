@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from buckets import reading, samples, slots, timeseries
 from buckets.groups import Loose
-from buckets.layout import Layout, NamesIn
+from buckets.layout import Layout, NamesIn, Path
 from buckets.merge import Containers
 from buckets.shape import Breach, Shape, split
 from config.policies import Policy
@@ -44,12 +44,10 @@ OVERFLOW_SHAPES = {"slots": _once(slots.overflow_shape), "samples": _once(sample
 @lru_cache(_POLICIES)
 def loose(policy: Policy) -> Loose | None:
     """Of a bucket's own documents: slots, or samples; attributes by their names."""
-    paths: list[str] = []
-    if policy.model == "slots":
-        paths = _slotted(policy)
-    elif policy.model == "samples":
-        paths = [policy.samples_field or ""]
-    elif policy.attributes_field is None:
+    paths = slots.containers(policy)
+    if policy.model == "samples":
+        paths = [split(policy.samples_field or "")]
+    elif not paths and policy.attributes_field is None:
         return None
     return _loose(paths, SHAPES[policy.model], policy)
 
@@ -59,17 +57,11 @@ def loose_overflow(policy: Policy) -> Loose | None:
     """Of its overflow: samples, or slots under the value fields or inside the samples field."""
     if policy.overflow is None:
         return None
-    paths = [policy.overflow.samples_field]
-    if policy.model == "slots":
-        paths += _slotted(policy)
+    paths = [split(policy.overflow.samples_field), *slots.containers(policy)]
     return _loose(paths, OVERFLOW_SHAPES[policy.model], policy)
 
 
-def _slotted(policy: Policy) -> list[str]:
-    return [path.partition(".*.")[0] for path in policy.value_fields]
-
-
-def _loose(paths: list[str], shape: Callable[[Layout, Policy], Shape], policy: Policy) -> Loose:
+def _loose(paths: list[Path], shape: Callable[[Layout, Policy], Shape], policy: Policy) -> Loose:
     def is_sound(layout: Layout) -> bool:
         try:
             shape(layout, policy)
@@ -80,5 +72,5 @@ def _loose(paths: list[str], shape: Callable[[Layout, Policy], Shape], policy: P
     names = None
     if policy.attributes_field is not None:
         names = NamesIn(split(policy.attributes_field), split(policy.attribute_key))
-    containers = Containers(frozenset(map(split, paths)), policy.samples_as == "pairs", names)
+    containers = Containers(frozenset(paths), policy.samples_as == "pairs", names)
     return Loose(containers, is_sound)

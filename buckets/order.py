@@ -23,9 +23,8 @@ class Order:
     #: The buckets that hold any reading, in the order in which they follow one another as a whole; None: they
     #: don't, and each reading goes by itself.
     whole: NDArray[np.int64] | None
-    ranks: NDArray[
-        np.integer
-    ]  # b: what the series of each bucket are sorted by; n where readings have their own
+    #: b: what the series of each bucket are sorted by; n where readings have their own.
+    ranks: NDArray[np.integer]
     part_ms: int | None
 
     @classmethod

@@ -19,19 +19,18 @@ from buckets.bsontypes import (
     DOUBLE,
     INT32,
     INT64,
-    NULL,
+    NOTHING,
     STRING,
-    UNDEFINED,
     elements,
 )
 from buckets.layout import Path
 from buckets.shape import split
+from buckets.slots import containers
 from config.policies import Policy
 
 #: A value with its type in front, as `first_at` gives it.
 Typed = bytes
 _NESTED = (DOCUMENT, ARRAY)
-_NOTHING = (NULL, UNDEFINED)
 _INT = struct.Struct("<i")
 
 
@@ -85,14 +84,10 @@ class Overlay:
 
     @classmethod
     def of(cls, policy: Policy) -> Overlay:
-        slots = {split(field.partition(".*")[0]) for field in policy.value_fields}
-        mine = slots if policy.model == "slots" else {split(policy.samples_field or "")}
+        slots = frozenset(containers(policy))
+        mine = slots or {split(policy.samples_field or "")}
         above = {path[:depth] for path in mine for depth in range(1, len(path) + 1)}
-        return cls(
-            frozenset(mine if policy.model == "slots" else ()),
-            len(policy.slot_levels) or 1,
-            frozenset(above),
-        )
+        return cls(slots, len(policy.slot_levels) or 1, frozenset(above))
 
     def lay(self, older: bytes, newer: bytes, at: Path = ()) -> bytes:
         """Returns the newer document laid over the older one. Its `_id` is the newer one's, and so are arrays
@@ -105,7 +100,7 @@ class Overlay:
     def _field(self, older: Typed, newer: Typed, path: Path) -> Typed:
         if path in self.slots:
             return lay_slots(older, newer, self.levels)
-        if path in self.on_the_way and newer[0] in _NOTHING:
+        if path in self.on_the_way and newer[0] in NOTHING:
             return older
         if path != ("_id",) and older[0] == newer[0] == DOCUMENT:
             return newer[:1] + self.lay(older[1:], newer[1:], path)
@@ -115,7 +110,7 @@ class Overlay:
 def lay_slots(older: Typed, newer: Typed, levels: int) -> Typed:
     """Returns slots laid over slots, on so many levels, and what they hold over what is there. What is an
     array in one version and a sub-document in the other becomes a sub-document. "7" and "07" are one slot."""
-    if newer[0] in _NOTHING:
+    if newer[0] in NOTHING:
         return older
     if older[0] not in _NESTED or newer[0] not in _NESTED or (levels <= 0 and ARRAY in (older[0], newer[0])):
         return newer

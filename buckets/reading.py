@@ -26,7 +26,7 @@ def shape(layout: Layout, policy: Policy) -> Shape:
 
 
 def _attributes(layout: Layout, array: Path, policy: Policy) -> dict[str, Cell]:
-    """Returns the values of all attributes by their names, which are part of the layout: see `names_in`."""
+    """Returns the values of all attributes by their names, which are part of the layout: see `NamesIn`."""
     held = find(layout, array)
     if held is None:
         return {}

@@ -26,7 +26,7 @@ from buckets.bsontypes import (
 )
 from buckets.columns import Series
 from buckets.distinct import distinct_numbers, distinct_rows
-from buckets.layout import Cell, Element, Flags, Group, Path, by_type, read_holes, steps
+from buckets.layout import Cell, Element, Flags, Group, Path, by_size, by_type, read_bytes, steps
 from buckets.shape import Breach, Shape, need, split
 from config.policies import Policy
 
@@ -71,10 +71,8 @@ class SeriesTable:
         inner, of_reading, breaches = _of_samples(group, shape, there)
         pairs = shared[:, None].astype(np.int64) * len(inner) + of_reading
         used, which = distinct_numbers(pairs, len(self._shared) * len(inner))
-        wanted = np.ones(len(used), dtype=np.bool_)
-        if there is not None:
-            wanted[:] = False
-            wanted[which[there]] = True
+        wanted = np.zeros(len(used), dtype=np.bool_)
+        wanted[which if there is None else which[there]] = True
         found = np.zeros(len(used), dtype=np.int32)
         for i in np.flatnonzero(wanted).tolist():
             values = {**self._shared[used[i] // len(inner)], **inner[used[i] % len(inner)]}
@@ -150,9 +148,8 @@ def _typed(group: Group, cells: Sequence[Cell]) -> NDArray[np.uint8]:
         raise Breach(path, f"no series: its value has {widest:,} bytes, and {most}")
     found = np.zeros((len(group.members), len(cells), 1 + widest), dtype=np.uint8)
     for kind, at, elements in by_type(cells):
-        for size, some in _by_size(elements):
-            raw = read_holes(group.matrix, np.array([elements[i].start for i in some]), f"V{size}")
-            values = raw.view(np.uint8).reshape(len(found), len(some), size)
+        for size, some in by_size(elements).items():
+            values = read_bytes(group.matrix, [elements[i].start for i in some], size)
             places = steps([at[i] for i in some])
             if group.present is None:
                 found[:, places, 0] = kind
@@ -163,13 +160,6 @@ def _typed(group: Group, cells: Sequence[Cell]) -> NDArray[np.uint8]:
                 within = np.where(here[:, :, None], values, found[:, places, 1 : 1 + size])
                 found[:, places, 1 : 1 + size] = within
     return found
-
-
-def _by_size(elements: Sequence[Element]) -> list[tuple[int, list[int]]]:
-    sizes: dict[int, list[int]] = {}
-    for i, element in enumerate(elements):
-        sizes.setdefault(element.size, []).append(i)
-    return list(sizes.items())
 
 
 def _scalar(path: Path, typed: bytes) -> Any:

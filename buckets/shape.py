@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bsontypes import DOUBLE, INT32, INT64, NULL, TYPE_NAMES, UNDEFINED
+from buckets.bsontypes import DOUBLE, INT32, INT64, NOTHING, TYPE_NAMES
 from buckets.layout import Cell, Element, Flags, Group, Layout, Path
 from buckets.timeforms import DATES, TimeForm
 from buckets.times import NO_TIME
 
 #: Types that a count may have.
 COUNT_TYPES = (DOUBLE, INT32, INT64)
-_NOTHING = (NULL, UNDEFINED)
 
 
 class Breach(Exception):
@@ -81,7 +80,7 @@ def find_all(layout: Layout, path: Path) -> Cell:
     for depth in range(1, len(path) + 1) if layout.repeated else ():
         if path[:depth] in layout.repeated:
             raise Breach(".".join(path[:depth]), "the field appears twice")
-    return tuple(element for element in layout.cell(path) if element.type not in _NOTHING)
+    return tuple(element for element in layout.cell(path) if element.type not in NOTHING)
 
 
 def need(layout: Layout, path: Path, types: tuple[int, ...], what: str) -> Element:

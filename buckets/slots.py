@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from buckets.bsontypes import ARRAY, DOCUMENT, NULL, TYPE_NAMES, UNDEFINED
+from buckets.bsontypes import ARRAY, DOCUMENT, TYPE_NAMES
 from buckets.layout import Cell, Cells, Element, Layout, Path
 from buckets.samples import sampled
 from buckets.shape import Breach, Shape, find, find_all, need, split
@@ -22,7 +22,6 @@ _MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _NEXT = {"second": "minute", "minute": "hour", "hour": "day"}
 #: The start of a minute is whole. Hours and days of zones with quarter-hour offsets are served as well.
 _QUARTER_MS = 900_000
-_NOTHING = (NULL, UNDEFINED)
 
 
 class Level(NamedTuple):
@@ -62,6 +61,13 @@ class _Field(NamedTuple):
         return cls(split(slots), split(inside) if inside else ())
 
 
+def containers(policy: Policy) -> list[Path]:
+    """Returns what holds the slots of each value field; nothing where the model has none."""
+    if policy.model != "slots":
+        return []
+    return list(dict.fromkeys(_Field.of(path).slots for path in policy.value_fields))
+
+
 def shape(layout: Layout, policy: Policy) -> Shape:
     form = own_form(policy)
     start = need(layout, split(policy.time_field or ""), form.types, "time")
@@ -78,11 +84,11 @@ def overflow_shape(layout: Layout, policy: Policy) -> Shape:
         return sampled(layout, path, split(policy.time_field or ""), policy, own_form(policy))
     own = {name: _Field.of(field) for name, field in policy.named_values}
     fields = {name: field._replace(slots=(*path, *field.slots)) for name, field in own.items()}
-    containers = {field.slots for field in own.values()}
+    places = containers(policy)
     if not _any(layout, fields):
-        if held is not None and len(containers) == 1:
+        if held is not None and len(places) == 1:
             fields = {name: field._replace(slots=path) for name, field in own.items()}
-        elif held is None or path in containers:
+        elif held is None or path in places:
             fields = own
     if not _any(layout, fields):
         raise Breach(policy.overflow.samples_field, "no samples: here is neither an array nor slots")
@@ -109,14 +115,12 @@ def _slots(layout: Layout, field: _Field, outer: list[Level]) -> dict[int, Cell]
     """The slots that hold something, by their milliseconds from the bucket's start; a slot that is missing or
     null is no reading."""
     slots: dict[int, Cell] = {}
-    held = find(layout, field.slots)
-    if held is None:
-        return slots
-    for offset, path in _paths(layout, find_all(layout, field.slots), outer, 0):
+    held = find_all(layout, field.slots)
+    for offset, path in _paths(layout, held, outer, 0) if held else ():
         cell = _value(layout, path, field.inside)
+        if cell and offset in slots:
+            raise Breach(".".join(path), f'slot "{path[-1]}" appears twice')
         if cell:
-            if offset in slots:
-                raise Breach(".".join(path), f'slot "{path[-1]}" appears twice')
             slots[offset] = cell
     return slots
 
@@ -133,7 +137,7 @@ def _paths(layout: Layout, cell: Cell, rest: list[Level], offset: int) -> Iterat
         start = offset + level.number(name, path[-1]) * level.length
         if path in layout.repeated:
             raise Breach(".".join(path), f'slot "{path[-1]}" appears twice')
-        held = tuple(it for it in layout.cell(path) if it.type not in _NOTHING)
+        held = find_all(layout, path)
         if held and inner:
             yield from _paths(layout, held, inner, start)
         elif held:
@@ -142,10 +146,8 @@ def _paths(layout: Layout, cell: Cell, rest: list[Level], offset: int) -> Iterat
 
 def _value(layout: Layout, slot: Path, inside: Path) -> Cell:
     """What a slot holds."""
-    if not inside:
-        return tuple(it for it in layout.cell(slot) if it.type not in _NOTHING)
-    for element in layout.cell(slot):
-        if element.type not in (DOCUMENT, *_NOTHING):
+    for element in find_all(layout, slot) if inside else ():
+        if element.type != DOCUMENT:
             where = f"a sub-document with {'.'.join(inside)} is needed"
             raise Breach(".".join(slot), f"{TYPE_NAMES[element.type]} stands where {where}")
     return find_all(layout, (*slot, *inside))

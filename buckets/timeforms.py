@@ -25,6 +25,7 @@ from buckets.times import (
     FIRST_MS,
     LAST_MS,
     NO_TIME,
+    PER_SECOND,
     Unit,
     as_date,
     as_ms,
@@ -41,7 +42,6 @@ _COUNTED: dict[Unit | None, str] = {
     "us": " (numbers are microseconds since 1970)",
     "ns": " (numbers are nanoseconds since 1970)",
 }
-PER_SECOND: dict[Unit, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NUMBERS = (DOUBLE, INT32, INT64)
 #: A text's date is that of its own clock: at most so far from the UTC date of its instant.
 _TEXT_MARGIN_MS = 2 * DAY_MS
@@ -123,9 +123,8 @@ class TimeForm:
         self, field: str, first_ms: int, last_ms: int, *, is_end: bool = False, is_sound: bool = False
     ) -> list[Document]:
         """Returns queries for a time in this field from first to last, one for each type. An array, which
-        breaks
-        its model, may meet several; so may text that is no time, but where `is_sound`. `is_end`: a whole
-        second counts to its end."""
+        breaks its model, may meet several; so may text that is no time, but where `is_sound`. `is_end`: a
+        whole second counts to its end."""
         found = self.roughly(field, first_ms, last_ms)
         if self.unit == "s" and is_end:
             found[1][field]["$gte"] = min(as_number(first_ms, "s"), first_ms // 1000)

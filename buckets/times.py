@@ -18,11 +18,12 @@ DAY_MS = 86_400_000
 #: Stands for a time that is no time.
 NO_TIME = -(2**63)
 
-#: What a number that stands for a time counts since 1970: how many make a millisecond, and how many
-#: milliseconds it makes; one of the two is 1.
+#: What a number that stands for a time counts since 1970.
 Unit = Literal["s", "ms", "us", "ns"]
-_PER_MS: dict[Unit, int] = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
-_MS_PER: dict[Unit, int] = {"s": 1_000, "ms": 1, "us": 1, "ns": 1}
+PER_SECOND: dict[Unit, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+#: How many make a millisecond, and how many milliseconds one makes; one of the two is 1.
+_PER_MS = {unit: max(1, count // 1000) for unit, count in PER_SECOND.items()}
+_MS_PER = {unit: max(1, 1000 // count) for unit, count in PER_SECOND.items()}
 
 
 def as_date(ms: int) -> datetime:

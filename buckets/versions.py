@@ -24,12 +24,12 @@ from buckets.raw import Batch, Docs, as_queried
 from buckets.samples import time_in_sample
 from buckets.series import series_key
 from buckets.shape import split
-from buckets.timeforms import sample_form
+from buckets.timeforms import own_form, sample_form
+from buckets.times import PER_SECOND
 from config.policies import Policy
 
 #: A writer's sum may differ from ours by rounding.
 _SUM_TOLERANCE = 1e-6
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 #: A reading in a document: its time in milliseconds, by how many nanoseconds the document tells another, and
@@ -245,10 +245,10 @@ class _Merger:
             return value
         if like[0] == DATE:
             return bytes([DATE]) + ms.to_bytes(8, "little", signed=True)
-        per_second = _PER_SECOND.get(self._policy.time_unit or "s")
-        if per_second is None:
+        unit = own_form(self._policy).unit
+        if unit is None:
             raise Unmergeable("the versions' bounds are times of different types")
-        scaled = ms * per_second
+        scaled = ms * PER_SECOND[unit]
         is_whole = like[0] in (INT32, INT64)
         return number(like[0], float(scaled // 1000) if is_whole else scaled / 1000)
 
