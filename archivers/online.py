@@ -68,7 +68,7 @@ class OnlineRun:
         policy, database = self._work.policy, self._work.database
         first, last = first_and_last(policy)
         time_fields = list(dict.fromkeys((last, first)))
-        series = [path.replace(".*.", ".") for path in policy.series_fields]
+        series = policy.stored_series.values()
         by_series = [(field, ASCENDING) for field in dict.fromkeys((*series, *time_fields))]
         by_time = [(field, ASCENDING) for field in time_fields]
         indexes = {self._target: [by_series, by_time]}

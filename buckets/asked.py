@@ -40,8 +40,7 @@ def is_asked(series: Series, policy: Policy, asked: Asked) -> bool:
 
 def query(policy: Policy, asked: Asked) -> dict[str, Any]:
     """Returns what MongoDB can narrow of the buckets: it meets all of those series, and maybe more."""
-    fields = dict(zip(policy.series_names, policy.series_fields, strict=True))
-    return _query({fields[name].replace(".*", ""): text for name, text in asked.items()})
+    return _query({policy.stored_series[name]: text for name, text in asked.items()})
 
 
 def summary_query(asked: Asked) -> dict[str, Any]:

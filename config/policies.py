@@ -113,6 +113,12 @@ class Policy(Table):
         return _series_names(self.series_fields)
 
     @property
+    def stored_series(self) -> dict[str, str]:
+        """Returns where MongoDB finds each series field, by its name: `held.sensor` for `held.*.sensor`."""
+        named = zip(self.series_names, self.series_fields, strict=True)
+        return {name: path.replace(".*.", ".") for name, path in named}
+
+    @property
     def sample_series(self) -> dict[str, str]:
         """Returns the series fields that lie in each sample: name -> path inside the sample."""
         named = zip(self.series_names, self.series_fields, strict=True)

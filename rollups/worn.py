@@ -72,7 +72,7 @@ class Worn:
         """Whether no live bucket of the summary's series covers an instant before the window."""
         series = {
             field: {"$eq": value_at(summary, f"_id.series.{name}")}
-            for field, name in zip(self.policy.series_fields, self.policy.series_names, strict=True)
+            for name, field in self.policy.stored_series.items()
         }
         key = bson.encode(series, codec_options=OPTIONS)
         if key not in self._oldest:

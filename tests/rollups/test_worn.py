@@ -100,3 +100,22 @@ def test_an_update_elsewhere_takes_no_summary_of_what_was_cleared_away(
     assert (set(bench.raw("hourly")), set(bench.raw("daily"))) == before
     first = bench.database["daily"].find_one({}, sort=[("start", 1)])
     assert first is not None and first["count"] == 6 * 24
+
+
+def test_so_they_can_where_each_sample_tells_its_series(bench: Bench) -> None:
+    policy = readings(rollup={**ROLLUP, "late_data": "scan"}).model_copy(
+        update={
+            **{"model": "samples", "time_field": None, "samples_field": "held", "sample_time_field": "at"},
+            **{"start_field": "first", "end_field": "last", "series_fields": ("held.*.symbol",)},
+        }
+    )
+    times = [FIRST + n * HOUR for n in range(48)]
+    bench.database["ticks"].insert_many(
+        {"_id": n, "first": at, "last": at, "held": [{"at": at, "p": 1.0, "symbol": it} for it in "AB"]}
+        for n, at in enumerate(times)
+    )
+    bench.roll_up(policy, NOW)
+    bench.database["ticks"].delete_one({"_id": 30})
+    bench.roll_up(policy, NOW, since=FIRST, until=FIRST + 2 * DAY)
+    counts = sum(it["count"] for it in bench.database["hourly"].find())
+    assert counts == 2 * 47
