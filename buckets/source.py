@@ -20,7 +20,7 @@ from buckets.overflow import attach, flagged_buckets
 from buckets.raw import Batch, Docs, as_queried, between, named
 from buckets.raw_cursor import find_raw
 from buckets.shape import split
-from buckets.timeforms import own_form
+from buckets.timeforms import own_form, sample_form
 from buckets.times import DAY_MS, FIRST_MS, LAST_MS
 from config.policies import Policy
 
@@ -196,7 +196,7 @@ class Source:
         raw = find_raw(self.collection, {}, self._session, _only(*telling(self.policy)), sort, limit=1)
         spans = [told(self.policy, document) for some in raw for document in some]
         found = max((span[1] - 1 for span in spans if span), default=None)
-        return found if found is None or not self._form.is_text else found + 2 * DAY_MS
+        return found if found is None or not sample_form(self.policy).is_text else found + 2 * DAY_MS
 
     def _is_running(self, at: int) -> bool:
         """Whether a bucket of unknown length covers the instant."""

@@ -412,3 +412,16 @@ def test_measurements_of_every_year_are_found(native: Mongo, years: tuple[int, .
         assert source.count_ending(start, end) == len(inside)
         after = [at for at in times if at >= start]
         assert source.earliest(start) == source.earliest_ending(start) == (after[0] if after else None)
+
+
+def test_the_latest_of_samples_goes_by_the_form_of_their_own_times(database: Mongo) -> None:
+    """The later one sorts before the other as text; the buckets' own times are dates."""
+    policy = Policy(
+        name="it", collection="it", model="samples", series_fields=(), value_fields=("p",),
+        start_field="first", samples_field="held", sample_time_field="t", sample_time_unit="iso",
+    )  # fmt: skip
+    start = datetime(2026, 1, 5, tzinfo=UTC)
+    for text in ("2026-01-05T23:00:00+14:00", "2026-01-05T22:00:00-12:00"):
+        database["it"].insert_one({"first": start, "held": [{"t": text, "p": 1}]})
+    latest = Source(database, policy).latest()
+    assert latest is not None and latest >= oracle.milliseconds("2026-01-05T22:00:00-12:00")
