@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from archivers.context import ArchiveContext
-from archivers.moving.archive import ArchiveOptions, archive
+from archivers.moving.archive import ArchiveOptions, plan_archive
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.verify import verify
 from archivers.reading.reader import ArchivedReader
@@ -192,7 +192,7 @@ class _Audit:
             keys=self.context.keys.lenient(),  # what is not signed is found above
             executor=Here(self.context.opened),
         )
-        return archive(context, ArchiveOptions(dry_run=True))
+        return plan_archive(context, ArchiveOptions())
 
     def _quarantined(self, found: list[Quarantined]) -> Iterator[Finding]:
         for bucket in found[:MAX_QUARANTINED]:

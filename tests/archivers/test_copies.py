@@ -88,7 +88,7 @@ def test_a_unit_copies_what_the_run_has_read(
     cycle = Cycle(database, case, file_store).load()
     live = cycle.live()
     units = Elsewhere(Opened(database, open_store(file_store)))
-    report = cycle.run(units=units)
+    report = cycle.run(executor=units)
     assert len(units.gave) > 0 and all(units.gave)
     assert report.deleted == len(live) and not cycle.live()
     assert sorted(cycle.archived()) == sorted(live)
@@ -108,12 +108,12 @@ def test_a_bucket_that_changes_before_the_unit_reads_it_stays(
         source.update_one({"_id": changed}, {"$set": {"note": "changed"}})
 
     units = Elsewhere(Opened(database, open_store(file_store)), change)
-    report = cycle.run(units=units)
+    report = cycle.run(executor=units)
     assert units.gave[0] is None
     assert report.changed == 1 and report.deleted == len(case.documents) - 1
     assert [it["_id"] for it in source.find()] == [changed]
     units.first = lambda: None
-    assert cycle.run(units=units).deleted == 1
+    assert cycle.run(executor=units).deleted == 1
     assert len(cycle.archived()) == len(case.documents)
 
 
@@ -126,7 +126,7 @@ def test_a_unit_that_finds_fewer_buckets_copies_none(database: Database[Document
         database[case.policy.collection].delete_one({"_id": gone})
 
     units = Elsewhere(Opened(database, open_store(file_store)), delete)
-    report = cycle.run(units=units)
+    report = cycle.run(executor=units)
     assert units.gave[0] is None
     assert report.deleted == len(case.documents) - 1
     assert len(cycle.archived()) == len(case.documents)  # as it was read
@@ -137,7 +137,7 @@ def test_a_worker_with_another_store(database: Database[Document], file_store: S
     live = cycle.live()
     other = open_store(Store(url=(tmp_path / "other").as_uri()))
     with pytest.raises(BucketwiseError, match="a worker has written it, and it is not there"):
-        cycle.run(units=Elsewhere(Opened(database, other)))
+        cycle.run(executor=Elsewhere(Opened(database, other)))
     assert cycle.live() == live
     assert not cycle.rows()
 
@@ -150,7 +150,7 @@ def test_a_worker_that_copies_something_else(
     live = cycle.live()
     units = liar(Opened(database, open_store(file_store)))
     with pytest.raises(HaltedError, match="does not give the documents that were read"):
-        cycle.run(units=units)
+        cycle.run(executor=units)
     assert all(units.gave)
     assert cycle.live() == live
     assert cycle.run().deleted == len(live)
@@ -173,7 +173,7 @@ def test_a_unit_that_comes_late_writes_nothing(database: Database[Document], fil
 
     units.submit = keep  # type: ignore[method-assign]
     with pytest.raises(InterruptedRun):
-        cycle.run(units=units, check=stop)
+        cycle.run(executor=units, check=stop)
     assert cycle.run().deleted == len(cycle.case.documents)
     for document in cycle.case.documents:  # as they were when the unit read them
         database[cycle.policy.collection].insert_one(cast(Any, RawBSONDocument(document)))
@@ -188,11 +188,11 @@ def test_more_memory_makes_larger_commits(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, bound: str, usual: int
 ) -> None:
     monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 2)
-    monkeypatch.setattr(f"archivers.moving.sweep.{bound}", usual)
+    monkeypatch.setattr(f"archivers.moving.filling.{bound}", usual)
     found = []
     for share in (0.5, 1, 100):
         cycle = Cycle(database, slots("second"), file_store).load()
-        cycle.run(units=Here(Opened(database, cycle.store), memory=int(share * USUAL_MEMORY)))
+        cycle.run(executor=Here(Opened(database, cycle.store), memory=int(share * USUAL_MEMORY)))
         found.append(len(list(cycle.root.glob("*/meta/manifests/*"))))
         shutil.rmtree(cycle.root)
         for name in database.list_collection_names():
