@@ -71,8 +71,8 @@ def test_every_finding_of_audit_is_explained() -> None:
     assert found == _said("Findings of audit")
 
 
-def test_every_collection_of_the_suite_is_explained() -> None:
-    said = [code(row[0]) for row in rows(section(OPERATIONS, "The suite's own collections"))]
+def test_every_collection_of_bucketwise_is_explained() -> None:
+    said = [code(row[0]) for row in rows(section(OPERATIONS, "bucketwise's own collections"))]
     assert sorted(said) == sorted(OWN_COLLECTIONS)
 
 
