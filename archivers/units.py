@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from pymongo.database import Database
 
-from archivers.offline import OfflineArchive
+from archivers.format.archive import OfflineArchive
 from archivers.stores.base import ObjectStore
 from config.errors import BucketwiseError
 from config.policies import USUAL_MEMORY, Policy

@@ -10,7 +10,7 @@ from typing import Any, cast
 from bson.raw_bson import RawBSONDocument
 
 from bench.place import Place
-from buckets.raw import LOSSLESS, Docs, named
+from buckets.bson.raw import LOSSLESS, Docs, named
 
 _DELETED_AT_ONCE = 1000
 _INSERTED_AT_ONCE = 1000

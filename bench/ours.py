@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bench.place import Place
-from buckets.decode import decode
+from buckets.decoding.decode import decode
+from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.source import Source
-from buckets.times import FIRST_MS, LAST_MS
 
 
 def to_columns(place: Place) -> None:

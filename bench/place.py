@@ -22,7 +22,7 @@ from bench.workloads import FIRST_DAY, Workload
 from config.policies import Policy
 from jobs.demo.place import DemoCall
 from jobs.embedded import embedded_mongod
-from jobs.report import Report
+from jobs.output.report import Report
 from jobs.stopping import Stop
 from jobs.verbs.archive import archive
 from jobs.verbs.restore import restore

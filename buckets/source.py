@@ -13,15 +13,15 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from buckets import reading, samples, slots, timeseries
-from buckets.bsontypes import first_at
-from buckets.covered import first_and_last, sample_index, telling, told
-from buckets.overflow import attach, flagged_buckets
-from buckets.raw import Batch, Docs, as_queried, between, named
-from buckets.raw_cursor import find_raw
-from buckets.shape import split
-from buckets.timeforms import own_form, sample_form
-from buckets.times import DAY_MS, FIRST_MS, LAST_MS
+from buckets.bson.cursor import find_raw
+from buckets.bson.raw import Batch, Docs, as_queried, between, named
+from buckets.bson.types import first_at
+from buckets.fields.timeforms import own_form, sample_form
+from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
+from buckets.models import reading, samples, slots, timeseries
+from buckets.models.covered import first_and_last, sample_index, telling, told
+from buckets.models.overflow import attach, flagged_buckets
+from buckets.models.shape import split
 from config.policies import Policy
 
 Document = dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -170,3 +171,10 @@ def _show(value: object) -> str:
     text = hide_secrets(json.dumps(value, ensure_ascii=False, default=str) if plain else str(value))
     text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Returns the known name that this one was probably meant to be; None where none is near."""
+    folded = {it.casefold(): it for it in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1)
+    return folded[near[0]] if near else None

@@ -13,18 +13,19 @@ from pathlib import Path
 
 from pymongo.database import Database
 
-from archivers.keys import Keys
+from archivers.format.keys import Keys
 from archivers.stores import ObjectStore, open_store
 from archivers.units import Opened
 from config.errors import UsageError
-from config.load import load
+from config.loading.load import load
 from config.policies import Policy, Settings
 from config.work import BOTH, EXECUTOR_MEND, executor_fault
-from jobs import cluster, connect
+from jobs import connect
 from jobs.connect import Document
-from jobs.progress import Progress
+from jobs.execution import cluster
+from jobs.execution.processes import Workers, workers
+from jobs.output.progress import Progress
 from jobs.stopping import Stop
-from jobs.workers import Workers, workers
 
 
 @dataclass

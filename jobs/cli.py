@@ -14,11 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from config.errors import UsageError
-from jobs import clock, streams
+from jobs import clock
 from jobs.execute import emit, failed
 from jobs.failures import tell_of_thread
 from jobs.options import Config, Json, Names, Now, Quiet, Yes, command, common
-from jobs.report import Report
+from jobs.output import streams
+from jobs.output.report import Report
 from jobs.stopping import settle
 from jobs.verbs import VERBS
 from jobs.version import VERSION

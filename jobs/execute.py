@@ -12,12 +12,13 @@ from rich.text import Text
 
 from config.problems import ConfigError
 from config.secrets import hide_secrets
-from jobs import clock, logs
+from jobs import clock
 from jobs.call import Call
 from jobs.failures import explain
-from jobs.report import Report
+from jobs.output import logs
+from jobs.output.report import Report
+from jobs.output.streams import abandon
 from jobs.stopping import Stop, settle, signals_to
-from jobs.streams import abandon
 
 _WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
 

@@ -12,7 +12,7 @@ import typer
 
 from config.work import MOST_WORKERS
 from jobs.execute import execute
-from jobs.report import Report
+from jobs.output.report import Report
 
 Config = Annotated[
     Path | None,

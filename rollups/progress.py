@@ -15,9 +15,9 @@ from pymongo.database import Database
 
 from config.fingerprint import fingerprint, layout_fingerprint
 from config.policies import Policy
-from rollups.documents import milliseconds
-from rollups.due import KindName, Span, kinds_of
+from rollups.calendar.due import KindName, Span, kinds_of
 from rollups.guarded import majority
+from rollups.summaries.documents import milliseconds
 
 Document = dict[str, Any]
 COLLECTION = "bucketwise_progress"

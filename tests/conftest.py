@@ -25,7 +25,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from buckets import raw
+from buckets.bson import raw
 from config.policies import Store
 from jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
 from tests.faults.tally import Table, Tally

@@ -8,7 +8,7 @@ import bson
 import numpy as np
 from pymongo.database import Database
 
-from buckets.asked import extended_json
+from buckets.fields.selectors import extended_json
 from config.policies import Policy
 from jobs.demo.invent import DAY, SECOND, Integers
 from jobs.demo.show import number, size

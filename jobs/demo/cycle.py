@@ -10,7 +10,7 @@ from jobs.demo.invent import HOUR, SECOND
 from jobs.demo.show import number, size
 from jobs.demo.sizes import listing
 from jobs.demo.stage import Stage
-from jobs.report import Result
+from jobs.output.report import Result
 from jobs.verbs.audit import audit
 from jobs.verbs.run import run
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 
-from config.load import load
+from config.loading.load import load
 from config.policies import Settings
 from jobs import connect
 from jobs.call import Call

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from config.environment import OVERRIDES
 from config.errors import UsageError
-from config.load import PATH_VARIABLE
+from config.loading.environment import OVERRIDES
+from config.loading.load import PATH_VARIABLE
 from jobs.call import Call
 from jobs.clock import iso
 from jobs.demo.back import back
@@ -26,7 +26,7 @@ from jobs.demo.show import Show
 from jobs.demo.space import space
 from jobs.demo.stage import Stage
 from jobs.demo.summaries import summaries
-from jobs.report import Report
+from jobs.output.report import Report
 
 #: Where no --now is given, every demo is the same.
 PRESENT = datetime(2026, 11, 2, 6, tzinfo=UTC)

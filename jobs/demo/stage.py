@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.database import Database
 
-from buckets.raw import Docs
+from buckets.bson.raw import Docs
 from config.policies import Policy
 from jobs.demo import oracle
 from jobs.demo.checks import Checks
@@ -19,7 +19,7 @@ from jobs.demo.invent import Invented
 from jobs.demo.place import DemoCall, Place
 from jobs.demo.show import Show
 from jobs.demo.sizes import Size
-from jobs.report import Report, Result
+from jobs.output.report import Report, Result
 
 Document = dict[str, Any]
 

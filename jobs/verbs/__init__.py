@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jobs.report import Report
+from jobs.output.report import Report
 from jobs.verbs import (
     archive,
     audit,

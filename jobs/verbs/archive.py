@@ -9,10 +9,10 @@ import typer
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Executor, Since, Until, WorkerCount
-from jobs.report import Report
-from jobs.runner import Runner
-from jobs.steps import ARCHIVE
-from jobs.tables import archive_tables
+from jobs.output.report import Report
+from jobs.output.tables import archive_tables
+from jobs.running.runner import Runner
+from jobs.running.steps import ARCHIVE
 
 EXAMPLES = [
     "bucketwise archive",

@@ -9,12 +9,12 @@ import typer
 
 from config.errors import UsageError
 from jobs.call import Call
-from jobs.html import audit_page
 from jobs.options import Executor, WorkerCount
-from jobs.report import Report
-from jobs.runner import Runner
-from jobs.steps import AUDIT
-from jobs.tables import findings_table
+from jobs.output.html import audit_page
+from jobs.output.report import Report
+from jobs.output.tables import findings_table
+from jobs.running.runner import Runner
+from jobs.running.steps import AUDIT
 
 EXAMPLES = ["bucketwise audit", "bucketwise audit --html audit.html", "bucketwise audit -p ticks --json"]
 Html = Annotated[

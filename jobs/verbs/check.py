@@ -7,16 +7,16 @@ from typing import Any
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from archivers.checks import check_server, check_store
-from archivers.findings import Finding
+from archivers.proof.checks import check_server, check_store
+from archivers.proof.findings import Finding
 from config.errors import BucketwiseError
 from jobs import clock
 from jobs.call import Call
 from jobs.failures import explain
-from jobs.report import Report, Result
-from jobs.runner import Runner
-from jobs.steps import CHECK, FAILED, finding_body
-from jobs.tables import findings_table, fit_lines
+from jobs.output.report import Report, Result
+from jobs.output.tables import findings_table, fit_lines
+from jobs.running.runner import Runner
+from jobs.running.steps import CHECK, FAILED, finding_body
 
 EXAMPLES = ["bucketwise check", "bucketwise check -c /etc/bucketwise.toml --json"]
 

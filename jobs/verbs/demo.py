@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from jobs.call import Call
-from jobs.report import Report
+from jobs.output.report import Report
 
 EXAMPLES = ["bucketwise demo", "bucketwise demo --keep", "bucketwise demo --json | jq .sizes"]
 Keep = Annotated[bool, typer.Option("--keep", help="Leave MongoDB, the archive and the policy file up.")]

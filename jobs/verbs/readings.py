@@ -14,19 +14,19 @@ from typing import IO, Annotated
 
 import typer
 
-from archivers.formats import Format, write
-from archivers.readings import Readings
-from buckets.asked import extended_json
+from archivers.reading.formats import Format, write
+from archivers.reading.readings import Readings
+from buckets.fields.selectors import extended_json
 from config.errors import UsageError
 from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
-from jobs.report import Report, Result
-from jobs.runner import Done, Runner, Step, Work
-from jobs.steps import LEFT_SOMETHING, quarantine_body
-from jobs.streams import abandon
-from jobs.tables import printable, readings_tables
+from jobs.output.report import Report, Result
+from jobs.output.streams import abandon
+from jobs.output.tables import printable, readings_tables
+from jobs.running.runner import Done, Runner, Step, Work
+from jobs.running.steps import LEFT_SOMETHING, quarantine_body
 
 EXAMPLES = [
     "bucketwise readings -p ticks --series symbol=MDB --since 2018-06-30 --until 2018-07-01",

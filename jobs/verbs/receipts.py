@@ -5,10 +5,10 @@ from __future__ import annotations
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
-from jobs.report import Report
-from jobs.runner import Runner
-from jobs.steps import RECEIPT_LIST
-from jobs.tables import receipts_table
+from jobs.output.report import Report
+from jobs.output.tables import receipts_table
+from jobs.running.runner import Runner
+from jobs.running.steps import RECEIPT_LIST
 
 EXAMPLES = ["bucketwise receipts -p ticks --since 2018-09-01", "bucketwise receipts -p ticks --json"]
 

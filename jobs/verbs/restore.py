@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from pymongo.database import Database
 
-from archivers.standing import How, Mode
+from archivers.restoring.standing import How, Mode
 from config.durations import MEND, DurationError, parse_duration
 from config.errors import UsageError
 from config.policies import Policy
@@ -18,11 +18,11 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.connect import Document
 from jobs.options import Since, Until
-from jobs.report import Report
-from jobs.runner import Runner
-from jobs.steps import restore_step
+from jobs.output.report import Report
+from jobs.output.tables import restore_table
+from jobs.running.runner import Runner
+from jobs.running.steps import restore_step
 from jobs.stopping import interruptible
-from jobs.tables import restore_table
 
 EXAMPLES = [
     "bucketwise restore -p ticks --since 2018-06-30 --until 2018-07-01 --to ticks_back",

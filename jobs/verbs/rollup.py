@@ -5,10 +5,10 @@ from __future__ import annotations
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Executor, Since, Until, WorkerCount
-from jobs.report import Report
-from jobs.runner import Runner
-from jobs.steps import ROLLUP
-from jobs.tables import rollup_tables
+from jobs.output.report import Report
+from jobs.output.tables import rollup_tables
+from jobs.running.runner import Runner
+from jobs.running.steps import ROLLUP
 
 EXAMPLES = [
     "bucketwise rollup",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from jobs.call import Call
 from jobs.options import Executor, WorkerCount
-from jobs.report import Report
-from jobs.runner import Runner
-from jobs.steps import RUN
-from jobs.tables import run_tables
+from jobs.output.report import Report
+from jobs.output.tables import run_tables
+from jobs.running.runner import Runner
+from jobs.running.steps import RUN
 
 EXAMPLES = [
     "bucketwise run",

@@ -12,14 +12,14 @@ import typer
 from config.errors import UsageError
 from config.policies import Policy
 from jobs.call import Call
-from jobs.ledger import Ledger
-from jobs.metrics import Metrics, served
 from jobs.options import Executor, WorkerCount
-from jobs.progress import Progress
-from jobs.report import Report, Result
-from jobs.runner import Runner
-from jobs.scheduler import VERB, Service
-from jobs.steps import RUN
+from jobs.output.progress import Progress
+from jobs.output.report import Report, Result
+from jobs.running.ledger import Ledger
+from jobs.running.runner import Runner
+from jobs.running.steps import RUN
+from jobs.service.metrics import Metrics, served
+from jobs.service.scheduler import VERB, Service
 
 EXAMPLES = [
     "bucketwise schedule",

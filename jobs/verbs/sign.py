@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from jobs.call import Call
-from jobs.report import Report
-from jobs.runner import Runner
-from jobs.steps import SIGN
-from jobs.tables import sign_table
+from jobs.output.report import Report
+from jobs.output.tables import sign_table
+from jobs.running.runner import Runner
+from jobs.running.steps import SIGN
 
 EXAMPLES = ["bucketwise sign -p ticks"]
 

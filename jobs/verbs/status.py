@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from jobs.call import Call
-from jobs.report import Report
-from jobs.runner import Runner
-from jobs.status import STATUS
-from jobs.tables import status_tables
+from jobs.output.report import Report
+from jobs.output.tables import status_tables
+from jobs.running.runner import Runner
+from jobs.running.status import STATUS
 
 EXAMPLES = ["bucketwise status", "bucketwise status -p ticks --json"]
 

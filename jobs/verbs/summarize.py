@@ -7,18 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from buckets.times import as_date
+from buckets.fields.times import as_date
 from config.errors import UsageError
 from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
 from jobs.clock import parse_range
-from jobs.report import Report
-from jobs.runner import Done, Runner, Step, Work
-from jobs.tables import summarize_tables
+from jobs.output.report import Report
+from jobs.output.tables import summarize_tables
+from jobs.running.runner import Done, Runner, Step, Work
+from rollups.answers.summarize import Answer
+from rollups.answers.summarize import summarize as summarize_range
+from rollups.calendar.tiling import Piece
 from rollups.progress import rolled_up_through
-from rollups.summarize import Answer
-from rollups.summarize import summarize as summarize_range
-from rollups.tiling import Piece
 
 EXAMPLES = [
     "bucketwise summarize -p ticks --since 2018-06-01 --until 2018-07-01",

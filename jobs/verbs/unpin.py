@@ -5,10 +5,10 @@ from __future__ import annotations
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
-from jobs.report import Report
-from jobs.runner import Runner
-from jobs.steps import UNPIN
-from jobs.tables import unpin_table
+from jobs.output.report import Report
+from jobs.output.tables import unpin_table
+from jobs.running.runner import Runner
+from jobs.running.steps import UNPIN
 
 EXAMPLES = [
     "bucketwise unpin -p ticks",

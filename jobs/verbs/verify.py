@@ -5,10 +5,10 @@ from __future__ import annotations
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
-from jobs.report import Report
-from jobs.runner import Runner
-from jobs.steps import VERIFY
-from jobs.tables import verify_tables
+from jobs.output.report import Report
+from jobs.output.tables import verify_tables
+from jobs.running.runner import Runner
+from jobs.running.steps import VERIFY
 
 EXAMPLES = ["bucketwise verify", "bucketwise verify -p ticks --since 2018-06-01 --until 2018-07-01"]
 

@@ -18,8 +18,8 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers.formats import Format
-from buckets.raw import LOSSLESS
+from archivers.reading.formats import Format
+from buckets.bson.raw import LOSSLESS
 from jobs.execute import execute
 from jobs.verbs import VERBS
 from tests.acceptance.expected import Key, assert_summary, windows

@@ -10,10 +10,14 @@ from typing import Any, TypeVar
 import pytest
 from pymongo.client_session import ClientSession
 
-from archivers import archive as sweep
-from archivers import books, delete, merging, online, pins, put, settle
-from archivers.receipts import Receipts
+from archivers.moving import commits as books
+from archivers.moving import online, sweep
+from archivers.records import pins
+from archivers.records.receipts import Receipts
+from archivers.restoring import put, settle
 from archivers.stores import Capabilities, ObjectStore, StoreObject
+from archivers.versions import merging
+from archivers.writes import delete
 from rollups import guarded
 
 T = TypeVar("T")

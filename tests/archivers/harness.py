@@ -13,14 +13,14 @@ from urllib.parse import unquote, urlsplit
 import duckdb
 from pymongo.database import Database
 
-from archivers.archive import archive
-from archivers.keys import UNSIGNED, Keys
-from archivers.pins import unpin
-from archivers.restore import RestoreReport, restore
-from archivers.sign import SignReport, sign
+from archivers.context import ArchiveReport
+from archivers.format.keys import UNSIGNED, Keys
+from archivers.moving.sweep import archive
+from archivers.proof.sign import SignReport, sign
+from archivers.proof.verify import VerifyReport, verify
+from archivers.records.pins import unpin
+from archivers.restoring.restore import RestoreReport, restore
 from archivers.stores import ObjectStore, open_store
-from archivers.verify import VerifyReport, verify
-from archivers.work import ArchiveReport
 from config.policies import Policy, Store
 from tests.archivers.builders import LATER, Case, raw_documents
 

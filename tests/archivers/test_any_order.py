@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from pymongo.database import Database
 
-from archivers.standing import How, Mode
+from archivers.restoring.standing import How, Mode
 from config.errors import BucketwiseError
 from config.policies import Store
 from tests.archivers.builders import DAY0, MINUTE, Case, samples, slots
@@ -97,8 +97,8 @@ class Story(RuleBasedStateMachine):
         self.born = 0
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr("os.fsync", nothing)
-        self.patch.setattr("archivers.delete.MAX_BUCKETS", 2)
-        self.patch.setattr("archivers.settle.MAX_WAITING", 2)
+        self.patch.setattr("archivers.writes.delete.MAX_BUCKETS", 2)
+        self.patch.setattr("archivers.restoring.settle.MAX_WAITING", 2)
 
     def teardown(self) -> None:
         try:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers import archive as sweep
-from archivers.archive import check_archive
-from archivers.audit import audit
-from archivers.keys import Keys
+from archivers.context import ArchiveReport
+from archivers.format.keys import Keys
+from archivers.moving import sweep
+from archivers.moving.sweep import check_archive
+from archivers.proof.audit import audit
 from archivers.stores import StoreObject
-from archivers.work import ArchiveReport
 from config.errors import HaltedError, LeaseLostError
 from config.policies import Store
 from tests.archivers.builders import CODEC, LATER, Case, insert, slots

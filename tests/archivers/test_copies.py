@@ -15,10 +15,10 @@ import pytest
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
-from archivers.manifest import Manifest
+from archivers.format.manifest import Manifest
 from archivers.stores import open_store
 from archivers.units import Here, Opened
-from buckets.raw import Batch
+from buckets.bson.raw import Batch
 from buckets.source import Source
 from config.errors import BucketwiseError, HaltedError, InterruptedRun
 from config.policies import USUAL_MEMORY, Store
@@ -187,8 +187,8 @@ def test_a_unit_that_comes_late_writes_nothing(database: Database[Document], fil
 def test_more_memory_makes_larger_commits(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, bound: str, usual: int
 ) -> None:
-    monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 2)
-    monkeypatch.setattr(f"archivers.archive.{bound}", usual)
+    monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 2)
+    monkeypatch.setattr(f"archivers.moving.sweep.{bound}", usual)
     found = []
     for share in (0.5, 1, 100):
         cycle = Cycle(database, slots("second"), file_store).load()

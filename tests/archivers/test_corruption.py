@@ -12,13 +12,14 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers import inserts, online
-from archivers.offline import OfflineArchive
-from archivers.reader import ArchivedReader
-from archivers.receipts import Receipts
-from archivers.verify import VerifyReport
-from buckets.raw import Docs
-from buckets.times import FIRST_MS, LAST_MS
+from archivers.format.archive import OfflineArchive
+from archivers.moving import online
+from archivers.proof.verify import VerifyReport
+from archivers.reading.reader import ArchivedReader
+from archivers.records.receipts import Receipts
+from archivers.writes import inserts
+from buckets.bson.raw import Docs
+from buckets.fields.times import FIRST_MS, LAST_MS
 from config.errors import HaltedError
 from config.policies import Store
 from tests.archivers.builders import CODEC, LATER, raw_documents, samples_overflow, slots

@@ -15,12 +15,12 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers import archive as sweep
-from archivers import delete
-from archivers.keys import Keys
-from archivers.offline import OfflineArchive
-from archivers.online import archived_source
-from buckets.times import FIRST_MS, LAST_MS
+from archivers.format.archive import OfflineArchive
+from archivers.format.keys import Keys
+from archivers.moving import sweep
+from archivers.moving.online import archived_source
+from archivers.writes import delete
+from buckets.fields.times import FIRST_MS, LAST_MS
 from config.policies import Store
 from tests.archivers.builders import (
     CODEC,

@@ -13,9 +13,9 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers import delete
-from archivers.keys import Keys
-from archivers.offline import OfflineArchive
+from archivers.format.archive import OfflineArchive
+from archivers.format.keys import Keys
+from archivers.writes import delete
 from config.policies import Store
 from tests.archivers.builders import CODEC, LATER, encode, samples_overflow, slots
 from tests.archivers.harness import Cycle, nothing

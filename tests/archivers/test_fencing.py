@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers import delete
+from archivers.writes import delete
 from config.errors import BucketwiseError, LeaseLostError
 from config.policies import Store
 from tests.archivers.builders import slots

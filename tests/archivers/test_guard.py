@@ -11,9 +11,9 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers import delete
-from archivers.reader import ArchivedReader
-from buckets.times import FIRST_MS, LAST_MS
+from archivers.reading.reader import ArchivedReader
+from archivers.writes import delete
+from buckets.fields.times import FIRST_MS, LAST_MS
 from config.errors import BucketwiseError, LeaseLostError
 from config.policies import Store
 from tests.archivers.builders import (

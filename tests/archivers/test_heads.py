@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from pymongo.database import Database
 
-from archivers.heads import Heads, advanced, read_heads
-from archivers.manifest import Link, commit_name
-from archivers.receipts import Receipts
+from archivers.format.manifest import Link, commit_name
+from archivers.records.heads import Heads, advanced, read_heads
+from archivers.records.receipts import Receipts
 
 Document = dict[str, Any]
 

@@ -27,8 +27,8 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from archivers import archive as sweep
-from archivers import delete
+from archivers.moving import sweep
+from archivers.writes import delete
 from config.policies import Store
 from tests.archivers.builders import (
     DAY0,

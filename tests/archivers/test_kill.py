@@ -17,8 +17,8 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers.offline import OfflineArchive
-from config.load import load
+from archivers.format.archive import OfflineArchive
+from config.loading.load import load
 from config.policies import Store
 from jobs.embedded import Mongod
 from tests.archivers.builders import DAY0, MINUTE, SECOND, Case, Reading, encode, insert

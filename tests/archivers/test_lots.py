@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers import archive as sweep
-from archivers.manifest import DamagedError, Manifest
-from archivers.offline import OfflineArchive
+from archivers.format.archive import OfflineArchive
+from archivers.format.manifest import DamagedError, Manifest
+from archivers.moving import sweep
 from archivers.stores.base import StoreError
 from archivers.stores.file import FileStore
-from buckets.decode import Decoded, decode
-from buckets.raw import Batch
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import Decoded, decode
 from config.policies import Policy, Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, offline
 from tests.archivers.harness import Cycle
@@ -108,10 +108,10 @@ def test_large_readings_are_decoded_once(
         decoded.append(len(batch))
         return decode(batch, policy)
 
-    monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 8)
+    monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 8)
     monkeypatch.setattr(sweep, "MAX_READINGS", 80)
     monkeypatch.setattr(sweep, "_TELLING", 2)
-    monkeypatch.setattr("buckets.decode.decode", counting)
+    monkeypatch.setattr("buckets.decoding.decode.decode", counting)
     cycle = Cycle(database, Case("large", policy, documents, []), file_store).load()
     assert cycle.run().deleted == 100
     assert decoded == expected
@@ -139,7 +139,7 @@ def test_buckets_that_stay_make_no_commit_larger(
     ]
     cycle = Cycle(database, Case("staying", on_days(0).policy, documents, []), file_store).load()
     cycle.run(until=DAY0)
-    monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 8)
+    monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 8)
     monkeypatch.setattr(sweep, "MAX_READINGS", 80)
     monkeypatch.setattr(sweep, "_TELLING", 2)
     cycle.run()
@@ -166,7 +166,7 @@ def test_what_is_missing_here_and_there_makes_smaller_commits(
         )
         for i in range(60)
     ]
-    monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 14)
+    monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 14)
     monkeypatch.setattr(sweep, "MAX_READINGS", 1170)
     cycle = Cycle(database, Case("gaps", MINUTES, documents, []), file_store).load()
     cycle.run()
@@ -186,7 +186,7 @@ def test_buckets_that_are_like_no_other_make_smaller_commits(
         documents.append(
             encode({"_id": i, "symbol": "MDB", "d": minute, "p": {str(at): 1.5 for at in slots}})
         )
-    monkeypatch.setattr("buckets.raw_cursor._AT_ONCE", 1)
+    monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 1)
     monkeypatch.setattr(sweep, "MAX_READINGS", 4800)
     cycle = Cycle(database, Case("alone", MINUTES, documents, []), file_store).load()
     cycle.run()

@@ -8,12 +8,12 @@ from weakref import ref
 import pytest
 from pymongo.database import Database
 
-from archivers import offline
-from archivers.manifest import Manifest
-from archivers.offline import OfflineArchive
-from buckets.decode import Lot
-from buckets.pack import Packed, pack
-from buckets.raw import Batch
+from archivers.format import archive as offline
+from archivers.format.archive import OfflineArchive
+from archivers.format.manifest import Manifest
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import Lot
+from buckets.packing.pack import Packed, pack
 from config.policies import Store
 from tests.archivers.builders import slots
 from tests.archivers.harness import Cycle

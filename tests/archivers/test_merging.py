@@ -12,8 +12,8 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.standing import How, Mode
-from buckets.times import as_ms
+from archivers.restoring.standing import How, Mode
+from buckets.fields.times import as_ms
 from config.errors import HaltedError, UsageError
 from config.policies import Store
 from tests.archivers.builders import (

@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 import pytest
 from pymongo.database import Database
 
-from archivers.archive import _Sweep
-from buckets.decode import Lot
-from buckets.pack import Packed, pack
-from buckets.raw import Batch
+from archivers.moving.sweep import _Sweep
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import Lot
+from buckets.fields.times import DAY_MS
+from buckets.packing.pack import Packed, pack
 from buckets.source import Source
-from buckets.times import DAY_MS
 from config.errors import BucketwiseError, HaltedError
 from config.policies import Store
 from tests.archivers.builders import (
@@ -217,7 +217,7 @@ def test_a_copy_that_gives_another_bit_halts_the_run(
         packed.groups[at] = replace(packed.groups[at], skeleton=changed)
         return packed
 
-    monkeypatch.setattr("archivers.offline.pack", flipping)
+    monkeypatch.setattr("archivers.format.archive.pack", flipping)
     cycle = Cycle(database, samples_overflow(), file_store).load()
     live = cycle.live(), cycle.live_overflow()
     with pytest.raises(HaltedError, match="does not give the documents that were exported"):

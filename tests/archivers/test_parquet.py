@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from archivers.offline import _edges_of_days, _write_parts
-from archivers.parquet import read_buckets, write_buckets
-from buckets.pack import Packed, PackedGroup, Rows
-from buckets.times import DAY_MS
+from archivers.format.archive import _edges_of_days, _write_parts
+from archivers.format.parquet import read_buckets, write_buckets
+from buckets.fields.times import DAY_MS
+from buckets.packing.pack import Packed, PackedGroup, Rows
 
 
 def group(n: int) -> PackedGroup:

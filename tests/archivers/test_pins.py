@@ -9,8 +9,9 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers import delete, pins
-from buckets.times import LAST_MS, as_date
+from archivers.records import pins
+from archivers.writes import delete
+from buckets.fields.times import LAST_MS, as_date
 from config.errors import LeaseLostError
 from config.policies import Store
 from tests.archivers.builders import (

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.manifest import DamagedError, commit_of_file, parse_commit
+from archivers.format.manifest import DamagedError, commit_of_file, parse_commit
 from archivers.stores import Corrupt, StoreError, open_store
+from config.checks.names import policy_fault
 from config.errors import HaltedError
-from config.load import load
-from config.names import policy_fault
+from config.loading.load import load
 from config.policies import Store
 from config.problems import ConfigError
 from tests.archivers.builders import DAY0, Case, raw_documents, reading, slots

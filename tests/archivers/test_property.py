@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 from pymongo.database import Database
 
-from archivers import pins
+from archivers.records import pins
 from config.errors import BucketwiseError
 from config.policies import Store
 from tests.archivers.builders import CODEC, DAY0, Case, encode, slots
@@ -57,7 +57,7 @@ class Archive(RuleBasedStateMachine):
         self.written: list[tuple[int, bytes]] = []
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr("os.fsync", nothing)
-        self.patch.setattr("archivers.delete.MAX_BUCKETS", 2)
+        self.patch.setattr("archivers.writes.delete.MAX_BUCKETS", 2)
 
     def teardown(self) -> None:
         self.patch.undo()

@@ -8,10 +8,10 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.archive import check_archive
-from archivers.audit import audit
-from archivers.keys import Keys
-from archivers.offline import OfflineArchive
+from archivers.format.archive import OfflineArchive
+from archivers.format.keys import Keys
+from archivers.moving.sweep import check_archive
+from archivers.proof.audit import audit
 from config.errors import HaltedError
 from config.policies import Store
 from tests.archivers.builders import CODEC, LATER, RAW, Case, insert, slots

@@ -25,11 +25,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.formats import Format, write
-from archivers.readings import Readings
+from archivers.reading.formats import Format, write
+from archivers.reading.readings import Readings
 from archivers.stores import ObjectStore
 from archivers.stores.base import StoreObject
-from buckets.pack import Rows
+from buckets.packing.pack import Rows
 from config.errors import HaltedError, InterruptedRun, UsageError
 from config.policies import Policy, Store
 from tests.archivers import builders
@@ -535,8 +535,8 @@ def test_no_readings_are_a_header_and_a_table_of_no_rows(
 _COUNT = """
 import resource, sys
 from pymongo import MongoClient
-from archivers.formats import Format, write
-from archivers.readings import Readings
+from archivers.reading.formats import Format, write
+from archivers.reading.readings import Readings
 from archivers.stores import open_store
 from config.policies import Policy, Store
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers import archive as sweep
-from archivers import offline_run
-from buckets.raw import Batch, Docs
+from archivers.moving import offline as offline_run
+from archivers.moving import sweep
+from buckets.bson.raw import Batch, Docs
 from config.policies import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, samples
 from tests.archivers.harness import Cycle

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archivers.valueless import Days, Doubt
+from archivers.moving.valueless import Days, Doubt
 from buckets.columns import Columns, Kind
-from buckets.times import DAY_MS
+from buckets.fields.times import DAY_MS
 
 #: Of each reading: its series, its day, and what it holds in two fields.
 Reading = tuple[int, int, Kind, Kind]

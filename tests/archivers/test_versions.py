@@ -12,7 +12,8 @@ from typing import Any
 import bson
 import pytest
 
-from archivers.manifest import (
+from archivers.format.archive import OfflineArchive
+from archivers.format.manifest import (
     SCHEMA_VERSION,
     DamagedError,
     commits,
@@ -21,7 +22,6 @@ from archivers.manifest import (
     read_manifest,
     sealed,
 )
-from archivers.offline import OfflineArchive
 from archivers.stores.file import FileStore
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from buckets import groups
+from buckets.layouts import groups
 from config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Field, Value

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from buckets.bsontypes import ARRAY, DATE, DOCUMENT, DOUBLE, INT32, INT64, STRING
+from buckets.bson.types import ARRAY, DATE, DOCUMENT, DOUBLE, INT32, INT64, STRING
 from config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Field, Value

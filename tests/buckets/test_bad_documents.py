@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from buckets.decode import Lot, decode
-from buckets.pack import pack
-from buckets.unpack import Readings, unpack
+from buckets.decoding.decode import Lot, decode
+from buckets.packing.pack import pack
+from buckets.packing.unpack import Readings, unpack
 from config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from buckets.columns import Columns, Kind
-from buckets.decode import decode
-from buckets.series import series_key
+from buckets.decoding.decode import decode
+from buckets.models.series import series_key
 from config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle

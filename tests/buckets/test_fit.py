@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from buckets.columns import Kind
-from buckets.fit import Fit, fit_of
-from buckets.unused import fields_of
+from buckets.sampling.fit import Fit, fit_of
+from buckets.sampling.unused import fields_of
 from config.policies import Policy
 from tests.buckets import oracle
 from tests.buckets.bad_documents import NUMBERS, SAMPLES, SAMPLES_MORE, SECONDS, SLOTS_MORE, TIMESERIES

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
-from buckets.decode import decode
-from buckets.ids import sort_key
-from buckets.raw import Batch, Docs
+from buckets.bson.raw import Batch, Docs
+from buckets.decoding.decode import decode
+from buckets.fields.ids import sort_key
 from config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Value

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from buckets import raw
-from buckets.raw import Batch, Docs, Rows
+from buckets.bson import raw
+from buckets.bson.raw import Batch, Docs, Rows
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.batches import batch_of

@@ -17,10 +17,10 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import CursorNotFound, OperationFailure
 
-from buckets import raw_cursor
-from buckets.ahead import ahead
-from buckets.raw import Docs
-from buckets.raw_cursor import find_raw
+from buckets.bson import cursor as raw_cursor
+from buckets.bson.cursor import find_raw
+from buckets.bson.prefetch import ahead
+from buckets.bson.raw import Docs
 from tests.jobs.processes import wait_until
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -298,7 +298,7 @@ def test_so_many_are_fetched_as_fit() -> None:
 
 _INTERRUPTED = """
 import random, signal, sys, threading, time
-from buckets.ahead import ahead
+from buckets.bson.prefetch import ahead
 
 class Alarm(BaseException):
     pass

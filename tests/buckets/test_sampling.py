@@ -12,7 +12,7 @@ import pytest
 from pymongo import ASCENDING
 from pymongo.database import Database
 
-from buckets.sampling import sample
+from buckets.sampling.sample import sample
 from buckets.source import Source
 from config.policies import Overflow, Policy
 

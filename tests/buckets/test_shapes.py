@@ -9,7 +9,7 @@ import bson
 import pytest
 from bson.int64 import Int64
 
-from buckets.decode import decode
+from buckets.decoding.decode import decode
 from config.policies import Policy
 from tests.buckets.batches import batch_of
 from tests.buckets.oracle import Bucket

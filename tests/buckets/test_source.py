@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from buckets.decode import decode
-from buckets.raw import Batch, Docs
+from buckets.bson.raw import Batch, Docs
+from buckets.decoding.decode import decode
+from buckets.fields.times import DAY_MS
 from buckets.source import Source, find_by_ids
-from buckets.times import DAY_MS
 from config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle

@@ -18,16 +18,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from buckets import decode as decoding
-from buckets import groups, merge, union
-from buckets.decode import Decoded, Lot, decode
-from buckets.groups import group
-from buckets.merge import Containers, union_of
-from buckets.models import SHAPES, loose
-from buckets.pack import Packed, pack
-from buckets.raw import Batch, Docs
-from buckets.recent import Recent
-from buckets.shape import Breach
+from buckets.bson.raw import Batch, Docs
+from buckets.decoding import decode as decoding
+from buckets.decoding.decode import Decoded, Lot, decode
+from buckets.layouts import groups, merge, union
+from buckets.layouts.cache import Recent
+from buckets.layouts.groups import group
+from buckets.layouts.merge import Containers, union_of
+from buckets.models.model import SHAPES, loose
+from buckets.models.shape import Breach
+from buckets.packing.pack import Packed, pack
 from config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle

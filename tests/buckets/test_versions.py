@@ -15,9 +15,9 @@ from bson.int64 import Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.decode import decode
-from buckets.raw import Batch, Docs
-from buckets.versions import Merged, merge
+from buckets.bson.raw import Batch, Docs
+from buckets.decoding.decode import decode
+from buckets.versions.merge import Merged, merge
 from config.policies import Overflow, Policy
 from tests.archivers.builders import CODEC, encode
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from config.errors import BucketwiseError
-from config.load import load
+from config.loading.load import load
 from config.problems import ConfigError
 from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig, changed
 

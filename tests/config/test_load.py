@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 import config
-from config.load import load
+from config.loading.load import load
 from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, Store, Workers
 from config.problems import ConfigError
 from config.work import format_size, parse_size

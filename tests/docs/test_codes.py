@@ -7,17 +7,17 @@ import re
 from datetime import UTC, datetime
 from typing import get_args
 
-from archivers.findings import Severity
+from archivers.proof.findings import Severity
 from config.errors import BucketwiseError
 from jobs.failures import OUTCOMES
-from jobs.metrics import Metrics
-from jobs.report import PRECEDENCE, Report, Result
-from jobs.steps import FAILED, LEFT_SOMETHING, NOT_KEPT, OWN_COLLECTIONS
+from jobs.output.report import PRECEDENCE, Report, Result
+from jobs.running.steps import FAILED, LEFT_SOMETHING, NOT_KEPT, OWN_COLLECTIONS
+from jobs.service.metrics import Metrics
 from tests.docs.pages import ROOT, code, prose, rows, section
 
 EXIT_CODES = ROOT / "docs" / "exit-codes.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
-_OF_CHECK = ("archivers/checks.py", "archivers/misfits.py")
+_OF_CHECK = ("archivers/proof/checks.py", "archivers/proof/misfits.py")
 _MAKERS = {"Finding", "_finding", "DamagedError", "Bad"}
 
 
@@ -65,7 +65,7 @@ def test_every_finding_of_check_is_explained() -> None:
 
 
 def test_every_finding_of_audit_is_explained() -> None:
-    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "archivers").glob("*.py")} - {*_OF_CHECK}
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "archivers").rglob("*.py")} - {*_OF_CHECK}
     found = _findings_in(*sorted(files))
     assert found["overdue"] == found["part-missing"] == {"error"}
     assert found == _said("Findings of audit")

@@ -1,4 +1,4 @@
-"""The packages that ARCHITECTURE.md lays out are those that are there."""
+"""ARCHITECTURE.md lays out every package, and nothing that isn't there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from tests.docs.pages import ROOT, blocks, section
 
 PAGE = ROOT / "ARCHITECTURE.md"
-PACKAGES = ("config", "buckets", "rollups", "archivers", "jobs")
+_PACKAGES = ("config", "buckets", "rollups", "archivers", "jobs")
 
 
 def _listed() -> list[str]:
@@ -34,12 +34,9 @@ def test_they_exist() -> None:
 
 
 def test_every_package_is_listed() -> None:
-    found = {
-        f"{file.parent.relative_to(ROOT).as_posix()}/"
-        for package in PACKAGES
-        for file in (ROOT / package).rglob("__init__.py")
-    }
-    assert found and found <= set(_listed())
+    packages = [path.parent for top in _PACKAGES for path in (ROOT / top).rglob("__init__.py")]
+    assert len(packages) > 30
+    assert {f"{path.relative_to(ROOT)}/" for path in packages} <= set(_listed())
 
 
 def test_the_direction_of_imports_is_told() -> None:

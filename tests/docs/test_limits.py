@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from archivers.archive import MAX_BYTES, MAX_READINGS
+from archivers.moving.sweep import MAX_BYTES, MAX_READINGS
 from tests.docs.pages import ROOT
 
 

@@ -12,10 +12,10 @@ import pytest
 from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
-from config import fields
+from config.checks import fields
 from config.durations import format_duration
-from config.environment import OVERRIDES
-from config.load import PATH_VARIABLE, load
+from config.loading.environment import OVERRIDES
+from config.loading.load import PATH_VARIABLE, load
 from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, Store, Table, Workers
 from config.work import format_size
 from tests.docs.pages import ROOT, Block, blocks_in, code, rows, section

@@ -20,7 +20,7 @@ from pymongo import MongoClient, WriteConcern, monitoring
 from pymongo.synchronous import client_session
 
 from archivers.stores.s3 import S3Store
-from buckets import raw_cursor
+from buckets.bson import cursor as raw_cursor
 from tests.jobs.command import Meddle
 
 READS = ("find", "getMore", "aggregate", "listCollections", "listIndexes")
@@ -149,7 +149,7 @@ def temporary(only: str) -> None:
 
 
 def raising(error: str, function: str, at: int = 1) -> None:
-    """The `at`-th call of `function` ("archivers.parquet.write_part") raises this error."""
+    """The `at`-th call of `function` ("archivers.format.parquet.write_part") raises this error."""
     module, _, name = function.rpartition(".")
     inner, kind = getattr(sys.modules[module], name), pkgutil.resolve_name(error)
     calls = iter(range(at - 1, -1, -1))

@@ -14,20 +14,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from archivers import archive, delete
+from archivers.moving import sweep as archive
 from archivers.stores.file import FileStore
 from archivers.stores.s3 import S3Store
-from buckets import raw_cursor
-from jobs import clock, machine
+from archivers.writes import delete
+from buckets.bson import cursor as raw_cursor
+from jobs import clock
+from jobs.running import machine
 
 #: Whose transactions: the module, and what it uses them for.
 _TRANSACTIONS = {
-    "archivers.delete": "delete",
-    "archivers.books": "receipt",
-    "archivers.online": "copy",
-    "archivers.put": "restore",
-    "archivers.archive": "pin",
-    "rollups.targets": "summaries",
+    "archivers.writes.delete": "delete",
+    "archivers.moving.commits": "receipt",
+    "archivers.moving.online": "copy",
+    "archivers.restoring.put": "restore",
+    "archivers.moving.sweep": "pin",
+    "rollups.summaries.targets": "summaries",
 }
 _passed: Counter[str] = Counter()
 

@@ -53,13 +53,13 @@ _PURPOSES = {
 #: Work between the edges: module, attribute, label.
 _FUNCTIONS = (
     ("jobs.call", "load", "read config"),
-    ("buckets.decode", "decode", "sort into what goes"),
-    ("archivers.offline", "pack", "encode"),
-    ("archivers.parquet", "write_part", "make part"),
-    ("archivers.parquet", "write_buckets", "make buckets file"),
-    ("archivers.offline", "unpack", "rebuild documents"),
-    ("archivers.offline", "gives", "rebuild documents"),
-    ("rollups.documents", "hourly", "make summary"),
+    ("buckets.decoding.decode", "decode", "sort into what goes"),
+    ("archivers.format.archive", "pack", "encode"),
+    ("archivers.format.parquet", "write_part", "make part"),
+    ("archivers.format.parquet", "write_buckets", "make buckets file"),
+    ("archivers.format.archive", "unpack", "rebuild documents"),
+    ("archivers.format.archive", "gives", "rebuild documents"),
+    ("rollups.summaries.documents", "hourly", "make summary"),
     ("jobs.execute", "emit", "report"),
 )
 
@@ -153,7 +153,7 @@ def install(
     tempfile.tempdir = str(Path(folder, "spool"))
     Path(folder, "spool").mkdir(exist_ok=True)
     _make_small()
-    setattr(import_module("archivers.copies"), "AHEAD", ahead)  # noqa: B010
+    setattr(import_module("archivers.moving.copies"), "AHEAD", ahead)  # noqa: B010
     _hook_functions(points)
     _hook_mongo(points)
     _hook_s3(points)
@@ -161,7 +161,7 @@ def install(
     if renews:
         _renew_at_once()
     if abandons:
-        steps: Any = import_module("jobs.steps")
+        steps: Any = import_module("jobs.running.steps")
         steps._ABANDONED = -steps._ABANDONED
 
 
@@ -176,11 +176,11 @@ def _change(uri: str, database: str, document: bytes) -> None:
 
 def _make_small() -> None:
     """Few readings make several commits and batches of deletes; few events several replies of the stream."""
-    sweep: Any = import_module("archivers.archive")
+    sweep: Any = import_module("archivers.moving.sweep")
     sweep.MAX_READINGS = 1
     sweep._Sweep._cut = lambda _self, batch: [batch]  # a commit of each reply
-    setattr(import_module("rollups.rollup"), "_MUCH", 1)  # noqa: B010
-    for module in ("archivers.delete", "archivers.online"):
+    setattr(import_module("rollups.rolling.rollup"), "_MUCH", 1)  # noqa: B010
+    for module in ("archivers.writes.delete", "archivers.moving.online"):
         setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010
     database: Any = import_module("pymongo.database").Database
     database.watch = partialmethod(database.watch, batch_size=1)
@@ -189,7 +189,7 @@ def _make_small() -> None:
 
 
 def _renew_at_once() -> None:
-    lease = import_module("jobs.lease").Lease
+    lease = import_module("jobs.running.lease").Lease
     keep = lease._keep
 
     def renew_and_keep(self: Any) -> None:

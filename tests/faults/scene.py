@@ -15,7 +15,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import WriteConcern
 from pymongo.database import Database
 
-from config.load import load
+from config.loading.load import load
 from config.policies import Policy, Store
 from tests.conftest import ACCESS_KEY, SECRET_KEY
 from tests.faults.truth import Toll, Truth, files_of

@@ -41,17 +41,17 @@ _OVERFLOW = ("offline s3", "online", "online changed")
 _ONLINE = ("online", "online changed")
 _AMENDS = ("amended", "amended s3")
 
-_LEASE, _LEDGER = "jobs.lease:Lease.", "jobs.ledger:Ledger."
-_BOOKS, _OFFLINE = "archivers.books:Books.", "archivers.offline:OfflineArchive."
-_ONLINE_RUN, _RECEIPTS = "archivers.online:OnlineRun.", "archivers.receipts:Receipts."
-_CHAIN, _DELETIONS = "archivers.chain:Chain.", "archivers.deletions:Deletions."
-_PROGRESS, _STREAM = "rollups.progress:", "rollups.stream:Stream."
-_QUARANTINE, _TARGETS = "rollups.quarantine:Quarantine.", "rollups.targets:"
+_LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
+_BOOKS, _OFFLINE = "archivers.moving.commits:Books.", "archivers.format.archive:OfflineArchive."
+_ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.records.receipts:Receipts."
+_CHAIN, _DELETIONS = "archivers.format.chain:Chain.", "archivers.records.deletions:Deletions."
+_PROGRESS, _STREAM = "rollups.progress:", "rollups.changes.stream:Stream."
+_QUARANTINE, _TARGETS = "rollups.rolling.quarantine:Quarantine.", "rollups.summaries.targets:"
 _FILES, _OBJECTS = "archivers.stores.file:", "archivers.stores.s3:S3Store."
 
 STEPS = (
     # Every job
-    Step("config read", "read config", "config.load:load", _ALL),
+    Step("config read", "read config", "config.loading.load:load", _ALL),
     Step("lease taken", "mongo findAndModify bucketwise_lease take", _LEASE + "_take", _ALL),
     Step("lease renewed", "mongo update bucketwise_lease renew", _LEASE + "_renew_once", _ALL),
     Step("lease asked", "mongo update bucketwise_lease guard in transaction", _LEASE + "guard", _ALL),
@@ -63,7 +63,12 @@ STEPS = (
     Step("report", "report", "jobs.execute:emit", _ALL),
     # Roll-up
     Step("progress read", "mongo find bucketwise_progress", _PROGRESS + "load", ("roll-up", "offline")),
-    Step("collections told apart", "mongo listCollections stream", "rollups.stream:collections_of", _ROLL_UP),
+    Step(
+        "collections told apart",
+        "mongo listCollections stream",
+        "rollups.changes.stream:collections_of",
+        _ROLL_UP,
+    ),
     Step("stream opened", "mongo aggregate stream", _STREAM + "_open", ("roll-up", "offline", "grace")),
     Step("mark left", "mongo update bucketwise_progress mark", _PROGRESS + "leave_mark", _ALL),
     Step("stream read", "mongo getMore stream", _STREAM + "_events", _ALL),
@@ -73,7 +78,7 @@ STEPS = (
     Step("quarantine read", "mongo find bucketwise_quarantine", _QUARANTINE + "recheck", _ROLL_UP),
     Step("quarantine written", "mongo update bucketwise_quarantine", _QUARANTINE + "add", ("roll-up",)),
     Step("quarantine forgotten", "mongo delete bucketwise_quarantine", _QUARANTINE + "forget", ("roll-up",)),
-    Step("summary made", "make summary", "rollups.documents:hourly", _ROLL_UP),
+    Step("summary made", "make summary", "rollups.summaries.documents:hourly", _ROLL_UP),
     Step("hourly summaries read", "mongo find it_hourly", _TARGETS + "Changes.compare", _ROLL_UP),
     Step("daily summaries read", "mongo find it_daily", _TARGETS + "Changes.compare", _ROLL_UP),
     Step("hourly indexes looked at", "mongo listIndexes it_hourly", _TARGETS + "Changes.apply", _ROLL_UP),
@@ -87,7 +92,9 @@ STEPS = (
     Step("progress stored", "mongo update bucketwise_progress through", _PROGRESS + "store", _ROLL_UP),
     # Expiry of summaries
     Step("expiry noted", "mongo update bucketwise_progress gone", _PROGRESS + "note_gone", ("expiry",)),
-    Step("summaries expired", "mongo delete it_hourly", "rollups.expiry:expire_summaries", ("expiry",)),
+    Step(
+        "summaries expired", "mongo delete it_hourly", "rollups.rolling.expiry:expire_summaries", ("expiry",)
+    ),
     # Clean-up and recovery
     Step("temporary removed", "file remove .tmp", _FILES + "FileStore.put_bytes", _FILE),
     Step("receipts' index", "mongo createIndexes bucketwise_receipts", _RECEIPTS + "prepare", _RECOVERS),
@@ -111,17 +118,17 @@ STEPS = (
     ),
     Step("leftovers deleted, S3", "s3 DeleteObjects data", _OFFLINE + "clear", ("clean-up s3", "amended s3")),
     # Offline: plan, encode, upload, read back, commit
-    Step("pins read", "mongo find bucketwise_pins", "archivers.pins:Pins.of", ("offline", "online")),
+    Step("pins read", "mongo find bucketwise_pins", "archivers.records.pins:Pins.of", ("offline", "online")),
     Step(
         "fit noted",
         "mongo update bucketwise_progress fit",
         _PROGRESS + "note_fit",
         ("first run", "first run online"),
     ),
-    Step("planned", "sort into what goes", "archivers.archive:_Sweep._sort", ("offline", "online")),
-    Step("encoded", "encode", "buckets.pack:pack", _COPIES),
-    Step("part made", "make part", "archivers.parquet:write_part", _COPIES),
-    Step("buckets file made", "make buckets file", "archivers.parquet:write_buckets", _COPIES),
+    Step("planned", "sort into what goes", "archivers.moving.sweep:_Sweep._sort", ("offline", "online")),
+    Step("encoded", "encode", "buckets.packing.pack:pack", _COPIES),
+    Step("part made", "make part", "archivers.format.parquet:write_part", _COPIES),
+    Step("buckets file made", "make buckets file", "archivers.format.parquet:write_buckets", _COPIES),
     Step("part's folder made", "file make folder data", _FILES + "_make_folders", _FILE),
     Step("buckets files' folder made", "file make folder buckets", _FILES + "_make_folders", ("offline",)),
     Step("manifests' folder made", "file make folder manifests", _FILES + "_make_folders", ("offline",)),
@@ -135,7 +142,7 @@ STEPS = (
     Step("buckets file read back", "file read buckets", _OFFLINE + "_read_back", _FILE),
     Step("part read back, S3", "s3 GetObject data", _OFFLINE + "_read_back", _S3),
     Step("buckets file read back, S3", "s3 GetObject buckets", _OFFLINE + "_read_back", _S3),
-    Step("documents rebuilt", "rebuild documents", "buckets.unpack:gives", _COPIES),
+    Step("documents rebuilt", "rebuild documents", "buckets.packing.unpack:gives", _COPIES),
     Step("part seen", "file look at data", _OFFLINE + "commit", _FILE),
     Step("buckets file seen", "file look at buckets", _OFFLINE + "commit", _FILE),
     Step("part seen, S3", "s3 HeadObject data", _OFFLINE + "commit", _S3),
@@ -162,13 +169,17 @@ STEPS = (
         _DELETIONS + "record",
         ("offline", "online", "grace"),
     ),
-    Step("originals compared", "mongo find it in transaction", "archivers.delete:compare", _DELETES),
-    Step("overflow compared", "mongo find it_more in transaction", "archivers.delete:compare", _OVERFLOW),
-    Step("batch deleted", "mongo delete it in transaction", "archivers.delete:guarded_delete", _DELETES),
+    Step("originals compared", "mongo find it in transaction", "archivers.writes.delete:compare", _DELETES),
+    Step(
+        "overflow compared", "mongo find it_more in transaction", "archivers.writes.delete:compare", _OVERFLOW
+    ),
+    Step(
+        "batch deleted", "mongo delete it in transaction", "archivers.writes.delete:guarded_delete", _DELETES
+    ),
     Step(
         "overflow deleted",
         "mongo delete it_more in transaction",
-        "archivers.delete:guarded_delete",
+        "archivers.writes.delete:guarded_delete",
         _OVERFLOW,
     ),
     Step(
@@ -177,7 +188,7 @@ STEPS = (
         _BOOKS + "record",
         ("offline", "grace"),
     ),
-    Step("delete committed", "mongo commit delete", "archivers.delete:guarded_delete", _DELETES),
+    Step("delete committed", "mongo commit delete", "archivers.writes.delete:guarded_delete", _DELETES),
     # A commit without what has changed since
     Step("folder for what leaves", "file make folder superseded", _FILES + "_make_folders", ("amended",)),
     Step("what leaves put aside", "file put superseded", _OFFLINE + "set_aside", ("amended",)),
@@ -241,7 +252,7 @@ STEPS = (
     Step(
         "old versions taken back",
         "mongo delete it_archive_versions in transaction",
-        "archivers.kept:KeptVersions.drop",
+        "archivers.versions.kept:KeptVersions.drop",
         ("online changed",),
     ),
     Step(
@@ -263,12 +274,19 @@ STEPS = (
         _ONLINE,
     ),
     # Restore into the source, and back
-    Step("restored", "mongo insert it in transaction", "archivers.restore:restore", ("restore",)),
+    Step("restored", "mongo insert it in transaction", "archivers.restoring.restore:restore", ("restore",)),
     Step(
-        "overflow restored", "mongo insert it_more in transaction", "archivers.restore:restore", ("restore",)
+        "overflow restored",
+        "mongo insert it_more in transaction",
+        "archivers.restoring.restore:restore",
+        ("restore",),
     ),
-    Step("pinned", "mongo update bucketwise_pins in transaction", "archivers.pins:Pins", ("restore",)),
-    Step("restore committed", "mongo commit restore", "archivers.restore:restore", ("restore",)),
-    Step("unpinned", "mongo delete bucketwise_pins in transaction", "archivers.pins:unpin", ("unpin",)),
-    Step("unpin committed", "mongo commit unpin", "archivers.pins:unpin", ("unpin",)),
+    Step(
+        "pinned", "mongo update bucketwise_pins in transaction", "archivers.records.pins:Pins", ("restore",)
+    ),
+    Step("restore committed", "mongo commit restore", "archivers.restoring.restore:restore", ("restore",)),
+    Step(
+        "unpinned", "mongo delete bucketwise_pins in transaction", "archivers.records.pins:unpin", ("unpin",)
+    ),
+    Step("unpin committed", "mongo commit unpin", "archivers.records.pins:unpin", ("unpin",)),
 )

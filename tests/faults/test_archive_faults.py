@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from pymongo.database import Database
 
-from archivers.offline import OfflineArchive
+from archivers.format.archive import OfflineArchive
 from archivers.stores.s3 import S3Store
 from config.errors import BucketwiseError, HaltedError
 from config.policies import Store

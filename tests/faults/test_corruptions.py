@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.keys import Keys
+from archivers.format.keys import Keys
 from config.errors import HaltedError
 from config.policies import Store
 from tests.archivers.builders import CODEC, LATER, Case, insert, raw_documents, slots

@@ -23,7 +23,7 @@ import pytest
 from pymongo import MongoClient
 
 from config.policies import Store
-from jobs.ledger import Ledger
+from jobs.running.ledger import Ledger
 from tests.faults.crash_jobs import CHANGED, JOBS, Job, changed
 from tests.faults.points import Moment, counts, read_log
 from tests.faults.scene import Scene

@@ -92,14 +92,14 @@ def test_temporary_files(prepare: Any, fault: str) -> None:
 
 #: Where memory ends, and in which job.
 DEEP = {
-    "decoding": ("roll-up", "buckets.decode.decode"),
-    "aggregating": ("roll-up", "rollups.rollup.roll_up"),
-    "writing a part": ("offline", "archivers.parquet.write_part"),
-    "reading a part back": ("offline", "archivers.parquet.read_part"),
-    "reading the rest back": ("offline", "archivers.parquet.read_buckets"),
-    "deleting": ("offline", "archivers.delete.compare"),
-    "copying": ("online", "archivers.online.insert_raw"),
-    "deleting what was moved": ("online", "archivers.delete.compare"),
+    "decoding": ("roll-up", "buckets.decoding.decode.decode"),
+    "aggregating": ("roll-up", "rollups.rolling.rollup.roll_up"),
+    "writing a part": ("offline", "archivers.format.parquet.write_part"),
+    "reading a part back": ("offline", "archivers.format.parquet.read_part"),
+    "reading the rest back": ("offline", "archivers.format.parquet.read_buckets"),
+    "deleting": ("offline", "archivers.writes.delete.compare"),
+    "copying": ("online", "archivers.moving.online.insert_raw"),
+    "deleting what was moved": ("online", "archivers.writes.delete.compare"),
 }
 
 

@@ -14,7 +14,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from config.policies import Store
-from jobs.ledger import COLLECTION as RUNS
+from jobs.running.ledger import COLLECTION as RUNS
 from tests.faults.scene import OFFLINE, ONLINE, RAW, ROLLUP, SAMPLES, SLOTS, Scene
 from tests.faults.stopping import set_parameter, stopped
 from tests.faults.tally import Tally

@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from config.policies import Store
-from jobs.ledger import COLLECTION as RUNS
+from jobs.running.ledger import COLLECTION as RUNS
 from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, Scene
 from tests.faults.stopping import expire_the_lease, set_parameter, stopped
 from tests.faults.tally import Tally

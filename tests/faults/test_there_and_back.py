@@ -9,9 +9,9 @@ from typing import Any
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers import archive
-from archivers.copies import Copies
-from buckets import raw_cursor
+from archivers.moving import sweep as archive
+from archivers.moving.copies import Copies
+from buckets.bson import cursor as raw_cursor
 from config.policies import Store
 from tests.faults.scene import OFFLINE, ROLLUP, SLOTS, START, Scene
 from tests.jobs.command import CommandLine

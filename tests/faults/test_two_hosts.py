@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from config.load import load
+from config.loading.load import load
 from config.policies import Store
 from tests.faults.s3_proxy import HeldBack, Matches, Request, s3_proxy
 from tests.faults.scene import OFFLINE, ROLLUP, SLOTS, Scene

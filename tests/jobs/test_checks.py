@@ -14,7 +14,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from archivers.privileges import granted_actions
+from archivers.proof.privileges import granted_actions
 from jobs.embedded import find_mongod
 from tests.jobs.place import POLICIES, Place
 

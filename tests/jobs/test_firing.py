@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.cron import parse_cron
-from jobs.firing import CronTrigger, first_after, last_until
+from jobs.service.firing import CronTrigger, first_after, last_until
 
 MINUTE = timedelta(minutes=1)
 

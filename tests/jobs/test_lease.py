@@ -16,15 +16,15 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from config.errors import LeaseHeldError, LeaseLostError
-from jobs import lease, machine
-from jobs.lease import Lease
+from jobs.running import lease, machine
+from jobs.running.lease import Lease
 
 Db = Database[dict[str, Any]]
 
 HOLD_FOREVER = """
 import sys, time
 from pymongo import MongoClient
-from jobs.lease import Lease
+from jobs.running.lease import Lease
 with Lease(MongoClient(sys.argv[1])[sys.argv[2]], "ticks"):
     print("held", flush=True)
     time.sleep(600)

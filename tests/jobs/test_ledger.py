@@ -9,9 +9,9 @@ from typing import Any
 
 from pymongo.database import Database
 
-from jobs import lease, ledger, machine
-from jobs.lease import Lease
-from jobs.ledger import Ledger
+from jobs.running import lease, ledger, machine
+from jobs.running.lease import Lease
+from jobs.running.ledger import Ledger
 
 Db = Database[dict[str, Any]]
 NOW = datetime(2018, 9, 1, tzinfo=UTC)

@@ -27,8 +27,8 @@ from config.errors import HaltedError, InterruptedRun, LeaseHeldError, UsageErro
 from config.policies import MongoDB
 from jobs import connect
 from jobs.failures import OUTCOMES, explain
-from jobs.html import audit_page
-from jobs.report import Report, Result, worst
+from jobs.output.html import audit_page
+from jobs.output.report import Report, Result, worst
 
 NOW = datetime(2018, 9, 1, tzinfo=UTC)
 #: The contract's exit codes, from what a person must see first.

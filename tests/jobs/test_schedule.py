@@ -16,15 +16,17 @@ import pytest
 
 from archivers.stores import open_store
 from buckets import heap
-from config.load import load
+from config.loading.load import load
 from config.policies import Policy
-from jobs import clock, ledger, scheduler
-from jobs.ledger import Ledger
-from jobs.progress import Progress
-from jobs.report import Result
-from jobs.runner import Runner
-from jobs.scheduler import Service
-from jobs.steps import RUN
+from jobs import clock
+from jobs.output.progress import Progress
+from jobs.output.report import Result
+from jobs.running import ledger
+from jobs.running.ledger import Ledger
+from jobs.running.runner import Runner
+from jobs.running.steps import RUN
+from jobs.service import scheduler
+from jobs.service.scheduler import Service
 from jobs.stopping import Stop
 from tests.jobs.command import started
 from tests.jobs.place import MINUTES, Place
@@ -156,7 +158,7 @@ def test_a_policy_without_a_schedule_is_told_of(place: Place) -> None:
 def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, with firings a tenth of a second apart in place of cron's minutes."""
     now = clock.current
-    monkeypatch.setattr("jobs.firing.first_after", lambda _cron, _at: now() + timedelta(seconds=0.1))
+    monkeypatch.setattr("jobs.service.firing.first_after", lambda _cron, _at: now() + timedelta(seconds=0.1))
     monkeypatch.setattr(scheduler, "last_until", lambda _cron, at: at)
     events = list[str]()
     monkeypatch.setattr(heap, "give_back", lambda: events.append("memory"))
@@ -220,7 +222,9 @@ class Held:
 
     def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch, exit_code: int = 0) -> None:
         now = clock.current
-        monkeypatch.setattr("jobs.firing.first_after", lambda _cron, _at: now() + timedelta(seconds=0.05))
+        monkeypatch.setattr(
+            "jobs.service.firing.first_after", lambda _cron, _at: now() + timedelta(seconds=0.05)
+        )
         monkeypatch.setattr(scheduler, "last_until", lambda _cron, at: at)
         monkeypatch.setattr(scheduler, "_BEAT_SECONDS", 0.05)
         held, self.begun, self.ended, self.most = self, list[str](), list[str](), 0

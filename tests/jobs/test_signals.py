@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from bson import ObjectId
 
-from jobs import ledger
+from jobs.running import ledger
 from tests.jobs.command import ROOT, started
 from tests.jobs.place import NOW, START, Place
 from tests.jobs.processes import wait_until

@@ -10,12 +10,12 @@ import sys
 import pytest
 import structlog
 
-from jobs import logs
-from jobs.progress import Progress
+from jobs.output import logs
+from jobs.output.progress import Progress
 from tests.jobs.command import ROOT
 
 WORK = """
-from jobs.progress import Progress
+from jobs.output.progress import Progress
 progress = Progress(quiet=QUIET)
 with progress.step("ticks: archive"):
     progress("archived readings", 5000)

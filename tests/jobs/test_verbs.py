@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobs import lease, ledger
-from jobs.lease import Lease
+from jobs.running import lease, ledger
+from jobs.running.lease import Lease
 from rollups import progress
 from tests.jobs.place import MINUTES, POLICIES, START, Place
 

@@ -27,21 +27,21 @@ from botocore.exceptions import ClientError
 from bson import encode
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
-from archivers.manifest import DamagedError
-from archivers.slices import slice_reader
+from archivers.format.manifest import DamagedError
+from archivers.reading.slices import slice_reader
 from archivers.stores import open_store
 from archivers.stores.base import Corrupt, Denied, NotFound, StoreError
 from archivers.units import Opened
-from buckets.times import as_ms
+from buckets.fields.times import as_ms
 from config.errors import BucketwiseError, HaltedError, InterruptedRun, UsageError
-from config.load import load
+from config.loading.load import load
 from config.policies import Settings
 from config.problems import ConfigError, Problem
-from jobs import workers
+from jobs.execution import processes as workers
+from jobs.execution.processes import Processes
+from jobs.execution.task import Outcome, Where, do, settle
 from jobs.failures import explain
-from jobs.unit import Outcome, Where, do, settle
-from jobs.workers import Processes
-from rollups.slices import Asked
+from rollups.rolling.slices import Asked
 from rollups.units import result_of
 from tests.jobs.command import CommandLine, started
 from tests.jobs.place import NOW, START, Db, Place
@@ -516,7 +516,7 @@ def test_what_fails_in_a_worker_is_told_as_in_one_process(error: Exception, empt
 
 def test_arrow_takes_memory_from_the_system_in_a_worker_too() -> None:
     """A cluster's worker imports the unit before anything else of the suite."""
-    code = "import jobs.unit, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+    code = "import jobs.execution.task, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ARROW_")}
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "system\n"
 

@@ -12,11 +12,11 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from buckets.raw import LOSSLESS, Batch
+from buckets.bson.raw import LOSSLESS, Batch
 from buckets.source import Source
 from config.policies import Policy
-from rollups.rollup import RollupReport, roll_up
-from rollups.slices import here
+from rollups.rolling.rollup import RollupReport, roll_up
+from rollups.rolling.slices import here
 
 Document = dict[str, Any]
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.policies import Policy, Rollup
-from rollups.windows import day_edges, day_of, to_ms
+from rollups.calendar.windows import day_edges, day_of, to_ms
 from tests.rollups.calendar_oracle import DAY, HOUR, MINUTE, ZONES, changes, day_starts
 from tests.rollups.conftest import Bench
 

@@ -16,8 +16,8 @@ from bson.codec_options import CodecOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollups import coverage, documents
-from rollups.summary import State, aggregate, merge
+from rollups.summaries import coverage, documents
+from rollups.summaries.summary import State, aggregate, merge
 from tests.rollups.samples import POLICY, Reading, columns_of
 
 AWARE: CodecOptions[Mapping[str, Any]] = CodecOptions(tz_aware=True)

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.policies import Policy
-from rollups import documents
-from rollups.codec import Reader, Writer
-from rollups.summary import State, aggregate
+from rollups.summaries import documents
+from rollups.summaries.codec import Reader, Writer
+from rollups.summaries.summary import State, aggregate
 from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, readings
 
 AWARE: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.policies import Policy, Retain, Rollup
-from rollups.due import Calendar, Spans, widened
-from rollups.windows import HOUR, to_ms
+from rollups.calendar.due import Calendar, Spans, widened
+from rollups.calendar.windows import HOUR, to_ms
 from tests.rollups.samples import POLICY
 
 DAY = 24 * HOUR

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rollups import exact
-from rollups.numbers import Numbers
+from rollups.summaries import exact
+from rollups.summaries.numbers import Numbers
 
 pytestmark = pytest.mark.filterwarnings("error")
 TINIEST, LARGEST = 5e-324, 1.7976931348623157e308

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from config.policies import Retain
-from rollups.expiry import expire_summaries
+from rollups.rolling.expiry import expire_summaries
 from tests.rollups.conftest import Bench
 from tests.rollups.test_rollup import DAY, FIRST, HOUR, NOW, policy_of, tick
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from config.policies import Policy, Rollup
-from rollups.holes import longest_holes
+from rollups.answers.holes import longest_holes
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]

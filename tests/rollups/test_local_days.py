@@ -12,12 +12,12 @@ import pytest
 
 from config.errors import UsageError
 from config.policies import Policy, Rollup
-from rollups.due import Calendar, kinds_of
-from rollups.holes import longest_holes
+from rollups.answers.holes import longest_holes
+from rollups.answers.summarize import summarize
+from rollups.calendar.due import Calendar, kinds_of
+from rollups.calendar.windows import to_ms
 from rollups.progress import rolled_up_through
-from rollups.rollup import RollupReport
-from rollups.summarize import summarize
-from rollups.windows import to_ms
+from rollups.rolling.rollup import RollupReport
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]

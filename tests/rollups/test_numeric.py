@@ -9,13 +9,13 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from buckets.series import series_key
-from buckets.times import DAY_MS
+from buckets.fields.times import DAY_MS
+from buckets.models.series import series_key
 from config.policies import Policy, Rollup
-from rollups import documents
-from rollups.numeric import Summaries
-from rollups.summary import Mark, State, ValueState
-from rollups.windows import HOUR
+from rollups.calendar.windows import HOUR
+from rollups.summaries import documents
+from rollups.summaries.numeric import Summaries
+from rollups.summaries.summary import Mark, State, ValueState
 
 Db = Database[dict[str, Any]]
 BOTH = Rollup(hourly="hourly", daily="daily")

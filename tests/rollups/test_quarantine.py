@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rollups.quarantine import MAX_DETAILS
+from rollups.rolling.quarantine import MAX_DETAILS
 from tests.rollups.conftest import Bench
 from tests.rollups.test_rollup import NOW, iot, policy_of, tick
 

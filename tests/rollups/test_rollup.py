@@ -15,11 +15,11 @@ import pytest
 
 from config.errors import BucketwiseError, InterruptedRun
 from config.policies import Policy, Retain, Rollup
-from rollups import documents
+from rollups.calendar.windows import to_ms
 from rollups.progress import NO_GATE, rolled_up_through
-from rollups.rollup import RollupReport
-from rollups.summary import merge
-from rollups.windows import to_ms
+from rollups.rolling.rollup import RollupReport
+from rollups.summaries import documents
+from rollups.summaries.summary import merge
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from pymongo.collation import Collation
 from pymongo.database import Database
 
-from buckets.groups import Unions
-from buckets.raw import LOSSLESS
+from buckets.bson.raw import LOSSLESS
+from buckets.fields.times import FIRST_MS, LAST_MS
+from buckets.layouts.groups import Unions
 from buckets.source import Source
-from buckets.times import FIRST_MS, LAST_MS
 from config.errors import InterruptedRun
 from config.policies import Policy
-from rollups.slices import Asked, Found, Reader, read, shares
+from rollups.rolling.slices import Asked, Found, Reader, read, shares
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Value
 from tests.buckets.strategies import anything

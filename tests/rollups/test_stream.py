@@ -23,11 +23,12 @@ from pymongo.monitoring import (
 from buckets.source import Source
 from config.errors import BucketwiseError, InterruptedRun
 from config.policies import Policy
-from rollups import late, rollup
-from rollups.late import Watch
-from rollups.rollup import RollupReport
-from rollups.stream import Changed, Stream
-from rollups.windows import to_ms
+from rollups.calendar.windows import to_ms
+from rollups.changes import late
+from rollups.changes.late import Watch
+from rollups.changes.stream import Changed, Stream
+from rollups.rolling import rollup
+from rollups.rolling.rollup import RollupReport
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from buckets.source import Source
+from rollups.changes.stream import Stream, _Gathering
 from rollups.progress import load as loaded
-from rollups.stream import Stream, _Gathering
 from tests.rollups.conftest import Bench
 from tests.rollups.test_stream import (
     DAY,

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollups import documents, exact, runs
-from rollups.summary import State, aggregate, merge
+from rollups.summaries import documents, exact, runs
+from rollups.summaries.summary import State, aggregate, merge
 from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, plain_deviation, plain_summary
 from tests.rollups.samples import readings as readings_in_any_order
 

@@ -12,8 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from config.errors import UsageError
-from rollups.due import Kind
-from rollups.tiling import NOT_ROLLED_UP, PAST_RETENTION, Standing, Tiling, instant, standing, tile
+from rollups.calendar.due import Kind
+from rollups.calendar.tiling import NOT_ROLLED_UP, PAST_RETENTION, Standing, Tiling, instant, standing, tile
 
 HOUR = 3_600_000
 NEVER = 10**16

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rollups.windows import HIGHEST, HOUR, LOWEST, day_edges, day_of, hour_edges, to_ms
+from rollups.calendar.windows import HIGHEST, HOUR, LOWEST, day_edges, day_of, hour_edges, to_ms
 
 ZONES = [
     "UTC", "Europe/Berlin", "America/New_York", "America/Santiago", "America/Sao_Paulo", "America/St_Johns",

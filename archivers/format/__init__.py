@@ -1,0 +1,1 @@
+"""The offline archive's format: parts, manifests, their chain, and signatures."""

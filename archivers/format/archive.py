@@ -1,0 +1,382 @@
+"""The offline archive: buckets as Parquet in an object store.
+
+The order, here and nowhere else: parts and buckets file are written; all are read back from where they
+lie, and the documents rebuilt from them are compared byte for byte with what was read from MongoDB; then
+the manifest is written. A crash before that leaves files that no manifest names: they are not part of
+the archive, and the next run removes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date, datetime
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from archivers.format import parquet
+from archivers.format.chain import Chain, Place, unknown
+from archivers.format.keys import Keys
+from archivers.format.manifest import (
+    LAYOUT_KEYS,
+    Commit,
+    DamagedError,
+    Manifest,
+    Part,
+    StoredFile,
+    buckets_key,
+    commit_name,
+    commit_of_file,
+    commits,
+    day,
+    manifest_key,
+    owner_key,
+    part_key,
+    superseded_key,
+)
+from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
+from buckets.bson.raw import Batch
+from buckets.columns import Series, joined
+from buckets.decoding.decode import Lot
+from buckets.fields.times import DAY_MS, as_date, as_ms
+from buckets.packing.pack import Packed, PackedGroup, pack
+from buckets.packing.unpack import Readings, gives, unpack
+from config.errors import HaltedError
+from config.policies import Policy
+
+
+class Origin(NamedTuple):
+    """Who archives: goes into names and manifests."""
+
+    database: str
+    fence: int
+    now: datetime
+    timeseries: dict[str, str] | None = None  # of a native time-series collection: what it is made with
+
+
+class Copied(NamedTuple):
+    """A copy in the store that gives the very documents, and is no commit yet."""
+
+    draft: Manifest  # without its place in the chain
+    batch: Batch  # these documents
+
+
+class OfflineArchive:
+    """The commits of one policy in a store. Knows nothing of what is live."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        store: ObjectStore,
+        seal_of: Callable[[str], str | None] = unknown,
+        keys: Keys | None = None,
+    ) -> None:
+        """`seal_of` tells the seal that a commit's manifest has to have, where that is known. Without
+        `keys` signatures are not looked at."""
+        self.policy = policy
+        self.store = store
+        self.chain = Chain(store, policy.name, seal_of, keys)
+        self._types: dict[str, str] | None = None
+        self._loaded: tuple[str, Batch] | None = None  # the last one: callers go by days, commits span some
+
+    def commits(self) -> list[Commit]:
+        """All of them, by their first day."""
+        return list(commits(self.store, self.policy.name))
+
+    def manifest(self, commit: str) -> Manifest:
+        """Raises NotFound, and DamagedError where it is not the one that was committed."""
+        return self.chain.manifest(commit)
+
+    def manifests(self, start_ms: int, end_ms: int, among: Iterable[Commit] | None = None) -> list[Manifest]:
+        """What holds something of [start, end), without what another commit has taken over (a crash may
+        leave both). `among` these commits, or all that there are."""
+        there = self.commits() if among is None else among
+        named = [self.manifest(commit.name) for commit in there if commit.may_hold(start_ms, end_ms)]
+        found = [it for it in named if as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms]
+        replaced = {manifest.replaces for manifest in named}
+        return [manifest for manifest in found if manifest.commit not in replaced]
+
+    def claim(self, owner: str, database: str) -> None:
+        """One database owns an archive: the runs of another would clear what this one's have not committed
+        yet. `owner` is random, and kept in the database. Raises HaltedError where it is another's."""
+        key = owner_key(self.policy.name)
+        try:
+            found = self.store.get_bytes(key)
+        except NotFound:
+            data = json.dumps({"owner": owner, "database": database}).encode()
+            with contextlib.suppress(AlreadyExists):
+                self.store.put_bytes(key, data, if_absent=True)
+                if self.store.get_bytes(key) != data:
+                    self.store.delete([key])  # ours, and damaged: it would stop every later run
+                    raise HaltedError(
+                        f"{self.store.url}/{key}: read back, it is not what was written. "
+                        "Nothing was changed. Look at the store, then run again"
+                    ) from None
+            found = self.store.get_bytes(key)
+        if owner.encode() not in found:
+            raise HaltedError(
+                f"{self.store.url}/{key} says that this archive belongs to another database: "
+                f"{found.decode(errors='replace')[:200]}. Give the policy another name or store; or, if this "
+                "database alone archives here from now on, remove that file. Nothing was changed"
+            )
+
+    def missing(self, names: Callable[[], Iterable[str]]) -> set[str]:
+        """Of these commits: those that have no manifest. Names are asked for again where some are missing: a
+        run at work may have dropped them since."""
+        missing = set(names()) - self._names()
+        return missing & set(names()) - self._names() if missing else missing
+
+    def _names(self) -> set[str]:
+        return {commit.name for commit in self.commits()}
+
+    def misfit(self, series: Series) -> tuple[str, object] | None:
+        """A series field, and its value, that the columns of this archive can't hold."""
+        types = self.known_types()
+        return parquet.misfit(series, types) if types else None
+
+    def known_types(self) -> dict[str, str]:
+        """The types of the series columns, as the commits with these series fields have them: one archive
+        is one table."""
+        if self._types is None:
+            fields, self._types = self.policy.series_names, {}
+            for commit in reversed(self.commits()):
+                known = self.manifest(commit.name).series_types
+                if set(known) == set(fields):
+                    self._types = {name: known[name] for name in fields}
+                    break
+        return self._types
+
+    def types_for(self, series: Sequence[Series]) -> dict[str, str]:
+        """The types of the series columns of a commit that holds these: known ones, or these from now on."""
+        if not self.known_types():
+            self._types = parquet.series_types(series, self.policy.series_names)
+        return self.known_types()
+
+    def copy(
+        self,
+        lot: Lot,
+        types: dict[str, str],
+        origin: Origin,
+        check: Callable[[], None],
+        replaces: str | None = None,
+    ) -> Copied:
+        """Write sound buckets, and verify what was written. Raises HaltedError where it isn't equal.
+
+        Gives back what was decoded of the lot. Touches nothing but the store, so that a thread may do it.
+        `check` raises where the run must stop: it is asked before each file, since one that comes late would
+        lie beside what a later run has copied."""
+        draft = self._write(lot, types, origin, check, replaces)
+        if not self.holds(draft, lot.batch):
+            raise HaltedError(
+                f"policy {self.policy.name}: commit {draft.commit}, read back from {self.store.url}, does "
+                "not give the documents that were exported. Nothing was deleted. Look at the store, then run "
+                "again"
+            )
+        return Copied(draft, lot.batch)
+
+    def _write(
+        self, lot: Lot, types: dict[str, str], origin: Origin, check: Callable[[], None], replaces: str | None
+    ) -> Manifest:
+        packed, policy, expected = pack(lot), lot.policy, lot.batch
+        lot.forget()
+        name = commit_name(packed.first, packed.last, origin.fence, expected.digest)
+        written: dict[str, bytes] = {}
+        parts = list(_write_parts(packed, policy.name, name, types, written))
+        key = buckets_key(policy.name, name)
+        written[key] = parquet.write_buckets(packed.groups)
+        draft = Manifest(
+            policy=policy.name,
+            commit=name,
+            fence=origin.fence,
+            database=origin.database,
+            collection=policy.collection,
+            layout=policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True),
+            series_types=types,
+            timeseries=origin.timeseries,
+            buckets=len(expected),
+            overflow_documents=len(expected.extra),
+            readings=len(packed.rows.time),
+            first=as_date(packed.first),
+            last=as_date(packed.last),
+            documents_sha256=expected.digest,
+            parts=tuple(parts),
+            buckets_file=_stored(key, written[key]),
+            created=origin.now,
+            replaces=replaces,
+            sequence=0,
+            previous=(),
+            receipt=None,
+        )
+        for file in draft.files:
+            check()
+            self.store.put_bytes(file.key, written.pop(file.key))
+        return draft
+
+    def commit(self, copied: Copied, place: Place, check: Callable[[], None]) -> Manifest:
+        """Write the manifest: from now on the copy is part of the archive.
+
+        `check` raises where the run must stop: a run that has lost its lease has to leave no manifest behind.
+        Raises DamagedError where a file has gone since it was read back: others may have been committed, and
+        deleted, meanwhile.
+        """
+        manifest = self.chain.sealed(copied.draft.model_copy(update=place._asdict()))
+        for file in manifest.files:
+            found = self.store.head(file.key)
+            if found is None or found.size != file.bytes:
+                fault = "it was written and read back, and is gone by now, or of another size"
+                raise DamagedError("part-missing", f"{self.store.url}/{file.key}", fault)
+        check()
+        self.chain.commit(manifest)
+        self._loaded = (manifest.documents_sha256 + manifest.commit, copied.batch)
+        return manifest
+
+    def load(self, manifest: Manifest) -> Batch:
+        """The documents of a commit, which its files give as they lie in the store, or were proven to give
+        when this run committed it.
+
+        Raises DamagedError where a file is missing, differs from the manifest or does not give the documents.
+        """
+        if self._loaded is not None and self._loaded[0] == manifest.documents_sha256 + manifest.commit:
+            return self._loaded[1]
+        batch = unpack(*self._read_back(manifest))
+        if batch.digest != manifest.documents_sha256:
+            place = f"{self.store.url}/{manifest.buckets_file.key}"
+            raise DamagedError("part-differs", place, "its commit does not give the documents archived")
+        self._loaded = (manifest.documents_sha256 + manifest.commit, batch)
+        return batch
+
+    def holds(self, manifest: Manifest, batch: Batch) -> bool:
+        """Whether this very batch is what the manifest tells of, and what its files give as they lie in the
+        store. Raises DamagedError where a file is missing, or differs from the manifest."""
+        return manifest.documents_sha256 == batch.digest and gives(*self._read_back(manifest), batch)
+
+    def _read_back(self, manifest: Manifest) -> tuple[Readings, list[PackedGroup]]:
+        """From the files as they lie in the store, whatever documents they give."""
+        fields = manifest.archived_policy.value_names
+        data = {file.key: self._fetch(file) for file in manifest.files}
+        try:
+            read = [parquet.read_part(data[part.key], fields) for part in manifest.parts]
+            groups = parquet.read_buckets(data[manifest.buckets_file.key])
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, MemoryError) or getattr(error, "errno", None):
+                raise  # this machine's fault, and no damage
+            place = f"{self.store.url}/{manifest.buckets_file.key}"
+            raise DamagedError("part-differs", place, f"this or a part of its commit: {error}") from None
+        time = joined([times for times, _ in read], np.int64)
+        values = [joined([columns[i] for _, columns in read], np.float64) for i in range(len(fields))]
+        return Readings(time, values), groups
+
+    def _fetch(self, file: StoredFile) -> bytes:
+        try:
+            data = self.store.get_bytes(file.key, file.bytes)
+        except NotFound:
+            place = f"{self.store.url}/{file.key}"
+            raise DamagedError(
+                "part-missing", place, "the file is missing, though a manifest names it"
+            ) from None
+        except Corrupt as error:
+            raise DamagedError("part-differs", f"{self.store.url}/{file.key}", error.reason) from None
+        found = _stored(file.key, data)
+        if (found.bytes, found.sha256) != (file.bytes, file.sha256):
+            raise DamagedError(
+                "part-differs",
+                f"{self.store.url}/{file.key}",
+                f"the file has {found.bytes} bytes with SHA-256 {found.sha256[:16]}…, its manifest says "
+                f"{file.bytes} bytes with {file.sha256[:16]}…",
+            )
+        return data
+
+    def has_files(self, manifest: Manifest) -> bool:
+        """Whether any of a commit's files is there."""
+        return any(self.store.head(file.key) is not None for file in manifest.files)
+
+    def see(self, manifest: Manifest) -> None:
+        """Raise DamagedError where the commit is gone: somebody else cleared the store since it was read."""
+        if self.store.head(manifest_key(self.policy.name, manifest.commit)) is None:
+            self.miss(manifest.commit)
+
+    def drop(self, manifest: Manifest) -> None:
+        """Take a commit out. The manifest goes before its files: a crash leaves files of no commit."""
+        self.chain.drop(manifest)
+        self.store.delete([file.key for file in manifest.files])
+
+    def set_aside(self, commit: str, batch: Batch) -> None:
+        """Keep what is about to be taken out of a commit, as BSON, where no reader of the archive looks."""
+        self.store.put_bytes(superseded_key(self.policy.name, commit), batch.main.data + batch.extra.data)
+
+    def unlisted(self) -> Iterator[tuple[str, Commit | None]]:
+        """Files under `data/` and `meta/buckets/` of no commit, and the commit they are named for."""
+        files = [
+            found.key
+            for prefix in ("data/", "meta/buckets/")
+            for found in self.store.list(f"{self.policy.name}/{prefix}")
+        ]
+        listed = {commit.name for commit in self.commits()}  # after the files: one committed since counts
+        for key in files:
+            commit = commit_of_file(self.policy.name, key)
+            if commit is None or commit.name not in listed:
+                yield key, commit
+
+    def clear(
+        self, fence: int, is_known: Callable[[set[str]], set[str]], parts: Callable[[], Iterable[str]]
+    ) -> None:
+        """Remove what runs under older leases wrote and never committed.
+
+        A newer holder's files carry a higher fence, so a run that lost its lease can't take them away.
+        `is_known` tells which commits have a receipt: theirs were committed. `parts` are those that must be
+        there: while one is missing, what looks left over may be it. Raises DamagedError.
+        """
+        left = [(key, commit.name) for key, commit in self.unlisted() if commit and commit.fence < fence]
+        for name in sorted(is_known({name for _, name in left})):
+            self.miss(name)
+        if left:
+            there = {found.key for found in self.store.list(f"{self.policy.name}/data/")}
+            for key in sorted(set(parts()) - there):
+                fault = f"the file is missing, and {left[0][0]} is of no commit: it may have been renamed"
+                raise DamagedError("part-missing", f"{self.store.url}/{key}", fault)
+        self.store.delete([key for key, _ in left])
+
+    def miss(self, commit: str) -> NoReturn:
+        """Raises DamagedError for a commit whose manifest has gone."""
+        place = f"{self.store.url}/{manifest_key(self.policy.name, commit)}"
+        raise DamagedError("part-missing", place, "the manifest is missing, though a receipt names it")
+
+
+def _write_parts(
+    packed: Packed, policy: str, commit: str, types: dict[str, str], written: dict[str, bytes]
+) -> Iterator[Part]:
+    """A part for each UTC day; into `written`: what its file holds, by its key."""
+    for start, end in itertools.pairwise(_edges_of_days(packed.rows.time)):
+        times = packed.rows.time[start:end]
+        dt, first, last = day(int(times[0])), int(times.min()), int(times.max())
+        if {day(first), day(last)} != {dt}:  # whoever looks for a day would miss some
+            raise ValueError(f"the rows of {dt} do not lie together")
+        key = part_key(policy, dt, commit)
+        written[key] = parquet.write_part(packed.rows, slice(start, end), types)
+        yield Part(
+            **_stored(key, written[key]).model_dump(),
+            dt=date.fromisoformat(dt),
+            rows=end - start,
+            first=as_date(first),
+            last=as_date(last),
+        )
+
+
+def _edges_of_days(time: NDArray[np.int64]) -> list[int]:
+    """Where the rows of each day start, and where the last end. Rows are sorted by day, and no
+    further: to find where one ends that is enough."""
+    edges = [0]
+    while edges[-1] < len(time):
+        rest = time[edges[-1] :]
+        edges.append(edges[-1] + int(np.searchsorted(rest, (rest[0] // DAY_MS + 1) * DAY_MS)))
+    return edges
+
+
+def _stored(key: str, data: bytes) -> StoredFile:
+    return StoredFile(key=key, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())

@@ -1,0 +1,185 @@
+"""The manifests of one policy in a store, as a chain: each names the seals of those before it.
+
+Nothing here knows MongoDB. What the heads are is told by the caller, who keeps them there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple, NoReturn
+
+from archivers.format.keys import Keys
+from archivers.format.manifest import (
+    DamagedError,
+    LastReceipt,
+    Link,
+    Manifest,
+    encoded,
+    link_key,
+    links,
+    manifest_key,
+    read_link,
+    read_manifest,
+    sealed,
+    signed,
+)
+from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
+from config.errors import HaltedError
+
+
+class Place(NamedTuple):
+    """Where in the chain a new manifest comes."""
+
+    sequence: int
+    previous: tuple[Link, ...]
+    receipt: LastReceipt | None
+
+
+def unknown(_commit: str) -> None:
+    """Nothing is known of a commit's seal."""
+
+
+class Chain:
+    """`seal_of` tells the seal that a commit's manifest has to have, where that is known. Without `keys`
+    signatures are not looked at."""
+
+    def __init__(
+        self, store: ObjectStore, policy: str, seal_of: Callable[[str], str | None], keys: Keys | None
+    ) -> None:
+        self._store = store
+        self._policy = policy
+        self._seal_of = seal_of
+        self._keys = keys
+        self._manifests: dict[str, Manifest] = {}
+
+    def manifest(self, commit: str) -> Manifest:
+        """A manifest never changes, so that it is read once. Raises NotFound, and DamagedError where it is
+        not the one that was committed."""
+        if commit not in self._manifests:
+            manifest = read_manifest(self._store, self._policy, commit)
+            place = self._place(manifest_key(self._policy, commit))
+            if self._seal_of(commit) not in (None, manifest.sha256):
+                fault = "it is another manifest than the one that was committed: its receipt has another seal"
+                raise DamagedError("part-differs", place, fault)
+            self._check_signature(manifest, place)
+            self._manifests[commit] = manifest
+        return self._manifests[commit]
+
+    def link(self, link: Link) -> Manifest:
+        """A manifest of the chain, whether its commit is there or was dropped. Raises DamagedError."""
+        with contextlib.suppress(NotFound):
+            manifest = self.manifest(link.commit)
+            if manifest.sha256 == link.sha256:
+                return manifest
+        place = self._place(link_key(self._policy, link.commit, link.sha256))
+        try:
+            manifest = read_link(self._store, self._policy, link.commit, link.sha256)
+        except NotFound:
+            place = self._place(manifest_key(self._policy, link.commit))
+            fault = f"the manifest is missing, though the chain of manifests names it (seal {link.sha256})"
+            raise DamagedError("chain-broken", place, fault) from None
+        if manifest.sha256 != link.sha256:
+            raise DamagedError("chain-broken", place, "the chain of manifests names another seal")
+        self._check_signature(manifest, place)
+        return manifest
+
+    def walk(
+        self, heads: Iterable[Link], *, lost: Collection[str] = (), floor: int = 0
+    ) -> Iterator[Manifest | DamagedError]:
+        """The heads and what came before them, those with a smaller sequence than `floor` left out; in place
+        of what can't be had, why. Beyond that nothing is found. `lost` seals have been given up."""
+        waiting = list(heads)
+        seen = set(waiting)
+        while waiting:
+            link = waiting.pop()
+            if link.sha256 in lost:
+                continue
+            try:
+                manifest = self.link(link)
+            except DamagedError as error:
+                yield error
+                continue
+            if manifest.sequence < floor:
+                continue
+            yield manifest
+            waiting += [link for link in manifest.previous if link not in seen]
+            seen.update(manifest.previous)
+
+    def leaves(self, manifests: Iterable[Manifest]) -> list[Manifest]:
+        """Of these, and of the dropped ones: those that no other one names."""
+        found = {it.link: it for it in manifests}
+        for link in links(self._store, self._policy):
+            manifest = read_link(self._store, self._policy, *link)
+            self._check_signature(manifest, self._place(link_key(self._policy, *link)))
+            found[manifest.link] = manifest
+        named = {link for manifest in found.values() for link in manifest.previous}
+        return [manifest for link, manifest in found.items() if link not in named]
+
+    def sealed(self, manifest: Manifest) -> Manifest:
+        """Sealed, and signed where there is a key."""
+        manifest = sealed(manifest)
+        signature = self._keys.sign(manifest.sha256) if self._keys else None
+        return manifest.model_copy(update={"signature": signature})
+
+    def commit(self, manifest: Manifest) -> None:
+        key = manifest_key(self._policy, manifest.commit)
+        data, ours = encoded(manifest), True
+        try:
+            self._store.put_bytes(key, data, if_absent=True)
+        except AlreadyExists:
+            ours = False
+        if self._holds(key, data):
+            return
+        if ours:  # damaged on its way: the same bytes once more can't harm, whoever reads them by now
+            self._store.put_bytes(key, data)
+            if self._holds(key, data):
+                return
+        self._halt(key)
+
+    def drop(self, manifest: Manifest) -> None:
+        """Take a commit out; its manifest stays as a link of the chain."""
+        key = manifest_key(self._policy, manifest.commit)
+        self._put(link_key(self._policy, manifest.commit, manifest.sha256), self._store.get_bytes(key))
+        self._store.delete([key])
+        self._manifests.pop(manifest.commit, None)
+
+    def sign(self, manifest: Manifest, keys: Keys) -> bool:
+        """Sign a manifest, or the link that is left of it, where it isn't by the first key. Whether it was
+        not. Who reads it meanwhile finds the old signature or the new one."""
+        signature = keys.sign(manifest.sha256)
+        if manifest.signature == signature:
+            return False
+        for key in (
+            manifest_key(self._policy, manifest.commit),
+            link_key(self._policy, manifest.commit, manifest.sha256),
+        ):
+            with contextlib.suppress(NotFound):
+                self._put(key, signed(self._store.get_bytes(key), signature))
+        return True
+
+    def _check_signature(self, manifest: Manifest, place: str) -> None:
+        if self._keys is not None:
+            self._keys.check(manifest.sha256, manifest.signature, place)
+
+    def _place(self, key: str) -> str:
+        return f"{self._store.url}/{key}"
+
+    def _put(self, key: str, data: bytes) -> None:
+        for _ in range(2):  # damaged on its way, it is put once more
+            self._store.put_bytes(key, data)
+            if self._holds(key, data):
+                return
+        self._halt(key)
+
+    def _holds(self, key: str, data: bytes) -> bool:
+        try:
+            return self._store.get_bytes(key) == data
+        except Corrupt:
+            return False
+
+    def _halt(self, key: str) -> NoReturn:
+        raise HaltedError(
+            f"{self._place(key)}: read back, it is not the manifest that was written. "
+            "Nothing was deleted. Look at the store, remove that file, then run again"
+        )

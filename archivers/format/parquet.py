@@ -1,0 +1,246 @@
+"""Parquet files of the offline archive: parts (one row a reading) and buckets files (what restore needs)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from buckets.columns import Series
+from buckets.fields.selectors import series_text
+from buckets.packing.pack import PackedGroup, Rows
+
+#: What decides on the bytes of a file, beside the release and what lies in it.
+WRITTEN_BY = f"pyarrow {pa.__version__} and numpy {np.__version__}"
+_ROW_GROUP = 1_000_000
+_ZSTD_LEVEL = 4  # a sixth smaller than 1 where values are ticks, in a tenth more time
+#: Columns with fewer distinct values than this share of their rows are written as a dictionary.
+_DICTIONARY_SHARE = 0.25
+_SAMPLE = 20_000
+#: Rows that are encoded at once. Arrow's usual 1024 have it look for the texts of each thousand.
+_WRITE_BATCH = 1 << 14
+#: Columns of lists of fewer bytes are not compressed: as differences they are small, and to compress and read
+#: them took longer than all else that is done for them.
+_SHORT_BYTES = 1 << 16
+_LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading", "field", "flag")
+
+
+def column_name(dotted: str) -> str:
+    return dotted.replace(".", "_")
+
+
+def series_types(series: Sequence[Series], fields: Sequence[str]) -> dict[str, str]:
+    """The column type of each series field: int64, bool, double, or string for all else."""
+    found = {}
+    for position, field in enumerate(fields):
+        kinds = {type(values[position]) for values in series}
+        if kinds == {int}:
+            found[field] = "int64"
+        elif kinds == {bool}:
+            found[field] = "bool"
+        elif kinds and kinds <= {int, float}:
+            found[field] = "double"
+        else:
+            found[field] = "string"
+    return found
+
+
+def misfit(series: Series, types: dict[str, str]) -> tuple[str, Any] | None:
+    """The first series field whose value the archive's column can't hold, or None."""
+    fitting: dict[str, tuple[type, ...]] = {"int64": (int,), "bool": (bool,), "double": (int, float)}
+    for (field, kind), value in zip(types.items(), series, strict=True):
+        wanted = fitting.get(kind)
+        if wanted is not None and type(value) not in wanted:
+            return field, value
+        if kind == "int64" and not -(2**63) <= value < 2**63:
+            return field, value
+    return None
+
+
+def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = False) -> pa.Table:
+    """Readings as the columns of a part; `coded`: texts as numbers into a dictionary. Series and times are
+    there always, and the schema says so: levels that tell it row by row take time to write and to read."""
+    arrays: dict[str, pa.Array] = {}
+    indices = _arrow(rows.row_series[span], pa.int32())
+    written = [_as_written(series, types) for series in rows.series]
+    for position, (field, kind) in enumerate(types.items()):
+        values = pa.array([series[position] for series in written], type=_arrow_type(kind))
+        if coded and kind == "string":  # each text once: else they are written one by one after all
+            each = values.dictionary_encode()
+            of_texts = _taken(each.indices, indices)
+            found = pa.DictionaryArray.from_arrays(of_texts, each.dictionary, safe=False)
+        else:
+            found = _taken(values, indices)
+        arrays[column_name(field)] = found
+    arrays["time"] = _arrow(rows.time[span], pa.timestamp("ms", tz="UTC"))
+    for name, column in rows.values.items():
+        there = rows.present[name][span]
+        arrays[column_name(name)] = (
+            _arrow(column[span], pa.float64()) if there.all() else pa.array(column[span], mask=~there)
+        )
+    may_lack = {column_name(name) for name in rows.values}
+    fields = [pa.field(name, array.type, nullable=name in may_lack) for name, array in arrays.items()]
+    return pa.table(list(arrays.values()), schema=pa.schema(fields))
+
+
+def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
+    """A file of the rows of one UTC day."""
+    columns = as_table(rows, span, types, coded=True)
+    # Plain ints take as little where they repeat, each row like the one before it, and less where they don't.
+    dictionary = [column_name(field) for field, kind in types.items() if kind != "int64"]
+    # Noisy values stay plain: Spark's vectorized reader does not know BYTE_STREAM_SPLIT.
+    dictionary += [column_name(name) for name, column in rows.values.items() if _repeats(column[span])]
+    order = [(column_name(field), "ascending") for field in types] + [("time", "ascending")]
+    written = [_as_written(series, types) for series in rows.series]
+    ordered = all(low < high for low, high in itertools.pairwise(written))  # not where 9 and "10" are texts
+    return _written(
+        columns,
+        row_group_size=_ROW_GROUP,
+        compression="zstd",
+        compression_level=_ZSTD_LEVEL,
+        use_dictionary=dictionary,
+        column_encoding={"time": "DELTA_BINARY_PACKED"},
+        write_batch_size=_WRITE_BATCH,
+        write_page_index=True,
+        store_schema=False,  # texts are texts to who reads them, however they were given here
+        sorting_columns=pq.SortingColumn.from_ordering(columns.schema, order) if ordered else None,
+    )
+
+
+def _taken(values: pa.Array, indices: pa.Array) -> pa.Array:
+    """By indices that are known to be in range: to look takes longer than to take them."""
+    return pc.take(values, indices, boundscheck=False)
+
+
+def _arrow(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """As they lie, without a null. (`pa.array` imports numpy's masked arrays first.)"""
+    data = np.ascontiguousarray(
+        values, dtype="f8" if pa.types.is_floating(kind) else f"i{kind.bit_width // 8}"
+    )
+    return pa.Array.from_buffers(kind, len(data), [None, pa.py_buffer(data)])
+
+
+def _as_written(series: Series, types: dict[str, str]) -> Series:
+    """The values of a series as its columns hold them."""
+    writers: dict[str, Callable[[Any], Any]] = {"string": series_text, "double": float}
+    return tuple(
+        writers[kind](value) if kind in writers else value
+        for value, kind in zip(series, types.values(), strict=True)
+    )
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    return {"int64": pa.int64(), "bool": pa.bool_(), "double": pa.float64(), "string": pa.string()}[kind]
+
+
+def _repeats(values: NDArray[np.float64]) -> bool:
+    """Whether a dictionary serves better than the plain bytes: prices of few decimals, states."""
+    sample = _arrow(values[:: max(1, len(values) // _SAMPLE)], pa.float64())
+    distinct: int = pc.count_distinct(sample).as_py()
+    return distinct <= _DICTIONARY_SHARE * len(sample)
+
+
+def read_part(
+    data: bytes, value_fields: Sequence[str]
+) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+    """Times (milliseconds) and values (NaN where there is none) of a part. Raises pyarrow's errors where
+    a page's checksum is wrong."""
+    columns = ["time", *(column_name(name) for name in value_fields)]
+    table = _read(data, columns)
+    time = table["time"].cast(pa.int64()).to_numpy()
+    return time, [_numbers(table[name]) for name in columns[1:]]
+
+
+def _written(table: pa.Table, **how: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, write_page_checksum=True, **how)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _read(data: bytes, columns: list[str] | None = None) -> pa.Table:
+    """By this thread alone: others of the process are at work on the next commit."""
+    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
+    return file.read(columns=columns, use_threads=False)
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    return np.asarray(column.to_numpy(), dtype=np.float64)  # a null is NaN
+
+
+_GROUP_SCHEMA = pa.schema(
+    [
+        ("overflow", pa.bool_()),
+        ("readings", pa.int32()),
+        ("skeleton", pa.large_binary()),
+        ("residue", pa.large_binary()),
+        ("present", pa.large_binary()),
+        *((name, pa.large_list(pa.int32())) for name in _LIST_COLUMNS),
+    ]
+)
+
+
+def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
+    """A file with one row a group; see docs/archive-format.md."""
+    columns: dict[str, list[Any]] = {name: [] for name in _GROUP_SCHEMA.names}
+    for group in groups:
+        columns["overflow"].append(group.overflow)
+        columns["readings"].append(group.readings)
+        columns["skeleton"].append(group.skeleton)
+        columns["residue"].append(group.residue)
+        columns["present"].append(group.present)
+        for name in _LIST_COLUMNS:
+            columns[name].append(getattr(group, name).ravel().astype(np.int32, copy=False))
+    table = pa.table(columns, schema=_GROUP_SCHEMA)
+    leaves = {name: f"{name}.list.element" for name in _LIST_COLUMNS}
+    short = [name for name in _LIST_COLUMNS if table[name].nbytes < _SHORT_BYTES]
+    return _written(
+        table,
+        compression={
+            leaves.get(name, name): "none" if name in short else "zstd" for name in table.column_names
+        },
+        row_group_size=256,
+        use_dictionary=False,
+        column_encoding=dict.fromkeys(leaves.values(), "DELTA_BINARY_PACKED"),
+        write_statistics=False,  # nobody looks for a group by what is in it
+    )
+
+
+def read_buckets(data: bytes) -> list[PackedGroup]:
+    """Also those of version 1 of the format, which has no unions, and of 2, which names each row."""
+    table = _read(data)
+    for name, nothing in (("present", b""), ("flag", [])):
+        if name not in table.column_names:
+            column = pa.array([nothing] * table.num_rows, _GROUP_SCHEMA.field(name).type)
+            table = table.append_column(name, column)
+    columns = {name: table[name].combine_chunks() for name in _GROUP_SCHEMA.names}
+    groups = []
+    for i in range(table.num_rows):
+        lists = {name: columns[name][i].values.to_numpy() for name in _LIST_COLUMNS}
+        readings, n = columns["readings"][i].as_py(), len(lists["units"])
+        rows = lists["rows"].astype(np.int64)
+        groups.append(
+            PackedGroup(
+                overflow=columns["overflow"][i].as_py(),
+                units=lists["units"],
+                order=lists["order"],
+                readings=readings,
+                rows=rows if len(rows) == n else rows.reshape(n, readings),
+                skeleton=columns["skeleton"][i].as_py(),
+                hole=lists["hole"],
+                width=lists["width"],
+                source=lists["source"].astype(np.int8),
+                reading=lists["reading"],
+                field=lists["field"].astype(np.int16),
+                residue=columns["residue"][i].as_py(),
+                flag=lists["flag"],
+                present=columns["present"][i].as_py(),
+            )
+        )
+    return groups

@@ -1,0 +1,1 @@
+"""Moves expired buckets into an archive: copy, verify, commit, delete."""

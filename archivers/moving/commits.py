@@ -1,0 +1,128 @@
+"""What a run writes down of the commits of the offline archive: receipts and heads, and one commit that takes
+another's place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo.client_session import ClientSession
+
+from archivers.context import Work
+from archivers.format.archive import Copied, OfflineArchive, Origin
+from archivers.format.chain import Place
+from archivers.format.manifest import Manifest
+from archivers.records.deletions import LAST, last_of, ranges
+from archivers.records.heads import HEADS, Heads, advanced, heads_of
+from archivers.writes.delete import Outcome
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import Lot
+from rollups.guarded import transaction
+
+
+class Books:
+    """Of one run. All is written in transactions that fail for a run that has lost its lease."""
+
+    def __init__(self, work: Work, archive: OfflineArchive, origin: Origin) -> None:
+        self.receipts = work.receipts
+        self._work = work
+        self._archive = archive
+        self._origin = origin
+
+    def transaction(self, step: Callable[[ClientSession], None]) -> None:
+        transaction(self._work.database, self._work.guard, step)
+
+    def commit(self, copied: Copied) -> Manifest:
+        """Make a copy part of the archive, and all its buckets live."""
+        manifest = self._archive.commit(copied, self._place(), self._work.check)
+        self.register(manifest, np.ones(manifest.buckets, dtype=np.bool_), is_new=True)
+        return manifest
+
+    def register(
+        self, manifest: Manifest, live: NDArray[np.bool_], *, is_new: bool, deleted: int = 0
+    ) -> None:
+        """`live`: which of its buckets are. `is_new`: it is the last one of the chain from now on."""
+
+        def step(session: ClientSession) -> None:
+            heads = [advanced(self.receipts, manifest)] if is_new else []
+            self.receipts.set_live(manifest.commit, live, self._facts(manifest), session, deleted, heads)
+
+        self.transaction(step)
+
+    def note_gone(self, manifest: Manifest, gone: Sequence[int]) -> None:
+        """Of a commit: buckets that are not live any more, whoever deleted them."""
+
+        def step(session: ClientSession) -> None:
+            live = self.receipts.live(manifest.commit, manifest.buckets, session)
+            live[gone] = False
+            self.receipts.set_live(manifest.commit, live, self._facts(manifest), session)
+
+        self.transaction(step)
+
+    def record(
+        self,
+        manifest: Manifest,
+        here: NDArray[np.int64],
+        piece: Batch,
+        session: ClientSession,
+        outcome: Outcome,
+    ) -> None:
+        """Of a commit: the buckets `here`, a piece of them, were to be deleted in this transaction."""
+        live = self.receipts.live(manifest.commit, manifest.buckets, session)
+        live[here[outcome.deleted]] = False
+        facts = self._facts(manifest)
+        self.receipts.set_live(manifest.commit, live, facts, session, len(outcome.deleted))
+        files = [{"key": file.key, "sha256": file.sha256} for file in manifest.files]
+        positions = sorted(zip(here[outcome.deleted].tolist(), outcome.deleted, strict=True))
+        self._work.deletions.record(
+            session,
+            [piece.unit(i) for _, i in positions],
+            {"positions": ranges([position for position, _ in positions])},
+            {"commit": manifest.commit, "manifest_sha256": manifest.sha256, "files": files},
+        )
+
+    def amend(self, manifest: Manifest, leaving: Sequence[int]) -> Manifest | None:
+        """Take buckets out of a commit: one without them takes it over, if any stay.
+
+        The exchange is done when the receipts say so. Until then, and until the old commit is dropped, who
+        reads manifests skips the one that is replaced; recovery goes on, or back, after a crash.
+        """
+        held = self._archive.load(manifest)
+        staying = np.setdiff1d(np.arange(len(held)), leaving)
+        self._archive.set_aside(manifest.commit, held.take(np.array(leaving, dtype=np.int64)))
+        successor = None
+        if len(staying):
+            lot = Lot(held.take(staying), manifest.archived_policy)  # as what they were archived
+            copy = self._archive.copy(
+                lot, manifest.series_types, self._origin, self._work.check, manifest.commit
+            )
+            successor = self._archive.commit(copy, self._place(), self._work.check)
+
+        def exchange(session: ClientSession) -> None:
+            live = self.receipts.live(manifest.commit, len(held), session)
+            old = self.receipts.get(manifest.commit, session) or {}
+            if successor is not None:
+                facts, deleted = self._facts(successor), old.get("deleted", 0)
+                heads = [advanced(self.receipts, successor)]
+                self.receipts.set_live(successor.commit, live[staying], facts, session, deleted, heads)
+            self.receipts.update(manifest.commit, {"$set": {"state": "replaced"}}, session)
+
+        self.transaction(exchange)
+        self._archive.drop(manifest)
+        self.receipts.bury(manifest.commit)
+        return successor
+
+    def _place(self) -> Place:
+        found = self.receipts.get_all([HEADS, LAST])
+        heads = heads_of(found.get(HEADS)) or Heads(0, (), frozenset())
+        return Place(heads.sequence + 1, heads.links, last_of(found.get(LAST)))
+
+    def _facts(self, manifest: Manifest) -> dict[str, object]:
+        return {
+            "collection": manifest.collection,
+            "parts": [part.key for part in manifest.parts],
+            "documents_sha256": manifest.documents_sha256,
+            "seal": manifest.sha256,
+            "at": self._work.now,
+        }

@@ -1,0 +1,147 @@
+"""Copies of buckets under way: made by a thread of this process, or by units of work in others.
+
+Nothing here writes to MongoDB, and no copy is part of the archive before the run that asked for it commits
+it: what is left behind by one that was given up is cleared by a later run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archivers.format.archive import Copied, OfflineArchive, Origin
+from archivers.format.manifest import Manifest
+from archivers.units import Opened, Units
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import Lot
+from buckets.source import Source
+from config.errors import BucketwiseError, HaltedError
+from config.policies import Policy
+from rollups.units import result_of
+
+#: So many copies are made by this process while the one before is committed, and its buckets are deleted;
+#: and one more from when the next is ready. Two at once keep two cores busy; each takes memory.
+AHEAD = 1
+
+
+class _Begun(NamedTuple):
+    copy: Future[Any]
+    settle: Callable[[Any], Copied]  # what it gives, as seen here
+
+
+class Copies:
+    """Of one run."""
+
+    def __init__(
+        self, archive: OfflineArchive, origin: Origin, units: Units, check: Callable[[], None]
+    ) -> None:
+        """`check` raises where the run must stop. A thread asks it too."""
+        self._archive = archive
+        self._origin = origin
+        self._units = units
+        self._check = check
+        # Measurements of a native time-series collection can't be asked for by `_id`.
+        self._is_elsewhere = units.workers > 1 and origin.timeseries is None
+        self._threads = ThreadPoolExecutor(AHEAD + 1, "bucketwise-copier")
+        self._begun: deque[_Begun] = deque()
+        self._largest = 1  # bytes of a lot
+
+    @property
+    def ahead(self) -> int:
+        """How many may be under way while others are committed. What workers copy stays here as well, to be
+        compared with what they wrote."""
+        if not self._is_elsewhere:
+            return AHEAD
+        return max(1, min(self._units.workers, self._units.memory // (2 * self._largest)))
+
+    def begin(self, lot: Lot) -> None:
+        """Copy the lot, which is the copy's from now on: a thread gives back what was decoded of it."""
+        types = self._archive.types_for(lot.decoded.columns.series)
+        self._largest = max(self._largest, lot.batch.size)
+        if self._is_elsewhere:
+            lot.forget()
+            given = lot.batch.main.raw_ids, lot.batch.digest, types, self._origin
+            copy = self._units.submit(copy_buckets, lot.policy, *given)
+            self._begun.append(_Begun(copy, partial(self._seen, lot, types)))
+        else:  # which needs the lot no more once it is copied
+            self._begun.append(_Begun(self._threads.submit(self._copy, lot, types), _as_it_is))
+
+    def done(self, ahead: int) -> Iterator[Copied]:
+        """The copies in the order in which they were begun, but for the last `ahead` of them. Raises what
+        copying raised."""
+        while len(self._begun) > ahead:
+            copy, settle = self._begun.popleft()
+            yield settle(result_of(copy, self._check))
+
+    def close(self) -> None:
+        """Give up what is under way. Raises HaltedError where a copy was not what it should be, which nobody
+        has looked at, since the run ends for another reason."""
+        for begun in self._begun:
+            begun.copy.cancel()
+        self._threads.shutdown(cancel_futures=True)
+        for begun in self._begun:
+            done = begun.copy.done() and not begun.copy.cancelled()
+            if done and isinstance(error := begun.copy.exception(), HaltedError):
+                raise error
+
+    def _copy(self, lot: Lot, types: dict[str, str]) -> Copied:
+        return self._archive.copy(lot, types, self._origin, self._check)
+
+    def _seen(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
+        """Re-read here as well: what a worker says of its copy is not taken on trust."""
+        if draft is None:  # a bucket has changed since it was read here
+            return self._copy(lot, types)
+        for file in draft.files:
+            found = self._archive.store.head(file.key)
+            if found is None or found.size != file.bytes:
+                raise BucketwiseError(
+                    f"{self._archive.store.url}/{file.key}: a worker has written it, and it is not there. "
+                    "Name the store so that it is the same from every machine that works (no folder that is "
+                    "not shared). Nothing was deleted; it is safe to run again"
+                )
+        if not self._archive.holds(draft, lot.batch):
+            raise HaltedError(
+                f"policy {lot.policy.name}: commit {draft.commit}, copied by a worker to "
+                f"{self._archive.store.url}, does not give the documents that were read. Nothing was "
+                "deleted. Look at the worker and the store, then run again"
+            )
+        return Copied(draft, lot.batch)
+
+
+def _as_it_is(copied: Copied) -> Copied:
+    return copied
+
+
+def copy_buckets(
+    opened: Opened,
+    policy: Policy,
+    raw_ids: Sequence[bytes],
+    digest: str,
+    types: dict[str, str],
+    origin: Origin,
+) -> Manifest | None:
+    """The unit: reads the buckets with these `_id`s, copies them, and verifies the copy. None, and nothing is
+    written, where they are not as the run has read them: `digest` is that of its batch."""
+    found = Batch.concat(list(Source(opened.database, policy).by_raw_ids(raw_ids)))
+    place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
+    if any(raw_id not in place for raw_id in raw_ids):
+        return None
+    batch = found.take(np.array([place[raw_id] for raw_id in raw_ids], dtype=np.int64))
+    if batch.digest != digest:
+        return None
+    assert opened.store is not None
+
+    def check() -> None:
+        if (opened.fence_of(policy.name) or 0) > origin.fence:
+            raise BucketwiseError(
+                f"policy {policy.name}: another run holds the lease by now, and what a worker was asked to "
+                "copy is that run's. It is safe to run again"
+            )
+
+    archive = OfflineArchive(policy, opened.store)
+    return archive.copy(Lot(batch, policy), types, origin, check).draft

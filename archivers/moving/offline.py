@@ -1,0 +1,326 @@
+"""The offline archive at work: what is copied, and what may go."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from tempfile import SpooledTemporaryFile
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archivers.context import NOT_ROLLED_UP, Work
+from archivers.format.archive import OfflineArchive, Origin
+from archivers.format.manifest import Commit, Manifest
+from archivers.moving.commits import Books
+from archivers.moving.copies import Copies
+from archivers.moving.recovery import Recovery
+from archivers.stores.base import ObjectStore
+from archivers.versions.history import OfflineHistories
+from archivers.writes.delete import chunks, guarded_delete, same_id, units
+from buckets.bson.raw import Batch
+from buckets.columns import Series
+from buckets.decoding.decode import Lot, decode
+from buckets.fields.times import as_ms
+from buckets.models import timeseries
+
+Indices = NDArray[np.int64]
+#: Bytes of names that need no file.
+_IN_MEMORY = 1 << 20
+_HELD = "copied by an earlier run, and deleted by the next"
+
+
+class _UnderWay(NamedTuple):
+    """A lot that is not committed yet."""
+
+    first: int  # what its buckets cover, milliseconds
+    last: int
+    names: NDArray[np.uint64]  # sorted
+
+
+class _Names(NamedTuple):
+    """Of buckets of one lot: where they lie."""
+
+    first: int
+    last: int
+    at: int
+    bytes: int
+    are_gone: bool
+
+
+class _Waiting:
+    """Buckets that this run has copied, and not deleted, or not yet, or that somebody else has. As many may
+    stay as the collection has: their names, eight bytes each, are kept in a file, and those of lots of the
+    same time are read again."""
+
+    def __init__(self) -> None:
+        self._under_way: deque[_UnderWay] = deque()
+        self._lots: list[_Names] = []
+        self._file = SpooledTemporaryFile(_IN_MEMORY, prefix="bucketwise-")  # noqa: SIM115 - see `close`
+
+    def begin(self, batch: Batch, first_ms: int, last_ms: int) -> None:
+        self._under_way.append(_UnderWay(first_ms, last_ms, np.sort(batch.main.id_names)))
+
+    def settle(self, *, stay: bool) -> None:
+        """The lot that was begun first: do its buckets stay?"""
+        lot = self._under_way.popleft()
+        if stay:
+            self._write(lot, are_gone=False)
+
+    def miss(self, gone: Batch, first_ms: int, last_ms: int) -> None:
+        """Somebody else has deleted these buckets, that lie among others that cover first to last."""
+        self._write(_UnderWay(first_ms, last_ms, np.sort(gone.main.id_names)), are_gone=True)
+
+    def _write(self, lot: _UnderWay, *, are_gone: bool) -> None:
+        self._file.seek(0, os.SEEK_END)
+        self._lots.append(_Names(lot.first, lot.last, self._file.tell(), lot.names.nbytes, are_gone))
+        self._file.write(lot.names.tobytes())
+
+    def under_way(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """n: which of these buckets, that cover first to last, are in a lot that is not settled."""
+        return _among(batch, [lot.names for lot in self._under_way if _touches(lot, first_ms, last_ms)])
+
+    def staying(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """n: which of them are in one that was, and stayed."""
+        return self._found(batch, first_ms, last_ms, are_gone=False)
+
+    def gone(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """n: which of them were missed."""
+        return self._found(batch, first_ms, last_ms, are_gone=True)
+
+    def _found(self, batch: Batch, first_ms: int, last_ms: int, *, are_gone: bool) -> NDArray[np.bool_]:
+        near = (it for it in self._lots if it.are_gone == are_gone and _touches(it, first_ms, last_ms))
+        return _among(batch, map(self._read, near))
+
+    def _read(self, lot: _Names) -> NDArray[np.uint64]:
+        self._file.seek(lot.at)
+        return np.frombuffer(self._file.read(lot.bytes), np.uint64)
+
+    def close(self) -> None:
+        with suppress(OSError):  # a disk that is full: nobody needs the names any more
+            self._file.close()
+
+
+def _covered(lot: Lot) -> tuple[int, int]:
+    """Its first and last reading, milliseconds; of a bucket that holds none, its own last time counts."""
+    times, last = lot.decoded.columns.time, lot.decoded.last
+    return int(times.min(initial=last.min())), int(last.max())
+
+
+def _touches(lot: _UnderWay | _Names, first_ms: int, last_ms: int) -> bool:
+    return lot.first <= last_ms and lot.last >= first_ms
+
+
+def _among(batch: Batch, lots: Iterable[NDArray[np.uint64]]) -> NDArray[np.bool_]:
+    found = np.zeros(len(batch), dtype=np.bool_)
+    for there in lots:
+        order = np.argsort(batch.main.id_names)
+        mine = batch.main.id_names[order]  # these find their places one after another
+        at = np.searchsorted(there, mine)
+        found[order] |= there[np.minimum(at, len(there) - 1)] == mine
+    return found
+
+
+class OfflineRun:
+    """Satisfies `Archiver`."""
+
+    def __init__(self, work: Work, store: ObjectStore) -> None:
+        self._work = work
+        self._receipts = work.receipts
+        self._archive = OfflineArchive(work.policy, store, self._receipts.seal, work.keys)
+        made_with = None
+        if work.measured:
+            made_with = timeseries.made_with(work.database, work.policy.collection)
+        origin = Origin(work.database.name, work.fence, work.now, made_with)
+        self._before: dict[str, Commit] | None = None  # what was archived before this run reads anything
+        self._waiting = _Waiting()
+        self._books = Books(work, self._archive, origin)
+        self._copies = Copies(self._archive, origin, work.units, work.check)
+
+    def recover(self) -> None:
+        Recovery(self._work, self._archive, self._books).run()
+
+    def settle(self, start_ms: int, end_ms: int) -> None:
+        if self._work.kept:
+            return
+        for receipt in list(self._receipts.in_state("open", "offline")):
+            manifest = self._archive.manifest(receipt["_id"]["name"])
+            outside = as_ms(manifest.last) < start_ms or as_ms(manifest.first) >= end_ms
+            if outside or self._work.in_grace(manifest.created):
+                continue
+            decoded = decode(self._archive.load(manifest), manifest.archived_policy)
+            due = np.zeros(manifest.buckets, dtype=np.bool_)
+            due[decoded.units] = (decoded.last >= start_ms) & (decoded.last < end_ms)
+            indices = np.flatnonzero(due & self._receipts.live(manifest.commit, manifest.buckets))
+            indices = indices[self._work.without_pinned(self._archive.load(manifest).take(indices))]
+            if not len(indices) or not self._is_rolled_up(manifest):
+                continue
+            if changed := self._delete(manifest, indices):
+                self._amend(manifest, changed)  # and this run finds the newer ones as it goes on
+
+    def misfit(self, series: Series) -> tuple[str, object] | None:
+        return self._archive.misfit(series)
+
+    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
+        """Buckets that are copied already stay out; where one has changed since, its old copy goes."""
+        if self._before is None:  # looked up once: what is committed from now on holds what was just read
+            self._before = {commit.name: commit for commit in self._archive.commits()}
+        others = self._archive.manifests(first_ms, last_ms + 1, self._before.values())
+        found = self._not_held(batch, others) if others else np.arange(len(batch))
+        return found[~self._met_before(batch, first_ms, last_ms)[found]]
+
+    def _met_before(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """Buckets that have grown since this run copied them, so that it meets them again: with another copy
+        beside the first, what both hold would be double. The first one is taken out before they are deleted:
+        where that waits, or comes too late for this one, by the next run. Where they were read once more, and
+        are gone by now, the first one counts."""
+        waiting, report = self._waiting, self._work.report
+        staying = waiting.staying(batch, first_ms, last_ms)
+        met = staying | waiting.under_way(batch, first_ms, last_ms)
+        gone = waiting.gone(batch, first_ms, last_ms) & ~met
+        told = met if self._waits else staying  # of the others, their own lot tells
+        report.leave(-int(told.sum()), self._waits or NOT_ROLLED_UP)  # each is told once
+        report.change(int((told | gone).sum()))
+        return met | gone
+
+    def _not_held(self, batch: Batch, others: list[Manifest]) -> Indices:
+        held: set[bytes] = set()
+        live_units = units(self._work.policy, batch)
+        as_live, identities = set(live_units), {batch.main.raw_id(i) for i in range(len(batch))}
+        for manifest in others:
+            copied = self._archive.load(manifest)
+            live = self._receipts.live(manifest.commit, len(copied))
+            same, outdated = [], []
+            copies = units(self._work.policy, copied)
+            for i, unit in enumerate(copies):
+                if unit in as_live:
+                    same.append(i)
+                elif live[i] and not self._work.measured and copied.main.raw_id(i) in identities:
+                    outdated.append(i)
+            overtaken = self._overtaken(copied.take(np.array(same, dtype=np.int64)), live[same])
+            outdated = sorted([*outdated, *(same[i] for i in overtaken)])
+            same = [i for place, i in enumerate(same) if place not in overtaken]
+            held.update(copies[i] for i in same)
+            self._settle_held(manifest, same, outdated, live)
+        return np.array([i for i, unit in enumerate(live_units) if unit not in held], dtype=np.int64)
+
+    def _overtaken(self, same: Batch, live: NDArray[np.bool_]) -> set[int]:
+        """Of copies that live buckets equal: those that had gone, and that the archive has later versions of.
+        What was written again as it was is the last version now: its copy is made anew, behind the others."""
+        gone = np.flatnonzero(~live)
+        if self._work.dry_run or self._work.measured or not len(gone):
+            return set()
+        back = same.take(gone)
+        found = OfflineHistories(self._archive).of(back, [])
+        last = [found[same_id(raw_id)].last.bucket.unit(0) for raw_id in back.main.raw_ids]
+        return {int(i) for place, i in enumerate(gone) if last[place] != back.unit(place)}
+
+    def _settle_held(
+        self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
+    ) -> None:
+        """Of a commit: live buckets that equal its copies, and live ones that are newer than its copies."""
+        work = self._work
+        waits = work.waits(manifest.created)
+        if waits or work.dry_run:
+            work.report.leave(len(same), waits or _HELD)
+        if work.dry_run:
+            return
+        if not live[same].all():  # they were deleted, and came back as they were
+            live[same] = True
+            self._books.register(manifest, live, is_new=False)
+        if same and not waits:
+            if self._is_rolled_up(manifest):
+                changed = self._delete(manifest, np.array(same, dtype=np.int64))
+                work.report.change(len(changed))
+                outdated = sorted({*outdated, *changed})
+            else:
+                work.report.leave(len(same), NOT_ROLLED_UP)
+        if outdated:
+            self._amend(manifest, outdated)
+
+    def move(self, lot: Lot) -> None:
+        """The copy is written and verified while the next buckets are read, and those before are deleted."""
+        if not self._work.measured:
+            self._waiting.begin(lot.batch, *_covered(lot))
+        self._copies.begin(lot)
+        self._settle_copies(self._copies.ahead)
+
+    def finish(self) -> None:
+        self._settle_copies(0)
+
+    def close(self) -> None:
+        self._waiting.close()
+        self._copies.close()
+
+    def _settle_copies(self, ahead: int) -> None:
+        """Commit what is copied, but for the last `ahead` copies, and delete what may go."""
+        for copied in self._copies.done(ahead):
+            manifest = self._books.commit(copied)
+            report = self._work.report
+            report.parts += len(manifest.parts)
+            report.bytes += manifest.size
+            stay = self._waits
+            if not stay and not self._is_rolled_up(manifest):  # it may have been, while the copy was made
+                stay = NOT_ROLLED_UP
+            if stay:
+                report.leave(manifest.buckets, stay)
+            elif changed := self._delete(manifest, np.arange(manifest.buckets)):
+                report.change(len(changed))
+                self._amend(manifest, changed)
+            if not self._work.measured:
+                self._waiting.settle(stay=bool(stay))
+
+    def _delete(self, manifest: Manifest, due: Indices) -> list[int]:
+        """Delete these buckets of a commit, as its files give them; returns those that had changed."""
+        changed: list[int] = []
+        gone: list[int] = []
+        at = 0
+        copies = self._archive.load(manifest)
+        due = due[copies.take(due).main.id_order()]  # what lies together in the source goes together
+        for piece in chunks(copies.take(due)):
+            here = due[at : at + len(piece)]
+            at += len(piece)
+            self._work.check()
+            self._archive.see(manifest)
+            outcome = guarded_delete(
+                self._work.database,
+                self._work.policy,
+                piece,
+                self._work.guard,
+                partial(self._books.record, manifest, here, piece),
+            )
+            changed += here[outcome.changed].tolist()
+            gone += here[outcome.gone].tolist()
+            self._work.report.deleted += len(outcome.deleted)
+        if gone:
+            if not self._work.measured:  # what was read ahead may hold them as they were later
+                missed = copies.take(np.array(gone, dtype=np.int64))
+                self._waiting.miss(missed, as_ms(manifest.first), as_ms(manifest.last))
+            self._keep(manifest, gone)
+        return changed
+
+    def _keep(self, manifest: Manifest, gone: list[int]) -> None:
+        """Copies whose buckets somebody else has deleted count from now on. Where they lie nothing may tell:
+        a bucket may have moved before. Until that is rolled up, the next run finds them again."""
+        if self._is_rolled_up(manifest, anew=True):
+            self._books.note_gone(manifest, gone)
+
+    def _is_rolled_up(self, manifest: Manifest, *, anew: bool = False) -> bool:
+        """A live bucket may equal its copy, and have been another when its windows were rolled up last."""
+        return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1, anew=anew)
+
+    def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
+        successor = self._books.amend(manifest, leaving)
+        if self._before is not None and manifest.commit in self._before:
+            del self._before[manifest.commit]
+            if successor is not None:
+                self._before[successor.commit] = successor.name
+
+    @property
+    def _waits(self) -> str | None:
+        """Why nothing that this run copies is deleted by it."""
+        return self._work.waits(self._work.now)

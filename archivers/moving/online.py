@@ -1,0 +1,325 @@
+"""The online archive: buckets move to another collection, with the same `_id` and the same bytes.
+
+The order: the copies and the receipt that names them are written in one transaction (w: majority); the
+copies are read back and compared; then originals that still equal them are deleted, in another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo import ASCENDING
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from archivers.context import Work
+from archivers.records.deletions import KEPT, packed_ids
+from archivers.versions.merging import Merging
+from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_id, units
+from archivers.writes.inserts import insert_raw, make_packed
+from buckets.bson.raw import LOSSLESS, Batch
+from buckets.columns import Quarantined, Series
+from buckets.decoding.decode import Lot, decode
+from buckets.fields.selectors import extended_json
+from buckets.fields.times import as_date
+from buckets.models.covered import first_and_last, sample_index
+from buckets.source import Source
+from config.checks.targets import overflow_archive
+from config.errors import HaltedError
+from config.policies import Policy
+from rollups.guarded import transaction
+
+Document = dict[str, Any]
+
+
+def archive_collections(policy: Policy) -> tuple[str, str | None]:
+    """Where an online policy's buckets go, and where their overflow goes."""
+    assert policy.archive is not None and policy.archive.collection is not None
+    target = policy.archive.collection
+    return target, overflow_archive(target) if policy.overflow else None
+
+
+def archived_source(
+    database: Database[Document], policy: Policy, session: ClientSession | None = None
+) -> Source:
+    target, overflow = archive_collections(policy)
+    return Source(database, policy, target, overflow, session)
+
+
+class OnlineRun:
+    """Satisfies `Archiver`."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._receipts = work.receipts
+        self._target, self._overflow = places = archive_collections(work.policy)
+        source = partial(archived_source, work.database, work.policy)
+        self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
+        self._merging = Merging(work, source, self._take_back, places)
+        if not work.dry_run:
+            self._make_collections()
+
+    def _make_collections(self) -> None:
+        """With zstd blocks, and the index that range queries by series and time need."""
+        policy, database = self._work.policy, self._work.database
+        first, last = first_and_last(policy)
+        time_fields = list(dict.fromkeys((last, first)))
+        series = policy.stored_series.values()
+        by_series = [(field, ASCENDING) for field in dict.fromkeys((*series, *time_fields))]
+        by_time = [(field, ASCENDING) for field in time_fields]
+        indexes = {self._target: [by_series, by_time]}
+        if field := sample_index(policy):
+            indexes[self._target].append([(field, ASCENDING)])
+        if self._overflow and policy.overflow:
+            indexes[self._overflow] = [[(policy.overflow.ref_field, ASCENDING)]]
+        present = set(database.list_collection_names())
+        for name, keys in indexes.items():
+            if name not in present:
+                make_packed(database, name)
+            for key in keys:
+                database[name].create_index(key)
+
+    def misfit(self, series: Series) -> tuple[str, object] | None:
+        del series  # a collection holds any
+        return None
+
+    def recover(self) -> None:
+        """A crash leaves nothing half done; `settle` deletes what is left to delete."""
+        self._receipts.prepare()
+
+    def settle(self, start_ms: int, end_ms: int) -> None:
+        self._merging.follow()
+        if self._work.kept:
+            return
+        self._merging.settle(start_ms, end_ms)
+        for receipt in list(self._receipts.in_state("copied", "online")):
+            if self._work.in_grace(receipt["copied"]):
+                continue
+            for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
+                for copies in self._archived.by_ids(receipt["ids"][at : at + MAX_BUCKETS]):
+                    going, spans = self._work.going(copies, start_ms, end_ms)
+                    for piece in chunks(going):
+                        # this run finds the newer ones
+                        self._delete(receipt["_id"]["name"], piece, spans)
+
+    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+        """Equal copies stay out. Where another document has the `_id`, it may be a copy of our own that has
+        become old, or an earlier version; else it is in the way, and that is reported."""
+        del first_ms, last_ms  # copies are found by `_id`
+        out: set[int] = set()
+        self._ready.clear()
+        for at in range(0, len(batch), MAX_BUCKETS):
+            piece = batch.slice(at, min(at + MAX_BUCKETS, len(batch)))
+            out |= {at + i for i in self._standing(piece)}
+        return np.array([i for i in range(len(batch)) if i not in out], dtype=np.int64)
+
+    def _standing(self, batch: Batch) -> set[int]:
+        """Those that need no copy, or can have none."""
+        work, measured = self._work, self._work.measured
+        ids = batch.main.ids
+        copied = self._receipts.copied(ids)
+        mine = units(work.policy, batch)
+        there = dict(self._named_in_archive(ids))
+        waiting, stale, late = [], [], []
+        for i, unit in enumerate(mine):
+            name = same_id(batch.main.raw_id(i))
+            copy, when = there.get(name), copied.get(batch.main.raw_id(i))
+            if measured:  # its `_id` need not be unique
+                there.setdefault(name, unit)
+            if copy is None:
+                continue
+            if copy == unit:
+                if work.kept or (when and work.in_grace(when)):
+                    waiting.append(i)
+            elif when and not measured:
+                stale.append(i)
+            else:
+                late.append(i)
+        conflicts, copied_late = self._sort(batch, late)
+        waiting += copied_late
+        work.report.leave(len(waiting), work.kept or work.grace)
+        work.report.quarantine(
+            [Quarantined(batch.main.legible_id(i), "_id", reason) for i, reason in conflicts.items()]
+        )
+        if stale and not work.dry_run:
+            self._renew([ids[i] for i in stale])
+        return {*waiting, *conflicts}
+
+    def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:
+        """Of buckets in whose way another document is: why some can't go, and which are copied already."""
+        if self._work.measured:
+            return dict.fromkeys(late, f"another document with this _id is in {self._target}"), []
+        if not late:
+            return {}, []
+        found = self._merging.sort(batch.take(np.array(late, dtype=np.int64)))
+        stay = found.faults.keys() | found.waiting
+        self._ready |= {batch.main.raw_id(i) for place, i in enumerate(late) if place not in stay}
+        return {late[i]: reason for i, reason in found.faults.items()}, [late[i] for i in found.waiting]
+
+    def _named(self, batch: Batch) -> Iterator[tuple[bytes, bytes]]:
+        for i, unit in enumerate(units(self._work.policy, batch)):
+            yield same_id(batch.main.raw_id(i)), unit
+
+    def _renew(self, ids: list[Any]) -> None:
+        def step(session: ClientSession) -> None:
+            self._forget(ids, session)
+            self._receipts.pull(ids, session)
+
+        transaction(self._work.database, self._work.guard, step)
+
+    def _forget(self, ids: Sequence[Any], session: ClientSession) -> None:
+        """Other buckets take their place: restored, and changed since."""
+        self._take_back(ids, session)
+        if ids:
+            self._merging.kept.drop(ids, session)
+
+    def _take_back(self, ids: Sequence[Any], session: ClientSession) -> None:
+        if self._overflow and self._work.policy.overflow:
+            reference = {self._work.policy.overflow.ref_field: {"$in": list(ids)}}
+            overflow = self._work.database.get_collection(self._overflow, codec_options=LOSSLESS)
+            overflow.delete_many(reference, session=session)
+        target = self._work.database.get_collection(self._target, codec_options=LOSSLESS)
+        target.delete_many({"_id": {"$in": list(ids)}}, session=session)
+
+    def finish(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def move(self, lot: Lot) -> None:
+        spans = lot.decoded.spans()[np.argsort(lot.decoded.units)]
+        at = 0
+        for piece in chunks(lot.batch):
+            self._work.check()
+            there = dict(self._named_in_archive(piece.main.ids))
+            late = [] if self._work.measured else self._late(piece, there)
+            others = piece.take(np.setdiff1d(np.arange(len(piece)), late))
+            self._move(others, set(there.values()), spans[at : at + len(piece)])
+            self._move_late(piece.take(np.array(late, dtype=np.int64)))
+            self._work.report.bytes += piece.size
+            at += len(piece)
+
+    def _move_late(self, late: Batch) -> None:
+        """What is in the way by now, and was not before, is for a later run to sort."""
+        ready = [i for i, raw_id in enumerate(late.main.raw_ids) if raw_id in self._ready]
+        self._work.report.change(len(late) - len(ready))
+        late = late.take(np.array(ready, dtype=np.int64))
+        self._merging.move(self._name(late), late)
+
+    def _name(self, piece: Batch) -> str:
+        return f"{self._work.now:%Y%m%dT%H%M%S}-f{self._work.fence:06d}-{piece.digest[:16]}"
+
+    def _late(self, piece: Batch, there: dict[bytes, bytes]) -> list[int]:
+        """Buckets of which the archive holds another version."""
+        mine = enumerate(self._named(piece))
+        return [i for i, (name, unit) in mine if there.get(name, unit) != unit]
+
+    def _move(self, piece: Batch, held: set[bytes], spans: NDArray[np.int64]) -> None:
+        if not len(piece):
+            return
+        name = self._name(piece)
+        self._copy(name, piece, held)
+        if waits := self._work.waits(self._work.now):
+            self._work.report.leave(len(piece), waits)
+        else:
+            self._work.report.change(self._delete(name, piece, spans))
+
+    def _copy(self, name: str, piece: Batch, held: set[bytes]) -> None:
+        """Write the copies that aren't there yet, and compare all with the originals as read."""
+        ids = piece.main.ids
+        mine = units(self._work.policy, piece)
+        missing = piece.take(np.array([i for i, unit in enumerate(mine) if unit not in held], dtype=np.int64))
+        receipt = {
+            "kind": "online",
+            "state": "copied",
+            "collection": self._work.policy.collection,
+            "into": self._target,
+            "ids": ids,
+            "copied": self._work.now,
+            "documents_sha256": piece.digest,
+        }
+
+        def step(session: ClientSession) -> None:
+            insert_raw(self._work.database, self._target, missing.main, session)
+            if self._overflow:
+                insert_raw(self._work.database, self._overflow, missing.extra, session)
+            self._receipts.update(name, {"$set": receipt}, session)
+
+        transaction(self._work.database, self._work.guard, step)
+        self._see_copies(piece)
+
+    def _see_copies(self, piece: Batch, session: ClientSession | None = None) -> None:
+        """Raises HaltedError unless each bucket has an equal copy in the archive."""
+        ids = piece.main.ids
+        held = {unit for _, unit in self._named_in_archive(ids, session)}
+        wrong = [ids[i] for i, unit in enumerate(units(self._work.policy, piece)) if unit not in held]
+        if wrong:
+            raise HaltedError(
+                f"policy {self._work.policy.name}: {len(wrong)} copies in {self._target} are not there, or "
+                f"not equal to their originals, the first with _id {extended_json(wrong[0])}; "
+                "these were not deleted"
+            )
+
+    def _named_in_archive(
+        self, ids: Sequence[Any], session: ClientSession | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        source = archived_source(self._work.database, self._work.policy, session)
+        return (it for copies in source.by_ids(ids) for it in self._named(copies))
+
+    @property
+    def _archived(self) -> Source:
+        return archived_source(self._work.database, self._work.policy)
+
+    def _delete(self, name: str, verified: Batch, spans: NDArray[np.int64]) -> int:
+        """Returns how many had changed. `spans`: of these buckets, or more of them."""
+        self._work.check()
+        times = {"first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
+        outcome = guarded_delete(
+            self._work.database,
+            self._work.policy,
+            verified,
+            self._work.guard,
+            lambda session, outcome: self._record(session, name, verified, outcome, times),
+        )
+        self._work.report.deleted += len(outcome.deleted)
+        if outcome.gone:
+            self._keep(verified.take(np.array(outcome.gone, dtype=np.int64)))
+        return len(outcome.changed)
+
+    def _keep(self, gone: Batch) -> None:
+        """Copies whose originals somebody else has deleted count from now on. Where they lie nothing may
+        tell: an original may have moved before. Until that is rolled up, the next run finds them again."""
+        spans = decode(gone, self._work.policy).spans()
+        if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
+            return
+        ids = gone.main.ids
+        told = {"ids": packed_ids(ids), "first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
+
+        def step(session: ClientSession) -> None:
+            self._receipts.pull(ids, session)
+            self._receipts.update(f"kept-{gone.digest[:32]}", {"$set": {"kind": KEPT, **told}}, session)
+
+        transaction(self._work.database, self._work.guard, step)
+
+    def _record(
+        self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
+    ) -> None:
+        """In the delete's transaction: the copies are there still; those that have become old go, and the
+        receipts name none of these any more."""
+        self._see_copies(verified.take(np.array(outcome.deleted, dtype=np.int64)), session)
+        self._forget([verified.main.decode_id(i) for i in outcome.changed], session)
+        update = {"$set": {"at": self._work.now}, "$inc": {"deleted": len(outcome.deleted)}}
+        self._receipts.update(name, update, session)
+        self._work.deletions.record(
+            session,
+            [verified.unit(i) for i in outcome.deleted],
+            {"ids": packed_ids([verified.main.decode_id(i) for i in outcome.deleted]), **times},
+            {"collection": self._target, "overflow": self._overflow},
+        )
+        settled = sorted({*outcome.deleted, *outcome.changed})
+        self._receipts.pull([verified.main.decode_id(i) for i in settled], session)

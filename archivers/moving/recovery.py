@@ -1,0 +1,116 @@
+"""What a crash left of an offline archive: finished, undone, or taken on.
+
+Each commit gets its receipt right after its manifest. A manifest without one is of a run that was cut off
+there, or of one that had lost its lease: nothing was deleted on its account, and the next run adopts it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from archivers.context import Work
+from archivers.format.archive import OfflineArchive
+from archivers.format.manifest import Manifest
+from archivers.moving.commits import Books
+from archivers.records.deletions import latest
+from archivers.records.heads import Heads, check_all_there, check_heads, read_heads, write_heads
+from archivers.writes.delete import compare_all, units
+from buckets.bson.raw import Batch
+from buckets.fields.times import as_ms
+
+
+class Recovery:
+    """Before a run reads anything."""
+
+    def __init__(self, work: Work, archive: OfflineArchive, books: Books) -> None:
+        self._work = work
+        self._archive = archive
+        self._books = books
+        self._receipts = books.receipts
+
+    def run(self) -> None:
+        """Raises HaltedError where the archive is not all there."""
+        heads = check_heads(self._receipts, self._archive)
+        self._receipts.prepare()
+        self._archive.claim(self._receipts.owner(), self._work.database.name)
+        listed = [commit.name for commit in self._archive.commits()]
+        for receipt in list(self._receipts.in_state("replaced", "offline")):
+            self._drop(receipt["_id"]["name"], listed)
+        for forgotten in check_all_there(self._receipts, self._archive):
+            self._receipts.bury(forgotten)
+        self._archive.clear(
+            self._work.fence, lambda names: set(self._receipts.seals(names)), self._receipts.parts
+        )
+        self._adopt_unknown(listed, heads)
+
+    def _drop(self, name: str, listed: list[str]) -> None:
+        """Finish the exchange of a commit for the one that took it over."""
+        if name in listed:
+            self._archive.drop(self._archive.manifest(name))
+            listed.remove(name)
+        self._receipts.bury(name)
+
+    def _adopt_unknown(self, listed: list[str], last: list[Manifest]) -> None:
+        """Register the commits that have no receipt, each after those that came before it; `last` are those
+        of the heads. Where the archive tells of receipts that are not there, a new one says so."""
+        unknown = set(listed) - set(self._receipts.seals(listed))
+        manifests = [self._archive.manifest(name) for name in unknown]
+        chain, heads = self._archive.chain, read_heads(self._receipts)
+        if heads is None and listed:  # all receipts are lost
+            last = chain.leaves(manifests)
+            sequence = max(it.sequence for it in last)
+            links = [it.link for it in last]
+            self._books.transaction(partial(write_heads, self._receipts, sequence, links))
+            heads = Heads(sequence, tuple(links), frozenset())
+        told = latest([*last, *manifests])
+        lost = told if told is not None and self._work.deletions.lacks(told) else None
+        floor = min((it.sequence for it in manifests), default=0)
+        before = chain.walk(heads.links, lost=heads.lost, floor=floor) if heads and manifests else []
+        covered = {it.link for it in before if isinstance(it, Manifest)}
+        for manifest in sorted(manifests, key=lambda it: (it.sequence, it.fence, it.commit)):
+            self._work.check()
+            if manifest.replaces in listed or not self._archive.has_files(manifest):
+                # the exchange wasn't finished; or it came from a run that had lost its lease, when the files
+                # had been cleared already
+                self._archive.drop(manifest)
+            else:
+                is_forgotten = lost is not None or self._is_forgotten(manifest)
+                self._adopt(manifest, manifest.link in covered, is_forgotten)
+        if lost is not None:
+            self._books.transaction(partial(self._work.deletions.bridge, lost))
+
+    def _is_forgotten(self, manifest: Manifest) -> bool:
+        """Whether this database was put back to before a commit. The count of its leases was, too, so that
+        fences come again."""
+        run = manifest.fence, manifest.created
+        return manifest.fence >= self._work.fence or not self._work.knows_run(*run)
+
+    def _adopt(self, manifest: Manifest, is_covered: bool, is_forgotten: bool) -> None:
+        """Learn what of a commit is live, and take out what later runs have archived in other commits. What
+        differs from a commit that was forgotten is older than it, or another bucket: no newer version."""
+        copied = self._archive.load(manifest)
+        live = np.ones(len(copied), dtype=np.bool_)
+        if not self._work.measured:
+            found = compare_all(self._work.database, self._work.policy, copied)
+            live[[*found.gone, *found.changed] if is_forgotten else found.gone] = False
+        self._books.register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
+        if elsewhere := self._elsewhere(manifest, copied):
+            self._books.amend(manifest, elsewhere)
+
+    def _elsewhere(self, manifest: Manifest, copied: Batch) -> list[int]:
+        """Buckets of a commit that another one holds as they are, or, from a later run, in a newer version:
+        none was deleted on account of this commit, so that it changed while it was live."""
+        others = self._archive.manifests(as_ms(manifest.first), as_ms(manifest.last) + 1)
+        known = self._receipts.seals(other.commit for other in others)
+        equal: set[bytes] = set()
+        newer: set[bytes] = set()
+        for other in others:
+            if other.commit != manifest.commit:
+                batch = self._archive.load(other)
+                equal.update(units(self._work.policy, batch))
+                if other.commit in known and other.fence > manifest.fence and not self._work.measured:
+                    newer.update(batch.main.raw_id(i) for i in range(len(batch)))
+        mine = units(self._work.policy, copied)
+        return [i for i, it in enumerate(mine) if it in equal or copied.main.raw_id(i) in newer]

@@ -1,0 +1,126 @@
+"""Buckets that hold no finite number in a value field, on a whole day of a series that had some: they stay.
+
+Whoever writes may have renamed the field, or put something else there. Once that is in the archive alone,
+nobody misses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archivers.context import Valueless, Work
+from buckets.columns import Columns, Kind
+from buckets.decoding.decode import Lot
+from buckets.fields.times import DAY_MS
+from buckets.models.series import series_key
+from buckets.models.slots import containers
+from rollups.summaries.numeric import Summaries
+
+Integers = NDArray[np.int64]
+
+
+class Doubt(NamedTuple):
+    """Some readings of a series on one day, none of which holds a finite number in a field."""
+
+    field: str
+    series: int  # index into columns.series
+    day: int  # since 1970, UTC
+    had_some: bool  # the same series, on another day
+
+
+class Days:
+    """The readings of some columns, at least one, by series and UTC day: a cell each."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        days = columns.time // DAY_MS
+        self._first = int(days.min())
+        self._count = int(days.max()) - self._first + 1
+        series = columns.series_of_readings.astype(np.int64)
+        keys = series * self._count + (days - self._first)
+        self._cells, self._cell = np.unique(keys, return_inverse=True)
+
+    def doubts(self, names: Iterable[str]) -> list[Doubt]:
+        """Returns the cells without a finite number, field by field."""
+        found = []
+        series, day = np.divmod(self._cells, self._count)
+        for name in names:
+            finite = self._columns.kinds[name] == Kind.FINITE
+            counts = np.bincount(self._cell[finite], minlength=len(self._cells))
+            by_series = np.bincount(series, counts)
+            for at in np.flatnonzero(counts == 0).tolist():
+                of = int(series[at])
+                found.append(Doubt(name, of, int(day[at]) + self._first, bool(by_series[of])))
+        return found
+
+    def buckets(self, doubts: Iterable[Doubt]) -> Integers:
+        """Returns the buckets with a reading in one of these cells."""
+        keys = np.array([it.series * self._count + it.day - self._first for it in doubts], dtype=np.int64)
+        held = np.isin(self._cells, keys)[self._cell]
+        return np.unique(self._columns.bucket[held]).astype(np.int64)
+
+
+class Numeric:
+    """Of what is to be copied: what may be."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._summaries = Summaries(work.database, work.policy)
+
+    def fitting(self, lot: Lot) -> Integers:
+        """Returns the indices of the buckets that may go; the others are reported."""
+        columns, names = lot.decoded.columns, self._work.policy.numeric_names
+        hollow = hollow_buckets(lot)
+        if names and len(hollow):
+            return self._but(lot, hollow)
+        if all((columns.kinds[name] == Kind.FINITE).all() for name in names):
+            return np.arange(len(lot))
+        days = Days(columns)
+        held = self._confirmed(columns, days.doubts(names))
+        staying = lot.decoded.units[days.buckets(held)]
+        told = [Valueless(it.field, columns.series[it.series], it.day) for it in held]
+        self._work.report.hold(len(staying), told)
+        return np.setdiff1d(np.arange(len(lot)), staying)
+
+    def _but(self, lot: Lot, hollow: Integers) -> Integers:
+        """Returns the same where some buckets lack all of their slots, by their places in the columns."""
+        columns, name = lot.decoded.columns, self._work.policy.numeric_names[0]
+        series = columns.bucket_series[hollow].tolist()
+        days = (lot.decoded.last[hollow] // DAY_MS).tolist()
+        told = dict.fromkeys(zip(series, days, strict=True))
+        self._work.report.hold(len(hollow), [Valueless(name, columns.series[one], day) for one, day in told])
+        others = np.setdiff1d(np.arange(len(lot)), lot.decoded.units[hollow])
+        return others[self.fitting(lot.take(others))] if len(others) else others
+
+    def _confirmed(self, columns: Columns, doubts: list[Doubt]) -> list[Doubt]:
+        """Returns those of a whole day, of a series that had some: what lies here may be a part of both."""
+        keys = {it.series: series_key(columns.series[it.series]) for it in doubts}
+        had = self._summaries.had(
+            {keys[it.series]: columns.series[it.series] for it in doubts if not it.had_some}
+        )
+        some = [it for it in doubts if it.had_some or it.field in had[keys[it.series]]]
+        if not some:
+            return []
+        of = {it.series: columns.series[it.series] for it in some}.values()
+        days = [it.day * DAY_MS for it in some]
+        numeric = self._summaries.days(of, min(days), max(days))
+        return [it for it in some if (keys[it.series], it.day, it.field) not in numeric]
+
+
+def hollow_buckets(lot: Lot) -> Integers:
+    """Returns the buckets, by their places in the columns, that hold no reading and have none of the fields
+    in which slots would be: those have another name by now. Slots that are empty are another matter."""
+    decoded, places = lot.decoded, containers(lot.policy)
+    if not places or len(decoded.columns.filled) == len(lot):
+        return np.zeros(0, dtype=np.int64)
+    lacking = [
+        piece.units
+        for piece in decoded.pieces
+        if not piece.overflow and not any(piece.group.layout.get(place) for place in places)
+    ]
+    empty = decoded.columns.lengths == 0
+    return np.flatnonzero(empty & np.isin(decoded.units, np.concatenate([[], *lacking])))

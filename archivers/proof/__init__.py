@@ -1,0 +1,1 @@
+"""Proves that archives and policies are kept: verify, sign, check, audit."""

@@ -1,0 +1,234 @@
+"""Check: would a run work here, and would anything put data at risk? Changes nothing in MongoDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo.database import Database
+
+from archivers.proof.findings import Finding, Severity
+from archivers.proof.misfits import misfits
+from archivers.proof.privileges import Needs, missing_rights, needs_of
+from archivers.stores.base import ObjectStore, StoreError
+from buckets.models import timeseries
+from buckets.models.covered import first_and_last
+from buckets.sampling.fit import Fit, fit_of
+from buckets.sampling.sample import has_index, sample
+from buckets.source import Source
+from config.policies import Policy
+from rollups import ttl
+from rollups.changes.late import may_stream
+
+OLDEST = (6, 0)
+_LOOKS = ("listCollections", "listIndexes")
+Document = dict[str, Any]
+
+
+def check_server(database: Database[Document]) -> list[Finding]:
+    """Is the server new enough, and one that can do what a guarded delete needs? Raises PyMongoError."""
+    hello = database.client.admin.command("hello")
+    version = database.client.server_info()["version"]
+    place = hello.get("me") or "MongoDB"
+    findings = []
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        message = f"MongoDB {version} is too old: bucketwise needs 6.0 or later"
+        findings.append(Finding("server-version", None, place, "error", message))
+    else:
+        findings.append(Finding("server-version", None, place, "ok", f"MongoDB {version}"))
+    if "setName" in hello:
+        findings.append(Finding("replica-set", None, place, "ok", f"replica set {hello['setName']}"))
+    elif hello.get("msg") == "isdbgrid":
+        message = "a sharded cluster: bucketwise is tried on replica sets only"
+        findings.append(Finding("replica-set", None, place, "warning", message))
+    else:
+        message = (
+            "a standalone server has no transactions, and nothing is deleted without: start mongod with "
+            "--replSet and run rs.initiate() once; a set of a single node will do"
+        )
+        findings.append(Finding("replica-set", None, place, "error", message))
+    return findings
+
+
+def check_store(store: ObjectStore) -> list[Finding]:
+    """Can the store be written, read, listed and cleaned? Tries it on a small object of its own."""
+    try:
+        found = store.probe()
+    except StoreError as error:
+        return [Finding("store", None, store.url, "error", str(error))]
+    extra = "" if found.conditional_put else "; it ignores conditional writes, which nothing rests on"
+    return [Finding("store", None, store.url, "ok", f"write, read, list and delete work{extra}")]
+
+
+@dataclass(frozen=True)
+class Checked:
+    findings: list[Finding]
+    fit: Fit | None  # None: the documents can't be looked at
+    misfits: list[Finding]
+
+
+def check(
+    database: Database[Document], policy: Policy, own_collections: Mapping[str, tuple[str, ...]]
+) -> Checked:
+    """What is found of one policy. `own_collections`: where the suite keeps its books, and what it does
+    there.
+
+    Raises PyMongoError where the server can't be asked.
+    """
+    rights = list(_Check(database, policy, {}).rights(own_collections))
+    if any(action in it.message for it in rights for action in _LOOKS):
+        return Checked(rights, None, [])  # the rest can't be looked at
+    here = {info["name"]: dict(info) for info in database.list_collections()}
+    checker = _Check(database, policy, here)
+    kind = list(checker.source())
+    may_look = not any("find" in it.message and it.place in policy.sources for it in rights)
+    fit = None
+    if may_look and all(it.severity != "error" for it in kind):
+        fit = fit_of(sample(Source(database, policy)), policy)
+    unfit = misfits(fit, policy) if fit else []
+    findings = [
+        *kind,
+        *unfit,
+        *checker.indexes(),
+        *checker.expiry(),
+        *checker.targets(),
+        *rights,
+    ]
+    if all(finding.severity == "ok" for finding in findings):
+        findings = [Finding("policy", policy.name, policy.collection, "ok", "all is as a run needs it")]
+    return Checked(findings, fit, unfit)
+
+
+@dataclass(frozen=True)
+class _Check:
+    database: Database[Document]
+    policy: Policy
+    here: dict[str, Document]  # what list_collections tells, by name
+
+    def source(self) -> Iterator[Finding]:
+        policy, info = self.policy, self.here.get(self.policy.collection)
+        if info is None:
+            message = f"there is no such collection in the database {self.database.name}: is the name right?"
+            yield self._finding("source-missing", policy.collection, "error", message)
+            return
+        kind, options = info["type"], info.get("options", {})
+        wanted = "timeseries" if policy.model == "timeseries" else "collection"
+        if kind != wanted:
+            message = f"it is a {kind}, and the policy's model is {policy.model}: "
+            if kind == "timeseries":
+                message += 'write model = "timeseries"'
+            elif kind == "view":
+                message += "name the collection behind the view"
+            else:
+                message += "write the model that its documents have"
+            yield self._finding("source-kind", policy.collection, "error", message)
+            return
+        if policy.model == "timeseries":
+            actual = options["timeseries"]["timeField"]
+            if actual != policy.time_field:
+                message = f"its timeField is {actual}, and the policy says time_field = {policy.time_field}"
+                yield self._finding("source-kind", policy.collection, "error", message)
+            if self._deletes:
+                yield self._finding("deletes-impossible", policy.collection, "warning", timeseries.KEPT)
+        elif options.get("capped") and self._deletes:
+            message = "it is capped, so nothing can be deleted from it: write archive.delete = false"
+            yield self._finding("source-kind", policy.collection, "error", message)
+
+    def indexes(self) -> Iterator[Finding]:
+        policy = self.policy
+        if policy.model != "timeseries" and self.here.get(policy.collection, {}).get("type") == "collection":
+            for field in dict.fromkeys(first_and_last(policy)):
+                yield from self._index(policy.collection, field, "reading a range of time")
+        if policy.overflow is not None:
+            place = policy.overflow.collection
+            kind = self.here[place]["type"] if place in self.here else None
+            if kind == "collection":
+                yield from self._index(place, policy.overflow.ref_field, "finding a bucket's overflow")
+            elif kind is None:
+                message = "there is no such collection: no bucket may have overflow until it is there"
+                yield self._finding("overflow-missing", place, "warning", message)
+            else:
+                message = f"it is a {kind}: overflow has to lie in an ordinary collection"
+                yield self._finding("overflow-kind", place, "error", message)
+
+    def _index(self, collection: str, field: str, purpose: str) -> Iterator[Finding]:
+        if has_index(self.database[collection], field):
+            return
+        message = (
+            f"{purpose} has no index and reads the whole collection: "
+            f"db.getCollection({collection!r}).createIndex({{{field!r}: 1}})"
+        )
+        yield self._finding("index-missing", f"{collection}, {field}", "warning", message)
+
+    def expiry(self) -> Iterator[Finding]:
+        for expiry in ttl.conflicts(Source(self.database, self.policy)):
+            message = (
+                f"MongoDB deletes after {expiry.after} what is archived after {self._after}: drop the index "
+                "or the option, or make it longer"
+            )
+            yield self._finding("ttl-conflict", expiry.place, "error", message)
+        for name, kept in self._kept().items():
+            if name in self.here:
+                for expiry in ttl.expiries(self.database, [self.here[name]]):
+                    if kept is None or expiry.after < kept:
+                        message = (
+                            f"MongoDB deletes after {expiry.after} what is to be kept {kept or 'forever'}"
+                        )
+                        yield self._finding("ttl-conflict", expiry.place, "error", message)
+
+    def _kept(self) -> dict[str, Any]:
+        """What the suite writes: collection -> how long it is to be kept; None: forever."""
+        policy, kept = self.policy, {}
+        if policy.rollup is not None:
+            retain = policy.retain
+            if policy.rollup.hourly is not None:
+                kept[policy.rollup.hourly] = retain.hourly if retain else None
+            if policy.rollup.daily is not None:
+                kept[policy.rollup.daily] = retain.daily if retain else None
+        if policy.archive is not None and policy.archive.to == "online" and policy.archive.collection:
+            kept[policy.archive.collection] = None
+        return kept
+
+    def targets(self) -> Iterator[Finding]:
+        for name in self._kept():
+            kind = self.here.get(name, {"type": "collection"})["type"]
+            if kind != "collection":
+                message = f"it is a {kind}: the policy writes there, and needs an ordinary collection"
+                yield self._finding("target-kind", name, "error", message)
+
+    def rights(self, own_collections: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+        needs = needs_of(self.policy, own_collections, deletes=self._deletes)
+        for missing in missing_rights(self.database, needs):
+            where = "there" if missing.collection else "in the database as a whole"
+            message = f"the user lacks {', '.join(missing.actions)} {where}: grant that, or readWrite"
+            place = missing.collection or self.database.name
+            yield self._finding("privilege-missing", place, "error", message)
+        yield from self._stream()
+
+    def _stream(self) -> Iterator[Finding]:
+        """Late readings are told by the database's change stream."""
+        policy = self.policy
+        if policy.rollup is None or not may_stream(policy):
+            return
+        for missing in missing_rights(self.database, [Needs("", ("find", "changeStream"))]):
+            message = f"the user lacks {', '.join(missing.actions)} in the database as a whole: "
+            if policy.rollup.late_data == "stream":
+                message += 'late readings can\'t be told; grant it, or write rollup.late_data = "auto"'
+                yield self._finding("stream-unreadable", self.database.name, "error", message)
+            else:
+                message += "late readings are looked for within `recheck` only; grant it"
+                yield self._finding("stream-unreadable", self.database.name, "warning", message)
+
+    @property
+    def _deletes(self) -> bool:
+        archive = self.policy.archive
+        return archive is not None and archive.to != "none" and archive.delete
+
+    @property
+    def _after(self) -> str:
+        after = self.policy.archive.after if self.policy.archive else None
+        return "never" if after is None else str(after)
+
+    def _finding(self, code: str, place: str, severity: Severity, message: str) -> Finding:
+        return Finding(code, self.policy.name, place, severity, message)

@@ -1,0 +1,68 @@
+"""What the user of the connection may do, held against what a run needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo.database import Database
+
+from config.checks.targets import overflow_archive, versions_archive
+from config.policies import Policy
+
+Document = dict[str, Any]
+_READ = ("find", "listIndexes")
+_SUMMARIES = (*_READ, "insert", "update", "remove", "createIndex")
+_COPIES = (*_READ, "insert", "remove", "createIndex")
+_VERSIONS = ("find", "insert", "remove", "createIndex")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The actions that a run takes in one collection; "" is the database as a whole."""
+
+    collection: str
+    actions: tuple[str, ...]
+
+
+def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: bool) -> Iterator[Needs]:
+    """All that a run of the policy needs, as docs/security.md grants it. `own`: what it does in its books."""
+    yield Needs("", ("listCollections",))
+    for source in policy.sources:
+        yield Needs(source, (*_READ, "remove") if deletes else _READ)
+    for summaries in (policy.rollup.hourly, policy.rollup.daily) if policy.rollup else ():
+        if summaries is not None:
+            yield Needs(summaries, _SUMMARIES)
+    if policy.archive is not None and policy.archive.to == "online" and policy.archive.collection:
+        target = policy.archive.collection
+        beside = [overflow_archive(target)] if policy.overflow else []
+        for copies in [target, *beside]:
+            yield Needs(copies, _COPIES)
+        yield Needs(versions_archive(target), _VERSIONS)
+    for name, actions in own.items():
+        yield Needs(name, actions)
+
+
+def missing_rights(database: Database[Document], needs: Iterable[Needs]) -> Iterator[Needs]:
+    """Of what is needed, what is not granted. Nothing where the server asks nobody who they are."""
+    status = database.client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
+    if not status["authenticatedUsers"]:
+        return
+    privileges = status["authenticatedUserPrivileges"]
+    for need in needs:
+        granted = granted_actions(privileges, database.name, need.collection)
+        lacking = tuple(action for action in need.actions if action not in granted)
+        if lacking:
+            yield Needs(need.collection, lacking)
+
+
+def granted_actions(privileges: Iterable[Document], database: str, collection: str) -> set[str]:
+    """All actions that the privileges grant in that collection."""
+    granted: set[str] = set()
+    for privilege in privileges:
+        resource = privilege["resource"]
+        named = resource.get("db") in ("", database) and resource.get("collection") in ("", collection)
+        if named or resource.get("anyResource"):
+            granted.update(privilege["actions"])
+    return granted

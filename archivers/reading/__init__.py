@@ -1,0 +1,1 @@
+"""Reads what is archived, alone or as one with what is live."""

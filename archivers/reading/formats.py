@@ -1,0 +1,204 @@
+"""Readings as CSV, as JSON (an object a line), and as Parquet: the columns of the archive's parts, by time.
+
+What is no finite number is written NaN, Infinity or -Infinity; in JSON, which has no such numbers, as text.
+Where a reading has no number for a field there is nothing (CSV) or null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from archivers.format.parquet import as_table, column_name, misfit, series_types
+from archivers.reading.readings import Readings
+from buckets.columns import Series
+from buckets.fields.selectors import series_text
+from buckets.packing.pack import Rows
+from config.policies import Policy
+
+
+class Format(StrEnum):
+    """How readings are written."""
+
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+#: So many lines are made at once.
+_LINES = 20_000
+_ROW_GROUP = 250_000
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+Wrote = Callable[[int], None]
+
+
+def write(readings: Readings, form: Format, file: IO[bytes], wrote: Wrote = lambda _count: None) -> int:
+    """Write all of them; gives how many. `wrote` hears of each piece. Parquet needs a file that can be
+    written anew from its start."""
+    if form is Format.parquet:
+        return _write_parquet(readings, file, wrote)
+    lines = _csv_lines if form is Format.csv else _json_lines
+    if form is Format.csv:
+        file.write((",".join(map(_csv_text, _columns(readings.policy))) + "\n").encode())
+    count = 0
+    for rows in readings:
+        for text in lines(rows, readings.policy):
+            file.write(text.encode())
+        count += len(rows.time)
+        wrote(len(rows.time))
+    file.flush()
+    return count
+
+
+def _columns(policy: Policy) -> list[str]:
+    names = (*policy.series_names, "time", *policy.value_names)
+    return [column_name(name) for name in names]
+
+
+def _csv_lines(rows: Rows, policy: Policy) -> Iterator[str]:
+    series = [",".join(_csv_text(series_text(value)) for value in one) for one in rows.series]
+    for span in _spans(rows):
+        values = [_numbers(rows, name, span, "", "{}") for name in policy.value_names]
+        names = [_of_rows(series, rows.row_series[span])] if policy.series_names else []
+        yield "\n".join(map(",".join, zip(*names, _times(rows.time[span]), *values, strict=True))) + "\n"
+
+
+def _csv_text(text: str) -> str:
+    if text and not any(mark in text for mark in ',"\r\n'):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _json_lines(rows: Rows, policy: Policy) -> Iterator[str]:
+    keys = [json.dumps(name, ensure_ascii=False) for name in _columns(policy)]
+    width = len(policy.series_names)
+    series = [
+        "".join(f"{key}: {_json_value(value)}, " for key, value in zip(keys, one, strict=False))
+        for one in rows.series
+    ]
+    form = (
+        "{{{}"
+        + f'{keys[width]}: "{{}}"'
+        + "".join(f", {key}: {{}}" for key in _escaped(keys[width + 1 :]))
+        + "}}\n"
+    )
+    for span in _spans(rows):
+        values = [_numbers(rows, name, span, "null", '"{}"') for name in policy.value_names]
+        columns = [_of_rows(series, rows.row_series[span]), _times(rows.time[span]), *values]
+        yield "".join(map(form.format, *columns))
+
+
+def _escaped(keys: Sequence[str]) -> list[str]:
+    return [key.replace("{", "{{").replace("}", "}}") for key in keys]
+
+
+def _json_value(value: Any) -> str:
+    plain = isinstance(value, str | bool | int | float)
+    return json.dumps(value if plain else series_text(value), ensure_ascii=False)
+
+
+def _spans(rows: Rows) -> Iterator[slice]:
+    for start in range(0, len(rows.time), _LINES):
+        yield slice(start, start + _LINES)
+
+
+def _of_rows(texts: list[str], rows: NDArray[Any]) -> list[str]:
+    return [texts[row] for row in rows.tolist()]
+
+
+def _times(times: NDArray[np.int64]) -> list[str]:
+    """2018-06-30T00:00:00.000Z"""
+    distinct, rows = np.unique(times, return_inverse=True)
+    texts = np.datetime_as_string(distinct.astype("M8[ms]"), unit="ms").tolist()
+    return _of_rows([f"{text}Z" for text in texts], rows)
+
+
+def _numbers(rows: Rows, name: str, span: slice, nothing: str, not_finite: str) -> list[str]:
+    """The shortest text that gives the same double again."""
+    values = rows.values[name][span]
+    texts = list(map(repr, values.tolist()))
+    for at in np.flatnonzero(~np.isfinite(values)).tolist():
+        texts[at] = not_finite.format(_NOT_FINITE[texts[at]])
+    for at in np.flatnonzero(~rows.present[name][span]).tolist():
+        texts[at] = nothing
+    return texts
+
+
+class _Misfit(Exception):
+    """A series that the columns can't hold as they are."""
+
+
+def _write_parquet(readings: Readings, file: IO[bytes], wrote: Wrote) -> int:
+    """Columns as the archive's; where a series does not fit, of wider types, and from the start again."""
+    met: dict[tuple[type, ...], Series] = {}  # one of each kind is enough to know the types by
+    types = readings.series_types()
+    while True:
+        try:
+            return _write_table(readings, file, types, met, wrote)
+        except _Misfit:
+            types = series_types(list(met.values()), readings.policy.series_names)
+            file.seek(0)
+            file.truncate()
+
+
+def _write_table(
+    readings: Readings,
+    file: IO[bytes],
+    types: dict[str, str],
+    met: dict[tuple[type, ...], Series],
+    wrote: Wrote,
+) -> int:
+    count = 0
+    table = pa.table({})
+    writer: pq.ParquetWriter | None = None
+    for rows in readings:
+        met.update((tuple(map(type, series)), series) for series in rows.series)
+        types = types or series_types(list(met.values()), readings.policy.series_names)
+        if any(misfit(series, types) for series in met.values()):
+            raise _Misfit
+        more = as_table(rows, slice(None), types)
+        table = pa.concat_tables([table, more]) if len(table) else more
+        if len(table) >= _ROW_GROUP:
+            writer = _put(writer, file, table, types)
+            table = pa.table({})
+        count += len(rows.time)
+        wrote(len(rows.time))
+    if len(table) or writer is None:
+        writer = _put(writer, file, table if len(table) else _nothing(readings.policy, types), types)
+    writer.close()
+    return count
+
+
+def _put(
+    writer: pq.ParquetWriter | None, file: IO[bytes], table: pa.Table, types: dict[str, str]
+) -> pq.ParquetWriter:
+    if writer is None:
+        encodings = {"time": "DELTA_BINARY_PACKED"}
+        writer = pq.ParquetWriter(
+            file,
+            table.schema,
+            compression="zstd",
+            use_dictionary=[name for name in table.schema.names if name not in encodings],
+            column_encoding=encodings,
+            write_page_index=True,
+            write_page_checksum=True,
+            sorting_columns=[pq.SortingColumn(len(types))],
+        )
+    writer.write_table(table, row_group_size=_ROW_GROUP)
+    return writer
+
+
+def _nothing(policy: Policy, types: dict[str, str]) -> pa.Table:
+    """No readings, in the columns that they would have."""
+    kinds = types or dict.fromkeys(policy.series_names, "string")
+    numbers = {name: np.zeros(0) for name in policy.value_names}
+    flags = {name: np.zeros(0, dtype=np.bool_) for name in policy.value_names}
+    none = np.zeros(0, dtype=np.int64)
+    return as_table(Rows([], none.astype(np.int32), none, numbers, flags), slice(None), kinds)

@@ -1,0 +1,184 @@
+"""What is archived and no longer live, as batches: the other half of every summary's readings."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from archivers.format.archive import OfflineArchive
+from archivers.moving.online import archived_source
+from archivers.records.receipts import Receipts
+from archivers.stores.base import NotFound, ObjectStore
+from archivers.writes.delete import MAX_BUCKETS, measured, units
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import decode
+from buckets.fields.times import DAY_MS, as_ms
+from buckets.source import Source
+from config.policies import Policy
+
+Document = dict[str, Any]
+
+
+class ArchivedReader:
+    """Reads one policy's archive, whichever it is. A policy that archives nothing gives nothing."""
+
+    def __init__(
+        self,
+        database: Database[Document],
+        policy: Policy,
+        store: ObjectStore | None,
+        session: ClientSession | None = None,
+    ) -> None:
+        """`session`: for reads at one instant of the database; the store is read as it is then, or later."""
+        self._database = database
+        self._policy = policy
+        self._session = session
+        self._to = policy.archive.to if policy.archive else "none"
+        self._offline = (
+            OfflineArchive(policy, store, Receipts(database, policy.name).seal)
+            if self._to == "offline" and store
+            else None
+        )
+
+    def at(self, session: ClientSession) -> ArchivedReader:
+        """The same archive, with what is known of it, at another instant."""
+        other = copy.copy(self)
+        other._session = session
+        return other
+
+    def batches(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
+        """Archived buckets that may hold a reading in [start, end) and are not live.
+
+        Live counts, not the copy: that is a bucket whose delete is yet to come, or one that was restored.
+        """
+        if self._offline is not None:
+            yield from self._from_store(self._offline, start_ms, end_ms)
+        elif self._to == "online":
+            receipts = Receipts(self._database, self._policy.name)
+            for batch in self._archived_source().batches(start_ms, end_ms):
+                raw_ids = [batch.main.raw_id(i) for i in range(len(batch))]
+                ids = batch.main.ids
+                copied = receipts.copied(ids, self._session)
+                ours = np.array([raw in copied for raw in raw_ids], dtype=np.bool_)
+                yield from self._not_live(batch, ours, start_ms, end_ms)
+
+    def earliest(self, at_or_after_ms: int) -> int | None:
+        """An instant at or after the argument, and no archived bucket covers one between the two; None where
+        none does later either."""
+        if self._to == "online":
+            return self._archived_source().earliest(at_or_after_ms)
+        earliest: int | None = None
+        for commit in self._offline.commits() if self._offline is not None else []:
+            if earliest is not None and _day_start(commit.first) > earliest:
+                break
+            if _day_start(commit.last) + DAY_MS > at_or_after_ms:
+                known = [] if earliest is None else [earliest]
+                earliest = min(known + self._starts(commit.name, at_or_after_ms), default=None)
+        return earliest
+
+    def _starts(self, commit: str, at_or_after_ms: int) -> list[int]:
+        """Where the days of a commit begin, as far as they reach on."""
+        assert self._offline is not None
+        parts = self._offline.manifest(commit).parts
+        return [max(as_ms(it.first), at_or_after_ms) for it in parts if as_ms(it.last) >= at_or_after_ms]
+
+    def series_types(self) -> dict[str, str]:
+        """The types of the series columns in the archive's parts; empty where there are none."""
+        return self._offline.known_types() if self._offline is not None else {}
+
+    def span(self) -> tuple[int, int] | None:
+        """A range that holds all archived readings; None where nothing is archived."""
+        if self._offline is not None:
+            commits = self._offline.commits()
+            if not commits:
+                return None
+            first = min(commit.first for commit in commits)
+            last = max(commit.last for commit in commits)
+            return _day_start(first), _day_start(last) + DAY_MS
+        if self._to != "online":
+            return None
+        archived = self._archived_source()
+        earliest, latest = archived.earliest(), archived.latest()
+        if earliest is None or latest is None:
+            return None
+        return earliest, latest + DAY_MS
+
+    def shadowed(self) -> Iterator[tuple[int, int]]:
+        """[start, end) in milliseconds: where archived copies lie that count again once their live bucket
+        goes. That one may have moved since it was restored."""
+        receipts = Receipts(self._database, self._policy.name)
+        if self._offline is not None:
+            for receipt in receipts.in_state("open", "offline"):
+                with contextlib.suppress(NotFound):  # dropped; nothing counts again
+                    manifest = self._offline.manifest(receipt["_id"]["name"])
+                    yield as_ms(manifest.first), as_ms(manifest.last) + 1
+        elif self._to == "online":
+            for receipt in receipts.in_state("copied", "online"):
+                yield from self._archived_source().spans(receipt["ids"])
+
+    def _archived_source(self) -> Source:
+        return archived_source(self._database, self._policy, self._session)
+
+    def _from_store(self, archive: OfflineArchive, start_ms: int, end_ms: int) -> Iterator[Batch]:
+        receipts = Receipts(self._database, self._policy.name)
+        for manifest in archive.manifests(start_ms, end_ms):
+            if not any(as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms for it in manifest.parts):
+                continue  # days with readings lie before and after
+            batch = archive.load(manifest)
+            live = receipts.live(manifest.commit, len(batch), self._session)
+            if as_ms(manifest.first) < start_ms or as_ms(manifest.last) >= end_ms:
+                inside = self._inside(batch, start_ms, end_ms)
+                batch, live = batch.take(inside), live[inside]
+            yield from self._not_live(batch, live, start_ms, end_ms)
+
+    def _inside(self, batch: Batch, start_ms: int, end_ms: int) -> NDArray[np.int64]:
+        """Buckets with a reading in the range; and those that break the policy's model, as it is now."""
+        decoded = decode(batch, self._policy)
+        times = decoded.columns.time
+        inside = np.ones(len(batch), dtype=np.bool_)
+        inside[decoded.units] = False
+        inside[decoded.units[decoded.columns.bucket[(times >= start_ms) & (times < end_ms)]]] = True
+        return np.flatnonzero(inside)
+
+    def _not_live(
+        self, batch: Batch, may_be_live: NDArray[np.bool_], start_ms: int, end_ms: int
+    ) -> Iterator[Batch]:
+        """Without buckets that are live as they are here, and without old copies of live ones. A document
+        that took the `_id` of a deleted bucket is another one."""
+        source = Source(self._database, self._policy, session=self._session)
+        if self._policy.model == "timeseries":
+            there = measured(self._policy, batch, source, start_ms, end_ms)
+            gone = np.setdiff1d(np.arange(len(batch)), there).tolist()
+        else:
+            mine, live = units(self._policy, batch), _by_id(source, batch)
+            names = [batch.main.raw_id(i) for i in range(len(batch))]
+            gone = [
+                i
+                for i, name in enumerate(names)
+                if name not in live or not (may_be_live[i] or live[name] == mine[i])
+            ]
+        if gone:
+            yield batch.take(np.array(gone, dtype=np.int64))
+
+
+def _by_id(source: Source, batch: Batch) -> dict[bytes, bytes]:
+    """The live buckets that have the `_id`s of the batch."""
+    ids = batch.main.ids
+    return {
+        live.main.raw_id(i): live.unit(i)
+        for at in range(0, len(ids), MAX_BUCKETS)
+        for live in source.by_ids(ids[at : at + MAX_BUCKETS])
+        for i in range(len(live))
+    }
+
+
+def _day_start(dt: str) -> int:
+    return as_ms(datetime.fromisoformat(dt).replace(tzinfo=UTC))

@@ -1,0 +1,236 @@
+"""The readings of a range, live and archived as one: each once, in the order of time, in bounded memory.
+
+The range is read slice by slice. A slice that holds too many readings is cut, so that memory is bounded by
+what a slice may hold and by the commits that lie across it, one at a time. MongoDB is read as it was at one
+instant, a new one for each slice, and the store after that instant: a bucket that is on its way into the
+archive meanwhile is found on one side, and not on both.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from archivers.format.manifest import DamagedError
+from archivers.moving.sweep import check_archive
+from archivers.reading.reader import ArchivedReader
+from archivers.stores.base import NotFound, ObjectStore
+from buckets.bson.raw import Batch
+from buckets.columns import Columns, Quarantined, is_number, joined
+from buckets.decoding.decode import decode
+from buckets.fields.selectors import Asked, check_asked, is_asked, query, series_order
+from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
+from buckets.models.series import SeriesTable
+from buckets.packing.pack import Rows
+from buckets.source import Source
+from config.policies import Policy
+
+Document = dict[str, Any]
+MAX_READINGS = 250_000
+#: So many quarantined buckets are reported one by one; the rest is counted.
+MAX_DETAILS = 1000
+#: Lengths of slices. Each begins and ends at a multiple of its length.
+_LENGTHS = (
+    1, 10, 100, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 3 * 3_600_000, 12 * 3_600_000,
+    DAY_MS, 2 * DAY_MS, 4 * DAY_MS, 8 * DAY_MS, 16 * DAY_MS, 32 * DAY_MS,
+)  # fmt: skip
+_DAY = _LENGTHS.index(DAY_MS)
+#: The instant of a slice is too long ago for MongoDB, or too close to a change of its collections.
+_SNAPSHOT_GONE = (239, 246)
+_TRIES = 3
+
+
+class Readings:
+    """The readings of [since, until) of the series asked for, as rows sorted by time, series and `_id`.
+
+    Iterating gives them a piece at a time; no piece is empty. None for `since` or `until` is no bound.
+    `at_most`: readings in a piece, of all series, unless they share one millisecond.
+    `check` is called between slices and raises where to stop. What is met on the way of buckets that break
+    their model is in `quarantined`, the first thousand, and counted in `quarantined_total`: their readings
+    are not among the rows. Raises UsageError where the policy has no such series field, and HaltedError
+    where the archive is damaged, or not all there.
+    """
+
+    def __init__(
+        self,
+        database: Database[Document],
+        policy: Policy,
+        store: ObjectStore | None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        series: Asked | None = None,
+        check: Callable[[], None] = lambda: None,
+        at_most: int = MAX_READINGS,
+    ) -> None:
+        self.asked = series or {}
+        check_asked(policy, self.asked)
+        self.policy = policy
+        self.quarantined: list[Quarantined] = []
+        self._broken: set[str] = set()
+        self._database = database
+        self._store = store
+        self._archived = ArchivedReader(database, policy, store)
+        self._start = FIRST_MS if since is None else as_ms(since)
+        self._end = LAST_MS + 1 if until is None else as_ms(until)
+        self._check = check
+        self._at_most = at_most
+
+    @property
+    def quarantined_total(self) -> int:
+        return len(self._broken)
+
+    def series_types(self) -> dict[str, str]:
+        """The types of the series columns in the archive's parts; empty where there are none."""
+        return self._archived.series_types()
+
+    def __iter__(self) -> Iterator[Rows]:
+        check_archive(self._database, self.policy, self._store)
+        size = _DAY
+        at, was_empty = self._start, True
+        while at < self._end:
+            self._check()
+            if was_empty:
+                found = self._next(at)
+                if found is None or found >= self._end:
+                    return
+                at = max(at, found)
+            end = min((at // _LENGTHS[size] + 1) * _LENGTHS[size], self._end)
+            held = self._slice(at, end, self._at_most if size else None)
+            if held is None:
+                size = max(0, size - 2)
+                continue
+            at, was_empty = end, not held.count
+            rows = held.rows()
+            if len(rows.time):
+                yield rows
+            if held.count <= self._at_most // 8:
+                size = min(size + 1, len(_LENGTHS) - 1)
+
+    def _next(self, at: int) -> int | None:
+        """Where there may be something at or after `at`. Live first: what goes away there has come here."""
+        found = [Source(self._database, self.policy).earliest(at), self._archived.earliest(at)]
+        return min((instant for instant in found if instant is not None), default=None)
+
+    def _slice(self, start: int, end: int, limit: int | None) -> _Held | None:
+        """What the slice holds; None where it is more than `limit` readings.
+
+        A run that takes changed buckets out of a commit replaces its files, maybe while they are read here:
+        what is missing for that reason is there under another name when the store is listed again.
+        """
+        for attempt in itertools.count(1):
+            try:
+                with self._database.client.start_session(snapshot=True) as session:
+                    return self._read(start, end, limit, session)
+            except (NotFound, DamagedError):
+                if attempt == _TRIES:
+                    raise
+            except OperationFailure as error:
+                if error.code not in _SNAPSHOT_GONE or attempt == _TRIES:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Held | None:
+        source = Source(self._database, self.policy, session=session)
+        live = source.batches(start, end, query(self.policy, self.asked))
+        held = _Held(self.policy, self.asked, start, end)
+        for batch in itertools.chain(live, self._archived.at(session).batches(start, end)):
+            self._add(held, batch)
+            if limit is not None and held.count > limit:
+                return None
+        return held
+
+    def _add(self, held: _Held, batch: Batch) -> None:
+        decoded = decode(batch, self.policy)
+        held.add(decoded.columns)
+        for bucket in decoded.quarantined:
+            name = repr(bucket.id)
+            if name not in self._broken and len(self.quarantined) < MAX_DETAILS:
+                self.quarantined.append(bucket)
+            self._broken.add(name)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Of one batch: its readings in the slice of the series asked for."""
+
+    series: NDArray[np.int32]  # n
+    time: NDArray[np.int64]  # n
+    bucket: NDArray[np.int32]  # n: index into orders
+    orders: NDArray[np.bytes_]  # b
+    values: dict[str, NDArray[np.float64]]  # n
+    present: dict[str, NDArray[np.bool_]]  # n
+
+
+class _Held:
+    """What one slice holds."""
+
+    def __init__(self, policy: Policy, asked: Asked, start: int, end: int) -> None:
+        self.count = 0  # readings of all series
+        self._policy = policy
+        self._asked = asked
+        self._start, self._end = start, end
+        self._series = SeriesTable()
+        self._parts: list[_Part] = []
+
+    def add(self, columns: Columns) -> None:
+        inside = (columns.time >= self._start) & (columns.time < self._end)
+        self.count += int(inside.sum())
+        wanted = np.array(
+            [is_asked(one, self._policy, self._asked) for one in columns.series], dtype=np.bool_
+        )
+        at = np.flatnonzero(inside & wanted[columns.series_of_readings])
+        if not len(at):
+            return
+        used, bucket = np.unique(columns.bucket[at], return_inverse=True)
+        index = np.zeros(len(columns.series), dtype=np.int32)
+        series = columns.series_of_readings[at]
+        for one in np.unique(series).tolist():
+            index[one] = self._series.index(columns.series[one])
+        self._parts.append(
+            _Part(
+                series=index[series],
+                time=columns.time[at],
+                bucket=bucket.astype(np.int32),
+                orders=columns.bucket_order[used],
+                values={name: column[at] for name, column in columns.values.items()},
+                present={name: is_number(kinds[at]) for name, kinds in columns.kinds.items()},
+            )
+        )
+
+    def rows(self) -> Rows:
+        """Sorted by time, then series; where those tie, by `_id`; then as they lie in their bucket."""
+        names, parts = self._policy.value_names, self._parts
+        order = sorted(range(len(self._series.series)), key=lambda i: series_order(self._series.series[i]))
+        place = np.empty(len(order), dtype=np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        time = joined([part.time for part in parts], np.int64)
+        series = place[joined([part.series for part in parts], np.int32)]
+        sequence = np.lexsort((series, time))
+        tied = (np.diff(time[sequence]) == 0) & (np.diff(series[sequence]) == 0)
+        if tied.any():
+            sequence = np.lexsort((self._by_id(), series, time))
+        return Rows(
+            series=[self._series.series[i] for i in order],
+            row_series=series[sequence],
+            time=time[sequence],
+            values={it: joined([part.values[it] for part in parts], np.float64)[sequence] for it in names},
+            present={it: joined([part.present[it] for part in parts], np.bool_)[sequence] for it in names},
+        )
+
+    def _by_id(self) -> NDArray[np.int64]:
+        """Of each reading: the rank of its bucket's `_id`."""
+        orders = np.concatenate([part.orders for part in self._parts])
+        ranks = np.unique(orders, return_inverse=True)[1]
+        starts = np.cumsum([0, *(len(part.orders) for part in self._parts)])
+        buckets = [part.bucket + start for part, start in zip(self._parts, starts, strict=False)]
+        return np.asarray(ranks[np.concatenate(buckets)], dtype=np.int64)

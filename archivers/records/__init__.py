@@ -1,0 +1,1 @@
+"""Records in MongoDB: receipts of deletes, heads of the chain, pins."""

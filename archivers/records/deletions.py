@@ -1,0 +1,259 @@
+"""One receipt for each delete: what went, when, under which policy, and where it is now.
+
+They are numbered, and each has the seal of the one before. The number and seal of the last are kept beside
+them, changed in the transaction that deletes. Manifests name the last one of their time, so that a database
+that was put back to an older state is known by its store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import bson
+from bson.binary import Binary
+from pymongo import DESCENDING
+from pymongo.client_session import ClientSession
+
+from archivers.format.keys import Keys
+from archivers.format.manifest import DamagedError, LastReceipt, Manifest
+from archivers.records.receipts import CODEC, COLLECTION, Receipts
+from buckets.bson.types import elements, first_at
+from buckets.fields.ids import sort_key
+from buckets.fields.times import as_date
+from config.policies import Policy
+from config.secrets import hide_secrets
+
+Document = dict[str, Any]
+#: The receipt that tells the number and the seal of the last of these.
+LAST = "last"
+#: Of copies whose originals somebody else has deleted.
+KEPT = "kept"
+#: The seal comes last, and the signature behind it; neither is sealed.
+_UNSEALED = ("sha256", "signature")
+
+
+class Deletions:
+    """The receipts of one policy's deletes, as one run writes them."""
+
+    def __init__(self, receipts: Receipts, policy: Policy, fence: int, now: datetime, keys: Keys) -> None:
+        self._receipts = receipts
+        self._policy = policy
+        self._fence = fence
+        self._now = now
+        self._keys = keys
+
+    def record(
+        self, session: ClientSession, units: Sequence[bytes], which: Document, held_by: Document
+    ) -> None:
+        """In the delete's transaction: these went."""
+        if units:
+            last = last_receipt(self._receipts, session)
+            facts = {
+                "collection": self._policy.collection,
+                "buckets": len(units),
+                "documents_sha256": hashlib.sha256(b"".join(units)).hexdigest(),
+                **which,
+                "policy_sha256": self._policy_text,
+                "held_by": held_by,
+            }
+            self._append(session, "delete", last.sequence + 1 if last else 1, last, facts)
+
+    def lacks(self, told: LastReceipt) -> bool:
+        """Whether the archive tells of a later receipt than there is: this database was put back."""
+        last = last_receipt(self._receipts)
+        return last is None or told.sequence > last.sequence
+
+    def bridge(self, told: LastReceipt, session: ClientSession) -> None:
+        """The numbers go on behind the lost receipts, and a receipt says so."""
+        last = last_receipt(self._receipts, session)
+        facts = {"lost": {"after": last.sequence if last else 0, **told.model_dump()}}
+        self._append(session, "gap", told.sequence + 1, last, facts)
+
+    def _append(
+        self, session: ClientSession, kind: str, sequence: int, last: LastReceipt | None, facts: Document
+    ) -> None:
+        receipt = {
+            "_id": self._receipts.identity(f"delete-{sequence:010d}"),
+            "kind": kind,
+            "sequence": sequence,
+            "previous": last.sha256 if last else None,
+            "at": self._now,
+            "fence": self._fence,
+            **facts,
+        }
+        seal = seal_of(receipt)
+        signed = {**receipt, "sha256": seal, "signature": self._keys.sign(seal)}
+        self._receipts.collection.insert_one(signed, session=session)
+        self._receipts.update(LAST, {"$set": {"kind": "last", "sequence": sequence, "sha256": seal}}, session)
+
+    @cached_property
+    def _policy_text(self) -> str:
+        """The policy goes into the receipts once, under its SHA-256, which is returned."""
+        said = self._policy.model_dump(mode="json", exclude_none=True)
+        text = hide_secrets(json.dumps(said, ensure_ascii=False, sort_keys=True))
+        name = _digest(text)
+        self._receipts.update(f"policy-{name}", {"$setOnInsert": {"kind": "policy", "text": text}})
+        return name
+
+
+def ranges(positions: Sequence[int]) -> list[list[int]]:
+    """Ascending numbers as first and last of each run of them."""
+    found: list[list[int]] = []
+    for position in positions:
+        if found and position == found[-1][1] + 1:
+            found[-1][1] = position
+        else:
+            found.append([position, position])
+    return found
+
+
+def packed_ids(ids: Sequence[Any]) -> Binary:
+    return Binary(zlib.compress(bson.encode({"ids": list(ids)}, codec_options=CODEC)))
+
+
+def archived_before(receipts: Receipts, wanted: set[bytes], first_ms: int, last_ms: int) -> set[bytes]:
+    """Returns of these `_id`s (by `same_id`) those that receipts name: of buckets from first to last that
+    were copied to an online archive, and whose originals are gone."""
+    narrow = {"first": {"$lte": as_date(last_ms)}, "last": {"$gte": as_date(first_ms)}}
+    mine = {"_id.policy": receipts.policy, "kind": {"$in": ["delete", KEPT]}, "ids": {"$exists": True}}
+    found: set[bytes] = set()
+    query = {**mine, "$or": [narrow, {"last": None}]}  # receipts of earlier releases don't tell the time
+    for receipt in receipts.collection.find(query, {"ids": 1}).sort("last", DESCENDING):
+        ids = zlib.decompress(receipt["ids"])
+        array = first_at(ids, ("ids",))[1:]
+        found |= wanted & {sort_key(array[start], array[value:end]) for start, value, end in elements(array)}
+        if found == wanted:
+            break
+    return found
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def legible(receipts: Receipts, since: datetime | None, until: datetime | None) -> Iterator[Document]:
+    """The receipts of [since, until) for people: without what the database needs alone, and the `_id`s
+    unpacked."""
+    asked = {op: at for op, at in (("$gte", since), ("$lt", until)) if at is not None}
+    for receipt in deletions(receipts, **({"at": asked} if asked else {})):
+        del receipt["_id"]
+        if "ids" in receipt:
+            ids = bson.decode(zlib.decompress(receipt["ids"]), codec_options=CODEC)
+            receipt["ids"] = ids["ids"]
+        yield receipt
+
+
+def seal_of(receipt: Document) -> str:
+    """SHA-256 of the document's BSON without its last two fields."""
+    sealed = {key: value for key, value in receipt.items() if key not in _UNSEALED}
+    return hashlib.sha256(bson.encode(sealed, codec_options=CODEC)).hexdigest()
+
+
+def latest(manifests: Sequence[Manifest]) -> LastReceipt | None:
+    """The last receipt that any of these knows of."""
+    told = [manifest.receipt for manifest in manifests if manifest.receipt is not None]
+    return max(told, key=lambda it: it.sequence, default=None)
+
+
+def last_receipt(receipts: Receipts, session: ClientSession | None = None) -> LastReceipt | None:
+    return last_of(receipts.get(LAST, session))
+
+
+def last_of(found: Document | None) -> LastReceipt | None:
+    """As the document `LAST` of the receipts tells it."""
+    return LastReceipt(sequence=found["sequence"], sha256=found["sha256"]) if found else None
+
+
+def deletions(receipts: Receipts, **query: Any) -> Iterator[Document]:
+    """The receipts of deletes, and of gaps between them, in their order; `query` narrows it."""
+    wanted = {"_id.policy": receipts.policy, "kind": {"$in": ["delete", "gap"]}, **query}
+    yield from receipts.collection.with_options(codec_options=CODEC).find(wanted).sort("_id")
+
+
+def check_deletions(receipts: Receipts, keys: Keys, manifests: Sequence[Manifest]) -> Iterator[DamagedError]:
+    """What is wrong with the receipts: each has to be there as it was written, behind the one before, and the
+    archive must not tell of others. `manifests` are some that were there before this is called."""
+    last = last_receipt(receipts)
+    checker = _Checker(receipts, keys)
+    for receipt in deletions(receipts):
+        try:
+            yield from checker.read(receipt)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            yield DamagedError(
+                "receipt-differs", _place(receipt), "it is no receipt as they are written", _MEND
+            )
+    last = last or last_receipt(receipts)  # there may be a first one since
+    if last is None and checker.seals:
+        what = "the number of the last receipt is gone"
+        yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
+    elif last is not None and checker.seals.get(last.sequence) != last.sha256:
+        what = f"the last receipt was number {last.sequence}, and it is gone, or another one"
+        yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
+    told = [it.receipt for it in manifests if it.receipt is not None and not checker.knows(it.receipt)]
+    if told:
+        number = max(it.sequence for it in told)
+        what = (
+            f"manifests of the archive tell of receipt {number}, and the database has none or another one: "
+            "it was put back to an older state, or receipts were taken out"
+        )
+        mend = "If a backup was restored on purpose, the next run goes on from there, and a receipt says so"
+        yield DamagedError("receipts-rolled-back", COLLECTION, what, mend)
+
+
+_MEND = f"Restore {COLLECTION} from a backup, or find out who changed it"
+
+
+class _Checker:
+    """Goes along the receipts."""
+
+    def __init__(self, receipts: Receipts, keys: Keys) -> None:
+        self._keys = keys
+        self._previous: str | None = None
+        self._lost: dict[int, str] = {}  # the last of those that are lost -> its seal
+        texts = receipts.policies()
+        self._texts = {name for name, text in texts.items() if _digest(text) == name}
+        self.sequence = 0
+        self.seals: dict[int, str] = {}
+
+    def read(self, receipt: Document) -> Iterator[DamagedError]:
+        place, sequence, seal = _place(receipt), receipt["sequence"], receipt["sha256"]
+        expected = self.sequence + 1
+        if receipt["kind"] == "gap" and receipt["lost"]["after"] == self.sequence:
+            expected = receipt["lost"]["sequence"] + 1
+            self._lost[expected - 1] = receipt["lost"]["sha256"]
+        if sequence != expected:
+            what = f"the receipts from number {expected} up to this one are gone"
+            yield DamagedError("receipt-missing", place, what, _MEND)
+        elif receipt["previous"] != self._previous:
+            yield DamagedError("receipt-differs", place, "the one before it had another seal", _MEND)
+        self.sequence, self._previous, self.seals[sequence] = sequence, seal, seal
+        if seal_of(receipt) != seal or receipt["_id"]["name"] != f"delete-{sequence:010d}":
+            yield DamagedError("receipt-differs", place, "it does not have its own SHA-256", _MEND)
+            return
+        if receipt["kind"] == "delete" and receipt["policy_sha256"] not in self._texts:
+            what = f"the policy text {receipt['policy_sha256'][:16]}… that it names is gone, or was changed"
+            yield DamagedError("receipt-differs", place, what, _MEND)
+        try:
+            self._keys.check(seal, receipt["signature"], place)
+        except DamagedError as error:
+            yield error
+
+    def knows(self, told: LastReceipt) -> bool:
+        """Whether a receipt that a manifest tells of is there, or known to be lost."""
+        if told.sequence in self.seals:
+            return self.seals[told.sequence] == told.sha256
+        return any(self._is_in_gap(told, last) for last in self._lost)
+
+    def _is_in_gap(self, told: LastReceipt, last: int) -> bool:
+        first = max((it for it in self.seals if it < last), default=0) + 1
+        return first <= told.sequence < last or (told.sequence, told.sha256) == (last, self._lost[last])
+
+
+def _place(receipt: Document) -> str:
+    return f"{COLLECTION}, {receipt['_id']['name']}"

@@ -1,0 +1,130 @@
+"""The heads of the chain of manifests, kept in MongoDB: what the store has to hold.
+
+A commit takes the place of the heads that it names, in the transaction that writes its receipt. There is one
+head, and more for a while after a run that had lost its lease: the next commit joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pymongo import UpdateOne
+from pymongo.client_session import ClientSession
+
+from archivers.format.archive import OfflineArchive
+from archivers.format.manifest import DamagedError, Link, Manifest, manifest_key, parse_commit
+from archivers.records.receipts import Receipts
+from config.errors import HaltedError
+
+Document = dict[str, Any]
+#: The receipt that names them.
+HEADS = "heads"
+
+
+class Heads(NamedTuple):
+    """`sequence` is the largest of theirs. `lost` are seals that a person has given up."""
+
+    sequence: int
+    links: tuple[Link, ...]
+    lost: frozenset[str]
+
+    def roots(self, registered: Mapping[str, str]) -> list[Link]:
+        """From where all the chain can be walked; `registered` are the commits with receipts, and their
+        seals. What lies behind a lost manifest is reached from them alone."""
+        others = [Link(commit=name, sha256=seal) for name, seal in registered.items()]
+        return [*self.links, *(others if self.lost else [])]
+
+
+def read_heads(receipts: Receipts) -> Heads | None:
+    """None where no commit was ever registered, or all receipts were lost."""
+    return heads_of(receipts.get(HEADS))
+
+
+def heads_of(found: Document | None) -> Heads | None:
+    """As the document `HEADS` of the receipts tells them."""
+    if found is None:
+        return None
+    return Heads(
+        found["sequence"], tuple(Link(**link) for link in found["commits"]), frozenset(found.get("lost", ()))
+    )
+
+
+def advanced(receipts: Receipts, manifest: Manifest) -> UpdateOne:
+    """To be written where a commit is registered. The server does the sum, so that nothing has to be read
+    before."""
+    previous = [link.sha256 for link in manifest.previous]  # documents differ where only their order does
+    commits = {"$ifNull": ["$commits", []]}
+    others = {"$filter": {"input": commits, "cond": {"$not": {"$in": ["$$this.sha256", previous]}}}}
+    now = {
+        "kind": "heads",
+        "sequence": {"$max": ["$sequence", manifest.sequence]},
+        "commits": {"$concatArrays": [others, {"$literal": [manifest.link.model_dump()]}]},
+    }
+    return receipts.updating(HEADS, [{"$set": now}])
+
+
+def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], session: ClientSession) -> None:
+    commits = [link.model_dump() for link in links]
+    receipts.update(HEADS, {"$set": {"kind": "heads", "sequence": sequence, "commits": commits}}, session)
+
+
+def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
+    """The manifests of the heads. Raises HaltedError where the store does not hold them, or holds a commit
+    that was dropped: it is not the store that was written to, or an older state of it."""
+    dropped = receipts.dropped()  # before the listing: a run at work drops first
+    heads = read_heads(receipts)
+    if heads is None:
+        if receipts.all_seals():
+            raise HaltedError(
+                f"policy {receipts.policy}: its commits have receipts, and the record of the chain's heads "
+                "is gone from bucketwise_receipts. Nothing was changed. Restore it from a backup, or "
+                "remove all receipts of the policy, and the next run finds the heads in the store"
+            )
+        return []
+    found = []
+    for link in heads.links:
+        if link.sha256 not in heads.lost:
+            found.append(_head(archive, link))
+    for commit in archive.commits() if dropped else ():
+        if commit.name in dropped and archive.manifest(commit.name).sha256 == dropped[commit.name]:
+            raise _rolled_back(archive, commit.name, "it was dropped, and is there again")
+    return found
+
+
+def check_all_there(receipts: Receipts, archive: OfflineArchive) -> list[str]:
+    """Raises DamagedError where a commit that has a receipt has no manifest: a store that isn't the one that
+    was written to, or not all of it. Returns the commits that this database has forgotten to have dropped."""
+    missing = sorted(archive.missing(receipts.commits))
+    for name in missing:
+        if not is_forgotten(receipts, archive, name):
+            archive.miss(name)
+    return missing
+
+
+def is_forgotten(receipts: Receipts, archive: OfflineArchive, name: str) -> bool:
+    """Whether a commit without a manifest was dropped by a run that this database has forgotten since it was
+    put back. Nothing that it held was deleted then: of what was, no copy might be left."""
+    seal = receipts.seal(name)
+    if seal is None or parse_commit(name) is None:
+        return False
+    try:
+        manifest = archive.chain.link(Link(commit=name, sha256=seal))
+    except DamagedError:
+        return False
+    return bool(receipts.live(name, manifest.buckets).all())
+
+
+def _head(archive: OfflineArchive, link: Link) -> Manifest:
+    try:
+        return archive.chain.link(link)
+    except DamagedError as error:
+        if error.code != "chain-broken":
+            raise
+    raise _rolled_back(archive, link.commit, "the manifest is missing, though it was the last of the archive")
+
+
+def _rolled_back(archive: OfflineArchive, commit: str, what: str) -> DamagedError:
+    place = f"{archive.store.url}/{manifest_key(archive.policy.name, commit)}"
+    mend = "Put the store back as it was, from its versions or a backup: see operations.md, exit 5"
+    return DamagedError("store-rolled-back", place, f"{what}: the store is not as it was left", mend)

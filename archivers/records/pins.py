@@ -1,0 +1,163 @@
+"""Pins: restored buckets that stay in the hot collection, until a time or until they are released.
+
+One document a bucket in `bucketwise_pins`, written by the transaction that restores the bucket into the
+source. Found by the bucket's `_id`, it goes for either archive, and for the bucket's overflow with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+import bson
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from pymongo import ASCENDING, UpdateOne
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from archivers.writes.delete import MAX_BUCKETS, same_id
+from buckets.bson.raw import LOSSLESS, Batch, Docs
+from buckets.decoding.decode import decode
+from buckets.fields.times import FIRST_MS, LAST_MS, as_ms, as_text
+from buckets.source import Source
+from config.policies import Policy
+from rollups.guarded import Guard, majority, transaction
+
+COLLECTION = "bucketwise_pins"
+Document = dict[str, Any]
+
+
+class Pin(NamedTuple):
+    until: datetime | None  # from then on it counts no more; None: until it is released
+    seen: bytes  # `fingerprint` of the bucket as its summaries were last known to hold it
+    span: list[int]  # of its first and last reading then, milliseconds; empty where it broke its model
+
+    @property
+    def reason(self) -> str:
+        """Why the bucket stays."""
+        if self.until is None:
+            return "restored, and pinned: `bucketwise unpin` releases them"
+        return f"restored, and pinned until {as_text(self.until)}"
+
+
+def fingerprint(batch: Batch, index: int) -> bytes:
+    """Tells a bucket from what it was. Nothing is deleted on its account."""
+    return hashlib.sha256(batch.unit(index)).digest()[:16]
+
+
+class Pins:
+    """The pins of one policy that count at `now`. A run makes one: what is pinned stays so while it works,
+    since both take the lease."""
+
+    def __init__(self, database: Database[Document], policy: Policy, now: datetime) -> None:
+        self._policy = policy
+        self._now = now
+        self._collection = database.get_collection(
+            COLLECTION, codec_options=LOSSLESS, write_concern=majority(database)
+        )
+        low, high = ({"policy": policy.name, "id": bound} for bound in (MinKey(), MaxKey()))
+        self._mine: Document = {"_id": {"$gte": low, "$lte": high}}
+        self._counting: Document = {"$or": [{"until": None}, {"until": {"$gt": now}}]}
+
+    @cached_property
+    def _any(self) -> bool:
+        return self._collection.find_one(self._mine) is not None
+
+    def of(self, batch: Batch) -> dict[int, Pin]:
+        """Which buckets of a batch are pinned: index -> pin."""
+        pins: dict[bytes, Pin] = {}
+        for at in range(0, len(batch) if self._any else 0, MAX_BUCKETS):
+            ids = [batch.main.decode_id(i) for i in range(at, min(at + MAX_BUCKETS, len(batch)))]
+            for found in self._collection.find(self._named(ids) | self._counting):
+                named = Docs.of([bson.encode({"_id": found["_id"]["id"]}, codec_options=LOSSLESS)])
+                pins[same_id(named.raw_id(0))] = Pin(found["until"], found["seen"], list(found["span"]))
+        names = [same_id(batch.main.raw_id(i)) for i in range(len(batch))] if pins else []
+        return {i: pins[name] for i, name in enumerate(names) if name in pins}
+
+    def put(self, batch: Batch, until: datetime | None, session: ClientSession) -> None:
+        """Pin the buckets of a batch; those that are pinned already take the new time."""
+        # What was seen stays: summaries may hold a bucket that was changed, and changed back just now.
+        updates = [
+            UpdateOne(name, {"$set": {"until": until}, "$setOnInsert": seen}, upsert=True)
+            for name, seen in self._seen(batch)
+        ]
+        if updates:
+            self._collection.bulk_write(updates, session=session)
+
+    def saw(self, batch: Batch, session: ClientSession) -> None:
+        """The summaries hold these pinned buckets as they are here."""
+        updates = [UpdateOne(name, {"$set": seen}) for name, seen in self._seen(batch)]
+        self._collection.bulk_write(updates, session=session)
+
+    def release(self, ids: Sequence[Any], session: ClientSession) -> int:
+        """Returns how many were pinned."""
+        return self._collection.delete_many(self._named(ids), session=session).deleted_count
+
+    def forget(self) -> None:
+        """Drop those whose time is over. They count for nobody, so that this needs no transaction."""
+        if self._any:
+            self._collection.delete_many({**self._mine, "until": {"$lte": self._now}})
+
+    def pages(self) -> Iterator[list[Any]]:
+        """The `_id`s of all pinned buckets, some at a time."""
+        found = self._collection.find(self._mine | self._counting, {"_id": 1}).sort("_id", ASCENDING)
+        ids = (document["_id"]["id"] for document in found)
+        while page := list(islice(ids, MAX_BUCKETS)):
+            yield page
+
+    def standing(self) -> tuple[int, datetime | None]:
+        """How many buckets are pinned, and when the first of them comes free by itself; None: none does."""
+        count = self._collection.count_documents(self._mine | self._counting)
+        ends = self._collection.find({**self._mine, "until": {"$gt": self._now}})
+        first = next(iter(ends.sort("until", ASCENDING).limit(1)), None)
+        return count, None if first is None else first["until"]
+
+    def _seen(self, batch: Batch) -> Iterator[tuple[Document, Document]]:
+        decoded = decode(batch, self._policy)
+        spans = dict(zip(decoded.units.tolist(), decoded.spans().tolist(), strict=True))
+        for i in range(len(batch)):
+            name = {"_id": self._identity(batch.main.decode_id(i))}
+            yield name, {"seen": fingerprint(batch, i), "span": spans.get(i, [])}
+
+    def _named(self, ids: Sequence[Any]) -> Document:
+        return {"_id": {"$in": [self._identity(it) for it in ids]}}
+
+    def _identity(self, identity: Any) -> Document:
+        return {"policy": self._policy.name, "id": identity}
+
+
+def unpin(
+    database: Database[Document],
+    policy: Policy,
+    now: datetime,
+    *,
+    since: datetime | None,
+    until: datetime | None,
+    guard: Guard,
+    check: Callable[[], None],
+    progress: Callable[[str, int], None],
+) -> int:
+    """Release the pinned buckets that have something in [since, until), or, without a range, all. Returns how
+    many. Cut off, it is finished by the next one."""
+    pins, released = Pins(database, policy, now), 0
+    start = FIRST_MS if since is None else as_ms(since)
+    end = LAST_MS + 1 if until is None else as_ms(until)
+    for page in pins.pages():
+        check()
+        ids = page
+        if since is not None or until is not None:
+            ids = [
+                batch.main.decode_id(i)
+                for batch in Source(database, policy).by_ids(page)
+                for decoded in [decode(batch, policy)]
+                for i in decoded.units[decoded.touching(start, end)].tolist()
+            ]
+        count = transaction(database, guard, partial(pins.release, ids))
+        progress("released buckets", count)
+        released += count
+    return released

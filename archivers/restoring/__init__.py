@@ -1,0 +1,1 @@
+"""Brings archived buckets back as they were."""

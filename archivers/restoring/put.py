@@ -1,0 +1,134 @@
+"""What is brought back is put where it goes, in transactions, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+
+from archivers.writes.delete import MAX_BUCKETS, compare, same_id
+from archivers.writes.inserts import insert_raw
+from buckets.bson.raw import LOSSLESS, Batch, Docs
+from buckets.decoding.decode import decode
+from buckets.fields.selectors import extended_json
+from buckets.models.timeseries import measurement
+from buckets.source import Source, find_by_ids
+from config.errors import HaltedError
+from config.policies import Policy
+from rollups.guarded import Guard, transaction
+
+Document = dict[str, Any]
+_DUPLICATE_KEY = 11000
+Indices = NDArray[np.int64]
+#: Tells the books which of a batch's buckets are restored, in the transaction that restores them.
+Note = Callable[[Indices, ClientSession], None]
+
+
+class Put(NamedTuple):
+    places: list[tuple[str, Docs, list[int]]]  # collection, documents, and of which bucket each is
+    blocked: set[int]  # buckets that were left out
+
+
+def put(
+    database: Database[Document],
+    policy: Policy,
+    to: str,
+    piece: Batch,
+    guard: Guard,
+    here: Indices,
+    note: Note,
+) -> Put:
+    """Insert what isn't there, with the note, in one transaction. Mostly nothing is there: it is looked up
+    where an insert says so. Buckets in whose way another document is are left out."""
+    places: list[tuple[str, Docs, list[int]]] = [(to, piece.main, list(range(len(piece))))]
+    blocked: set[int] = set()
+    if policy.overflow is not None:
+        # A live bucket may have changed in its overflow alone: none of the old one must join that.
+        blocked |= set(compare(database, policy, piece).changed)
+        places.append((policy.overflow.collection, piece.extra, piece.owner.tolist()))
+
+    def put(absent: list[list[int]]) -> None:
+        def step(session: ClientSession) -> None:
+            for (collection, documents, owner), missing in zip(places, absent, strict=True):
+                new = documents.take([i for i in missing if owner[i] not in blocked])
+                insert_raw(database, collection, new, session)
+            note(here[[i for i in range(len(piece)) if i not in blocked]], session)
+
+        transaction(database, guard, step)
+
+    try:
+        put([list(range(len(documents))) for _, documents, _ in places])
+    except BulkWriteError as error:
+        if not _is_there(error):
+            raise
+        blocked |= _repeated(piece.main)
+        there = [standing_in(database, collection, documents) for collection, documents, _ in places]
+        for (_, documents, owner), standing in zip(places, there, strict=True):
+            blocked |= {owner[i] for i, it in enumerate(standing) if it not in (None, documents[i])}
+        put([[i for i, it in enumerate(standing) if it is None] for standing in there])
+    return Put(places, blocked)
+
+
+def _repeated(documents: Docs) -> set[int]:
+    """Those whose `_id` another one before them has."""
+    first: dict[bytes, int] = {}
+    return {i for i, raw_id in enumerate(documents.raw_ids) if first.setdefault(same_id(raw_id), i) != i}
+
+
+def see(database: Database[Document], put: Put) -> None:
+    """Read back what was put, and compare."""
+    for collection, documents, owner in put.places:
+        if not put.blocked and _stands(database, collection, documents):
+            continue
+        for i, it in enumerate(standing_in(database, collection, documents)):
+            if it != documents[i] and owner[i] not in put.blocked:
+                raise HaltedError(
+                    f"a restored document is not in {collection} as it was: "
+                    f"_id {extended_json(documents.decode_id(i))}"
+                )
+
+
+def _stands(database: Database[Document], collection: str, documents: Docs) -> bool:
+    """Whether all are there. They are read in the order of the index, so that one comparison tells."""
+    target = database.get_collection(collection, codec_options=LOSSLESS)
+    found = Docs.concat([Docs.none(), *find_by_ids(target, documents.raw_ids)])
+    return found.data == documents.take(documents.id_order()).data
+
+
+def standing_in(
+    database: Database[Document], collection: str, documents: Docs, session: ClientSession | None = None
+) -> list[bytes | None]:
+    """Of each document: what has its `_id` there. 1 and 1.0 are one `_id` to MongoDB."""
+    target = database.get_collection(collection, codec_options=LOSSLESS)
+    there: dict[bytes, bytes] = {}
+    for at in range(0, len(documents), MAX_BUCKETS):
+        for found in find_by_ids(target, documents.raw_ids[at : at + MAX_BUCKETS], session):
+            there.update((same_id(found.raw_id(i)), found[i]) for i in range(len(found)))
+    return [there.get(same_id(documents.raw_id(i))) for i in range(len(documents))]
+
+
+def _is_there(error: BulkWriteError) -> bool:
+    """Whether a write failed since another document has the `_id`."""
+    return any(it.get("code") == _DUPLICATE_KEY for it in (error.details or {}).get("writeErrors", ()))
+
+
+def put_measurements(database: Database[Document], policy: Policy, collection: str, documents: Docs) -> None:
+    """Into a native time-series collection, which has no unique `_id`: what is there is looked up first."""
+    decoded = decode(Batch.of(documents), policy)
+    span = int(decoded.columns.time.min()), int(decoded.columns.time.max()) + 1
+
+    def there() -> set[bytes]:
+        found = Source(database, policy, collection).batches(*span)
+        return {measurement(document) for batch in found for document in batch.main}
+
+    present = there()
+    missing = [document for document in documents if measurement(document) not in present]
+    insert_raw(database, collection, Docs.of(missing))
+    present = there()
+    if not all(measurement(document) in present for document in documents):
+        raise HaltedError(f"a restored measurement is not in {collection} as it was; nothing was deleted")

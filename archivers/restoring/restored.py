@@ -1,0 +1,71 @@
+"""What the books say of buckets that were restored into their source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo.client_session import ClientSession
+
+from archivers.format.manifest import Manifest
+from archivers.records.pins import Pins
+from archivers.records.receipts import Receipts
+from archivers.restoring.put import Indices
+from archivers.restoring.standing import How, Mode, Plan
+from archivers.versions.history import Version
+from buckets.bson.raw import Batch
+from buckets.fields.times import FIRST_MS, as_date
+
+
+@dataclass(frozen=True)
+class Books:
+    """What is restored into the source is live again: the receipt has to say so, for later versions to take
+    the place of the archived ones. And it is pinned, since the next run would take it for expired."""
+
+    receipts: Receipts
+    pins: Pins
+    until: datetime | None
+    how: How
+
+    def offline(self, manifest: Manifest, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+        self._set_live(manifest, chosen, True, session)
+        self.pins.put(batch.take(chosen), self.until, session)
+
+    def _set_live(
+        self, manifest: Manifest, chosen: Indices, is_live: NDArray[np.bool_] | bool, session: ClientSession
+    ) -> None:
+        live = self.receipts.live(manifest.commit, manifest.buckets, session)
+        live[chosen] = is_live
+        self.receipts.set_live(manifest.commit, live, {}, session)
+
+    def online(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+        restored = batch.take(chosen)
+        self._set_copied(restored, session)
+        self.pins.put(restored, self.until, session)
+
+    def _set_copied(self, restored: Batch, session: ClientSession) -> None:
+        ids = restored.main.ids
+        facts = {"kind": "online", "state": "copied", "ids": ids, "copied": as_date(FIRST_MS)}
+        self.receipts.update(f"restored-{restored.digest[:32]}", {"$set": facts}, session)
+
+    def settled(self, plans: list[Plan], session: ClientSession) -> None:
+        """All versions are live that are in what was put. The pins remember the last one alone: where that is
+        not all of it, the next run rolls its windows up again."""
+        commits: dict[str, list[tuple[Version, bool]]] = {}
+        for plan in plans:
+            for version in plan.history.versions:
+                is_live = self.how.mode == Mode.merged or version is plan.history.last
+                if version.commit is not None:
+                    commits.setdefault(version.commit.commit, []).append((version, is_live))
+        for found in commits.values():
+            positions = np.array([version.position for version, _ in found], dtype=np.int64)
+            live = np.array([is_live for _, is_live in found], dtype=np.bool_)
+            assert found[0][0].commit is not None
+            self._set_live(found[0][0].commit, positions, live, session)
+        if plans and not commits:
+            whole = Batch.concat([plan.final for plan in plans])
+            self.online(whole, np.arange(len(whole)), session)
+        elif plans:
+            self.pins.put(Batch.concat([plan.history.last.bucket for plan in plans]), self.until, session)

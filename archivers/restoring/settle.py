@@ -1,0 +1,208 @@
+"""Restored buckets of which the archive holds several versions.
+
+Such a bucket is told by what stands in its way: a document of the same `_id`, which is another version of it,
+or some of them merged. Only such a document is ever replaced, and the transaction that does compares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from pymongo.client_session import ClientSession
+
+from archivers.restoring.put import Put, see, standing_in
+from archivers.restoring.standing import How, Mode, Plan, Standing, Target, documents_of
+from archivers.versions.history import (
+    Fold,
+    Histories,
+    History,
+    Version,
+    folds,
+    readings_of,
+    set_aside,
+    some_merged,
+)
+from archivers.writes.delete import chunks, same_id
+from buckets.bson.raw import Batch
+from rollups.guarded import transaction
+
+#: So many buckets, and so many bytes of them, wait for their other versions to be looked up.
+MAX_WAITING, MAX_WAITING_BYTES = 10_000, 16 << 20
+IN_THE_WAY = (
+    "another document has the same _id. What is there was left as it is. Restore into a new collection"
+)
+
+
+@dataclass
+class Settled:
+    """What settling did: documents in the target, beyond those that were counted when they were put."""
+
+    buckets: int = 0
+    readings: int = 0
+    overflow: int = 0
+    versions: int = 0  # older ones
+    pinned: int = 0
+
+
+@dataclass
+class Blocked:
+    """Buckets that were not restored: how many, and why the first of each reason was not."""
+
+    count: int = 0
+    first: dict[str, Any] = field(default_factory=dict)  # reason -> `_id`
+
+    def add(self, identity: Any, reason: str) -> None:
+        self.count += 1
+        self.first.setdefault(reason, identity)
+
+
+class Settling:
+    """Gathers buckets that were blocked, and settles them some at a time."""
+
+    def __init__(
+        self,
+        target: Target,
+        histories: Callable[[], Histories],
+        counted: Callable[[Sequence[Version]], list[bool]],
+    ) -> None:
+        """`counted` tells which versions that stand were counted when they were put."""
+        self._target = target
+        self._make = histories
+        self._counted = counted
+        self._waiting: list[Batch] = []
+        self._met: set[int] = set()  # 8 bytes a version that is settled, and a bucket
+        self.report = Settled()
+        self.blocked = Blocked()
+
+    def add(self, blocked: Batch) -> None:
+        if len(blocked):
+            self._waiting.append(blocked)
+
+    def met(self, batch: Batch) -> list[int]:
+        """Returns which buckets of a batch are settled already, since other versions of them were met."""
+        return [i for i, main in enumerate(batch.main) if hash(main) in self._met] if self._met else []
+
+    @cached_property
+    def histories(self) -> Histories:
+        return self._make()
+
+    @property
+    def is_full(self) -> bool:
+        size = sum(batch.size for batch in self._waiting)
+        return sum(map(len, self._waiting)) >= MAX_WAITING or size >= MAX_WAITING_BYTES
+
+    def settle(self, check: Callable[[], None]) -> None:
+        """Put each bucket as all its versions say."""
+        waiting, self._waiting = self._waiting, []
+        for batch in waiting:
+            for piece in chunks(batch):
+                check()
+                self._settle(piece.take(np.setdiff1d(np.arange(len(piece)), self.met(piece))))
+
+    def _settle(self, piece: Batch) -> None:
+        plans = []
+        for name, history, known, fold in self._found(piece):
+            plan = plan_of(history, known, fold, self._target.how)
+            if isinstance(plan, Plan):
+                plans.append(plan)
+            else:
+                self._block(name, plan)
+        if plans:
+            self._put(plans)
+
+    def _found(self, piece: Batch) -> Iterator[tuple[Any, History, list[Batch], Fold]]:
+        """Of the buckets that have several versions: their `_id`s, these, and all that may be replaced. The
+        others are blocked."""
+        standing = standing_in(self._target.database, self._target.to, piece.main)
+        found = self.histories.of(piece, [it for it in standing if it is not None])
+        several: dict[bytes, tuple[Any, History, bytes | None]] = {}
+        for i, raw_id in enumerate(piece.main.raw_ids):
+            identity, history = piece.main.decode_id(i), found.get(same_id(raw_id))
+            if history is not None and len(history.versions) > 1:
+                several[same_id(raw_id)] = identity, history, standing[i]
+            else:
+                self._block(identity, IN_THE_WAY)
+        made = folds([history for _, history, _ in several.values()])
+        for (identity, history, main), fold in zip(several.values(), made, strict=True):
+            known = [*(version.bucket for version in history.versions), *fold.stages]
+            known += [history.merged] if history.merged is not None else []
+            if main not in (None, *(it.main[0] for it in known)):
+                known += some_merged(history)
+            yield identity, history, known, fold
+
+    def _block(self, identity: Any, reason: str) -> None:
+        self.report.buckets += 1
+        self.blocked.add(identity, reason)
+
+    def _put(self, plans: list[Plan]) -> None:
+        target = self._target
+
+        def step(session: ClientSession) -> tuple[list[bool], list[bytes | None]]:
+            standing = Standing(target, plans, session)
+            fits = [standing.fits(i) for i in range(len(plans))]
+            standing.replace([i for i, is_fit in enumerate(fits) if is_fit])
+            target.note([plan for plan, is_fit in zip(plans, fits, strict=True) if is_fit], session)
+            return fits, standing.mains
+
+        fits, before = transaction(target.database, target.guard, step)
+        put = [plan for plan, is_fit in zip(plans, fits, strict=True) if is_fit]
+        for collection, documents in documents_of(target, put):
+            see(target.database, Put([(collection, documents, list(range(len(documents))))], set()))
+        self._count(put, [stood for stood, is_fit in zip(before, fits, strict=True) if is_fit])
+        for plan, is_fit in zip(plans, fits, strict=True):
+            if not is_fit:
+                self._block(plan.final.main.decode_id(0), IN_THE_WAY)
+
+    def _count(self, put: list[Plan], stood: list[bytes | None]) -> None:
+        final = [Version(plan.final, plan.history.last.policy) for plan in put]
+        before = self._counted_before(put, stood)
+        known = sum(hash(_name(plan)) in self._met for plan in put)
+        new = [it for plan in put for it in plan.history.versions if hash(it.bucket.main[0]) not in self._met]
+        report = self.report
+        report.buckets += len(final) - len(before)
+        report.readings += readings_of(final) - readings_of(before)
+        report.overflow += _overflow_of(final) - _overflow_of(before)
+        report.versions += len(new) - (len(put) - known)
+        report.pinned += len(final) - len(before) if self._target.is_source else 0
+        self._met |= {hash(it.bucket.main[0]) for it in new} | {hash(_name(plan)) for plan in put}
+
+    def _counted_before(self, put: list[Plan], stood: list[bytes | None]) -> list[Version]:
+        """What stood in place of these, and is counted: as it was put, or as an earlier settling left it."""
+        settled, fresh = [], []
+        for plan, main in zip(put, stood, strict=True):
+            if hash(_name(plan)) in self._met:
+                policy = plan.history.last.policy
+                settled += [Version(it, policy) for it in plan.known if it.main[0] == main][:1]
+            else:
+                fresh += [it for it in plan.history.versions if it.bucket.main[0] == main][:1]
+        are_counted = self._counted(fresh)
+        return settled + [it for it, is_counted in zip(fresh, are_counted, strict=True) if is_counted]
+
+
+def _name(plan: Plan) -> bytes:
+    return same_id(plan.final.main.raw_id(0))
+
+
+def _overflow_of(versions: Sequence[Version]) -> int:
+    return sum(len(version.bucket.extra) for version in versions)
+
+
+def plan_of(history: History, known: list[Batch], fold: Fold, how: How) -> Plan | str:
+    """Returns what is to stand for a bucket of several versions, or why nothing can."""
+    versions = history.versions
+    if how.mode != Mode.merged:
+        older = versions[:-1] if how.mode == Mode.all else []
+        aside = [it for i, version in enumerate(older) for it in set_aside(version.bucket, i + 1)]
+        return Plan(history, history.last.bucket, aside, known)
+    if history.merged is not None:
+        return Plan(history, history.merged, [], known)
+    if fold.fault is not None:
+        return (
+            f"the archive holds {len(versions)} versions of it that can't be merged: {fold.fault}. "
+            "`--versions all` brings them back side by side"
+        )
+    return Plan(history, fold.stages[-1], [], known)

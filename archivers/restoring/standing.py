@@ -1,0 +1,150 @@
+"""What stands where restored buckets go, and what may take its place.
+
+Only a document that the archive holds as well is ever replaced: a version of the bucket, or a merge of some.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from archivers.restoring.put import standing_in
+from archivers.versions.history import History
+from archivers.writes.delete import same_id
+from archivers.writes.inserts import insert_raw
+from buckets.bson.raw import LOSSLESS, Batch, Docs, named
+from buckets.source import Source
+from config.policies import Policy
+from rollups.guarded import Guard
+
+Document = dict[str, Any]
+
+
+class Mode(StrEnum):
+    """What becomes of several versions of a bucket."""
+
+    latest = "latest"
+    all = "all"
+    merged = "merged"
+
+
+class How(NamedTuple):
+    """The same, and where the older ones go."""
+
+    mode: Mode = Mode.merged
+    aside: str | None = None  # the collection of older ones; None: that of the others
+
+
+MERGED = How()
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where buckets go. `note` tells the books of them, in the transaction that puts them."""
+
+    database: Database[Document]
+    policy: Policy
+    to: str
+    guard: Guard
+    how: How
+    note: Callable[[list[Plan], ClientSession], None]
+
+    @property
+    def aside(self) -> str:
+        return self.how.aside or self.to
+
+    @property
+    def is_source(self) -> bool:
+        return self.to == self.policy.collection
+
+
+class Plan(NamedTuple):
+    """What is to stand for one bucket, and what may stand there now."""
+
+    history: History
+    final: Batch  # of one
+    aside: list[bytes]  # documents of older versions
+    known: list[Batch]  # all versions, and what they are merged
+
+
+class Standing:
+    """Of some plans, as one transaction sees it."""
+
+    def __init__(self, target: Target, plans: Sequence[Plan], session: ClientSession) -> None:
+        self._target = target
+        self._plans = plans
+        self._session = session
+        self.mains = self._there(target.to, [plan.final.main[0] for plan in plans])
+        self._live = self._units()
+        known = [[document for it in plan.known for document in it.extra] for plan in plans]
+        overflow = target.policy.overflow
+        self._extra = self._each(overflow.collection, known) if overflow else [[] for _ in plans]
+        self._aside = self._each(target.aside, [plan.aside for plan in plans])
+
+    def fits(self, index: int) -> bool:
+        """Returns whether nothing but what the archive holds is in the way of a plan."""
+        plan = self._plans[index]
+        may_live = plan.known if self._target.is_source else [plan.final]
+        live = self._live.get(same_id(plan.final.main.raw_id(0)))
+        return (
+            self.mains[index] in (None, *(it.main[0] for it in plan.known))
+            and live in (None, *(it.unit(0) for it in may_live))
+            and set(self._extra[index]) <= {document for it in plan.known for document in it.extra}
+            and set(self._aside[index]) <= set(plan.aside)
+        )
+
+    def replace(self, going: Sequence[int]) -> None:
+        """Put what these plans say in place of what stands there."""
+        target = self._target
+        stand = {target.to: [main for i in going if (main := self.mains[i]) is not None]}
+        stand[target.aside] = stand.get(target.aside, []) + [it for i in going for it in self._aside[i]]
+        if target.policy.overflow is not None:
+            stand[target.policy.overflow.collection] = [it for i in going for it in self._extra[i]]
+        for collection, documents in documents_of(target, [self._plans[i] for i in going]):
+            self._change(collection, stand[collection], list(documents))
+
+    def _change(self, collection: str, stand: list[bytes], wanted: list[bytes]) -> None:
+        going, new = set(stand) - set(wanted), set(wanted) - set(stand)
+        if going:
+            place = self._target.database.get_collection(collection, codec_options=LOSSLESS)
+            place.delete_many(named(Docs.of(list(going)).raw_ids), session=self._session)
+        fresh = Docs.of([it for it in wanted if it in new])
+        insert_raw(self._target.database, collection, fresh, self._session)
+
+    def _there(self, collection: str, documents: list[bytes]) -> list[bytes | None]:
+        return standing_in(self._target.database, collection, Docs.of(documents), self._session)
+
+    def _units(self) -> dict[bytes, bytes]:
+        """Where there is overflow, the live buckets: an old one's overflow must not join what has changed."""
+        if self._target.policy.overflow is None:
+            return {}
+        raw_ids = [plan.final.main.raw_id(0) for plan in self._plans]
+        source = Source(self._target.database, self._target.policy, session=self._session)
+        return {
+            same_id(found.main.raw_id(i)): found.unit(i)
+            for found in source.by_raw_ids(raw_ids)
+            for i in range(len(found))
+        }
+
+    def _each(self, collection: str, groups: list[list[bytes]]) -> list[list[bytes]]:
+        """Of each group of documents: what has their `_id`s there."""
+        documents = [it for group in groups for it in group]
+        found = iter(self._there(collection, documents) if documents else [])
+        there = (itertools.islice(found, len(group)) for group in groups)
+        return [list(dict.fromkeys(it for it in some if it is not None)) for some in there]
+
+
+def documents_of(target: Target, plans: Sequence[Plan]) -> list[tuple[str, Docs]]:
+    """Returns what these plans put, by collection."""
+    aside = [it for plan in plans for it in plan.aside]
+    places = {target.to: [plan.final.main[0] for plan in plans]}
+    places[target.aside] = places.get(target.aside, []) + aside
+    if target.policy.overflow is not None:
+        places[target.policy.overflow.collection] = [it for plan in plans for it in plan.final.extra]
+    return [(collection, Docs.of(documents)) for collection, documents in places.items()]

@@ -1,0 +1,83 @@
+"""What of an archive is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archivers.restoring.put import Indices, Note
+from archivers.versions.history import Version, lots_of
+from buckets.bson.raw import Batch
+from buckets.columns import Series
+from buckets.decoding.decode import Lot
+from buckets.fields.selectors import series_text
+from buckets.fields.times import FIRST_MS, LAST_MS
+from config.policies import Policy
+
+
+class Found(NamedTuple):
+    """Some of what is archived; `span` and `readings` where they are known without a look at the buckets."""
+
+    lot: Lot
+    note: Note
+    span: tuple[int, int] | None = None  # of first and last reading
+    readings: int = 0
+    commit: str | None = None
+
+
+class Wanted(NamedTuple):
+    """What is asked for of it."""
+
+    batch: Batch
+    policy: Policy  # as which it was archived
+    indices: Indices  # of its buckets, in what was found
+    note: Note
+    readings: int
+    commit: str | None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which buckets: those with a reading in [start, end), in milliseconds, of some series."""
+
+    policy: Policy
+    start: int
+    end: int
+    series: Mapping[str, str]
+
+    @property
+    def is_part(self) -> bool:
+        """Returns whether a version of a bucket may be left out while another is not."""
+        return self.start > FIRST_MS or self.end <= LAST_MS or bool(self.series)
+
+    def of(self, found: Found) -> Wanted:
+        """In the order of their `_id`s: where they are put, they lie together then."""
+        batch, chosen, readings = found.lot.batch, np.arange(len(found.lot)), found.readings
+        if found.span is None or found.span[0] < self.start or found.span[1] >= self.end or self.series:
+            mine = self._mine(found.lot)
+            chosen = found.lot.decoded.units[mine]
+            readings = int(mine[found.lot.decoded.columns.bucket].sum())
+        chosen = chosen[batch.take(chosen).main.id_order()]
+        return Wanted(batch.take(chosen), found.lot.policy, chosen, found.note, readings, found.commit)
+
+    def holds(self, versions: Sequence[Version]) -> list[bool]:
+        """Returns which of these are asked for."""
+        found = [False] * len(versions)
+        for places, lot in lots_of(versions):
+            for i in lot.decoded.units[self._mine(lot)].tolist():
+                found[places[i]] = True
+        return found
+
+    def _mine(self, lot: Lot) -> NDArray[np.bool_]:
+        """Of the decoded buckets (of empty ones, their last time counts)."""
+        columns = lot.decoded.columns
+        named = np.array([self._matches(one) for one in columns.series], dtype=np.bool_)
+        return lot.decoded.touching(self.start, self.end) & columns.holds(named)
+
+    def _matches(self, one: Series) -> bool:
+        values = dict(zip(self.policy.series_names, one, strict=False))
+        return all(series_text(values[name]) == text for name, text in self.series.items() if name in values)

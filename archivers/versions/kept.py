@@ -1,0 +1,125 @@
+"""The versions of buckets that an online archive holds merged, each as it was, beside it.
+
+A document holds the bytes of a bucket, or of one of its overflow documents, and their SHA-256. They are
+written, and read back, before anything is merged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from bson.raw_bson import RawBSONDocument
+from pymongo import ASCENDING
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from archivers.format.manifest import DamagedError
+from archivers.writes.delete import MAX_BUCKETS, same_id
+from archivers.writes.inserts import insert_raw, make_packed
+from buckets.bson.raw import LOSSLESS, Batch, Docs
+from buckets.bson.types import BINARY, DOCUMENT, INT32
+from buckets.fields.selectors import extended_json
+from buckets.versions.overlay import document_of, number, text
+from config.checks.targets import versions_archive
+from config.policies import Policy
+
+Document = dict[str, Any]
+#: A document can't be larger, and this one holds another.
+MAX_BYTES = 16_000_000
+
+
+class Kept(NamedTuple):
+    """One version of a bucket."""
+
+    version: int
+    bucket: Batch  # of one
+    by: str  # the receipt of its copy
+
+
+class KeptVersions:
+    """Those of one policy."""
+
+    def __init__(self, database: Database[Document], policy: Policy) -> None:
+        assert policy.archive is not None and policy.archive.collection is not None
+        self.name = versions_archive(policy.archive.collection)
+        self._database = database
+        self._collection: Collection[Any] = database.get_collection(self.name, codec_options=LOSSLESS)
+
+    def make(self) -> None:
+        """With zstd blocks, and the index that finds all versions of a bucket."""
+        make_packed(self._database, self.name)
+        self._collection.create_index([("_id._id", ASCENDING)])
+
+    def of(self, ids: Sequence[Any], session: ClientSession | None = None) -> dict[bytes, list[Kept]]:
+        """Returns the versions of the buckets with these `_id`s, by `same_id`, in their order. Raises
+        DamagedError where one is not as it was written."""
+        parts: dict[bytes, list[RawBSONDocument]] = {}
+        for at in range(0, len(ids), MAX_BUCKETS):
+            query = {"_id._id": {"$in": list(ids[at : at + MAX_BUCKETS])}}
+            for found in self._collection.find(query, session=session).sort("_id"):
+                if (fault := self._fault(found)) is not None:
+                    raise fault
+                name = same_id(Docs.of([bytes(found["_id"].raw)]).raw_id(0))
+                parts.setdefault(name, []).append(found)
+        return {name: list(_versions(found)) for name, found in parts.items()}
+
+    def put(self, name: str, entries: Sequence[tuple[int, Batch]], session: ClientSession) -> None:
+        """Write these buckets, each as the version of this number; `name` is the receipt of their copies."""
+        documents = [it for version, bucket in entries for it in _documents(name, version, bucket)]
+        insert_raw(self._database, self.name, Docs.of(documents), session)
+
+    def drop(self, ids: Sequence[Any], session: ClientSession, by: str | None = None) -> None:
+        """Of these buckets: the versions that were copied under one receipt, or all."""
+        only = {} if by is None else {"by": by}
+        self._collection.delete_many({"_id._id": {"$in": list(ids)}, **only}, session=session)
+
+    def damaged(self) -> Iterator[DamagedError]:
+        """Returns what of all versions is not as it was written."""
+        for found in self._collection.find():
+            if (fault := self._fault(found)) is not None:
+                yield fault
+
+    def _fault(self, found: RawBSONDocument) -> DamagedError | None:
+        if found["sha256"] == hashlib.sha256(found["document"]).hexdigest():
+            return None
+        bucket = extended_json(Docs.of([bytes(found["_id"].raw)]).legible_id(0))
+        version = found["_id"]["version"]
+        place = f"{self.name}, version {version} of _id {bucket}"
+        what = "it is not as it was written: its bytes have another SHA-256"
+        return DamagedError("version-differs", place, what, "Restore it from a backup of the collection")
+
+
+def _versions(found: Iterable[RawBSONDocument]) -> Iterator[Kept]:
+    for version, parts in itertools.groupby(found, key=lambda it: int(it["_id"]["version"])):
+        main, *extra = parts
+        owner = np.zeros(len(extra), dtype=np.int32)
+        documents = Docs.of([bytes(main["document"])]), Docs.of([bytes(it["document"]) for it in extra])
+        yield Kept(version, Batch(*documents, owner), str(main["by"]))
+
+
+def _documents(by: str, version: int, bucket: Batch) -> Iterator[bytes]:
+    """The bucket's own document, then its overflow."""
+    for part, document in enumerate([bucket.main[0], *bucket.extra]):
+        identity = {
+            "_id": bucket.main.raw_id(0),
+            "version": number(INT32, float(version)),
+            "part": number(INT32, float(part)),
+        }
+        yield document_of(
+            {
+                "_id": bytes([DOCUMENT]) + document_of(identity),
+                "by": text(by),
+                "sha256": text(hashlib.sha256(document).hexdigest()),
+                "document": bytes([BINARY]) + len(document).to_bytes(4, "little") + b"\0" + document,
+            }
+        )
+
+
+def is_too_large(bucket: Batch) -> bool:
+    """Returns whether a document of the bucket does not fit into another."""
+    return any(len(document) > MAX_BYTES for document in (*bucket.main, *bucket.extra))

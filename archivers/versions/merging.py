@@ -1,0 +1,259 @@
+"""Later versions of buckets that an online archive holds: merged into these, their own bytes kept beside.
+
+The order: both versions are written to the collection of versions. Then they are read back, and in one
+transaction the late bucket is deleted where it still equals its copy, and the archived document becomes the
+merged one. Until then the archive is what it was, and both count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from pymongo.client_session import ClientSession
+
+from archivers.context import Work
+from archivers.records.deletions import archived_before, packed_ids
+from archivers.records.receipts import MERGED, MERGING
+from archivers.versions.history import History, Version, folds, one_of
+from archivers.versions.kept import Kept, KeptVersions, is_too_large
+from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_id
+from archivers.writes.inserts import insert_raw
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import decode
+from buckets.fields.times import as_date
+from buckets.source import Source
+from buckets.versions.merge import merge
+from config.errors import HaltedError
+from rollups.guarded import transaction
+
+
+class Sorted(NamedTuple):
+    """Late buckets, by index."""
+
+    waiting: list[int]  # copied, and not due yet
+    faults: dict[int, str]  # can't be merged, and why
+
+
+class Merging:
+    """The late buckets of one archive run."""
+
+    def __init__(
+        self,
+        work: Work,
+        archived: Callable[[ClientSession | None], Source],
+        take_back: Callable[[Sequence[Any], ClientSession], None],
+        places: tuple[str, str | None],
+    ) -> None:
+        """`take_back` takes buckets out of the archive, which lies in `places`."""
+        self._work = work
+        self._archived = archived
+        self._take_back = take_back
+        self._target, self._overflow = places
+        self.kept = KeptVersions(work.database, work.policy)
+
+    def sort(self, late: Batch) -> Sorted:
+        """Tell apart what of late buckets goes, and what stays. Changes nothing."""
+        work, ids = self._work, late.main.ids
+        archived, versions = self._of_archive(late), self.kept.of(ids)
+        ours = {name for name, found in versions.items() if found} | self._told(archived)
+        faults = self._faults(late, archived)
+        copied = work.receipts.open(ids, MERGING)
+        waiting = []
+        for i, raw_id in enumerate(late.main.raw_ids):
+            if same_id(raw_id) not in ours:
+                faults[i] = (
+                    f"another document with this _id is in {self._target}, and no receipt says that it was "
+                    "archived from here"
+                )
+            elif i not in faults and raw_id in copied:
+                name, when = copied[raw_id]
+                copies = [it for it in versions[same_id(raw_id)] if it.by == name]
+                is_equal = bool(copies) and copies[-1].bucket.unit(0) == late.unit(i)
+                if is_equal and work.waits(when):
+                    waiting.append(i)
+        return Sorted(waiting, faults)
+
+    def _faults(self, late: Batch, archived: Batch) -> dict[int, str]:
+        """Why which can't be merged with what is archived."""
+        faults = dict(merge(self._work.policy, archived, late).faults)
+        for i in range(len(late)):
+            if is_too_large(one_of(late, i)) or is_too_large(one_of(archived, i)):
+                faults[i] = "one of them is too large to be kept beside"
+        told = f"an earlier version of this bucket is in {self._target}, and they can't be merged"
+        return {i: f"{told}: {fault}" for i, fault in faults.items()}
+
+    def _of_archive(self, late: Batch, session: ClientSession | None = None) -> Batch:
+        """What the archive holds under their `_id`s, in their order. Raises HaltedError where one is gone."""
+        found = Batch.concat([Batch.of(late.main.take([])), *self._archived(session).by_ids(late.main.ids)])
+        place = {same_id(raw_id): i for i, raw_id in enumerate(found.main.raw_ids)}
+        try:
+            return found.take(np.array([place[same_id(it)] for it in late.main.raw_ids], dtype=np.int64))
+        except KeyError:
+            raise HaltedError(
+                f"policy {self._work.policy.name}: buckets have gone from {self._target} while later "
+                "versions of them were to be merged into them. Nothing was deleted. Run again"
+            ) from None
+
+    def _told(self, archived: Batch) -> set[bytes]:
+        """Of archived buckets: those that receipts tell of."""
+        wanted = {same_id(raw_id) for raw_id in archived.main.raw_ids}
+        decoded = decode(archived, self._work.policy)
+        if not len(decoded.units):
+            return set()
+        spans = decoded.spans()
+        return archived_before(self._work.receipts, wanted, int(spans.min()), int(spans.max()))
+
+    def move(self, name: str, late: Batch) -> None:
+        """Copy, verify, and merge what may go."""
+        if not len(late):
+            return
+        work = self._work
+        self._copy(name, late)
+        if waits := work.waits(work.now):
+            work.report.leave(len(late), waits)
+        else:
+            self._merge(name, self._copies(name, late.main.ids))
+
+    def _copy(self, name: str, late: Batch) -> None:
+        """Both versions, beside the archive. What was copied of earlier states of these buckets goes."""
+        work, ids = self._work, late.main.ids
+        self.kept.make()
+        archived, before = self._of_archive(late), work.receipts.open(ids, MERGING)
+        old = {same_id(raw_id): receipt for raw_id, (receipt, _) in before.items()}
+        versions = {
+            key: [it for it in found if it.by != old.get(key)] for key, found in self.kept.of(ids).items()
+        }
+        entries = self._entries(late, archived, versions)
+        facts = {
+            "kind": "online",
+            "state": MERGING,
+            "collection": work.policy.collection,
+            "into": self.kept.name,
+            "ids": ids,
+            "copied": work.now,
+            "documents_sha256": late.digest,
+        }
+
+        def step(session: ClientSession) -> None:
+            for receipt in set(old.values()):
+                self.kept.drop(ids, session, receipt)
+            work.receipts.pull(ids, session, MERGING)
+            self.kept.put(name, entries, session)
+            work.receipts.update(name, {"$set": facts}, session)
+
+        transaction(work.database, work.guard, step)
+
+    def _entries(
+        self, late: Batch, archived: Batch, versions: dict[bytes, list[Kept]]
+    ) -> list[tuple[int, Batch]]:
+        """What has to be written, with numbers: of what is archived, what the versions don't give already."""
+        held = self._give(archived, versions)
+        entries: list[tuple[int, Batch]] = []
+        for i, raw_id in enumerate(late.main.raw_ids):
+            found = versions.get(same_id(raw_id), [])
+            number = found[-1].version if found else 0
+            new = [one_of(late, i)] if held[i] else [one_of(archived, i), one_of(late, i)]
+            entries += [(number + 1 + place, bucket) for place, bucket in enumerate(new)]
+        return entries
+
+    def _give(self, archived: Batch, versions: dict[bytes, list[Kept]]) -> list[bool]:
+        """Of each archived bucket: whether it is one of its versions, or all of them merged."""
+        found: list[list[Kept]] = [versions.get(same_id(raw_id), []) for raw_id in archived.main.raw_ids]
+        several = [i for i, held in enumerate(found) if held]
+        policy = self._work.policy
+        histories = [History([Version(it.bucket, policy) for it in found[i]]) for i in several]
+        given: list[set[bytes]] = [{it.bucket.unit(0) for it in held} for held in found]
+        for i, fold in zip(several, folds(histories), strict=True):
+            given[i].add(fold.stages[-1].unit(0))
+        return [archived.unit(i) in units for i, units in enumerate(given)]
+
+    def _copies(self, name: str, ids: Sequence[Any]) -> Batch:
+        """The late buckets of a receipt, as their copies give them."""
+        found = [[it for it in held if it.by == name] for held in self.kept.of(ids).values()]
+        return Batch.concat([held[-1].bucket for held in found if held])
+
+    def settle(self, start_ms: int, end_ms: int) -> None:
+        """Merge what was copied by earlier runs, ends in [start, end) and may go now."""
+        work = self._work
+        for receipt in list(work.receipts.in_state(MERGING, "online")):
+            if work.in_grace(receipt["copied"]):
+                continue
+            for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
+                name = receipt["_id"]["name"]
+                copies = self._copies(name, receipt["ids"][at : at + MAX_BUCKETS])
+                going, _ = work.going(copies, start_ms, end_ms)
+                for piece in chunks(going):
+                    self._merge(name, piece)
+
+    def _merge(self, name: str, verified: Batch) -> None:
+        work = self._work
+        work.check()
+        outcome = guarded_delete(
+            work.database,
+            work.policy,
+            verified,
+            work.guard,
+            lambda session, outcome: self._record(session, name, verified, outcome),
+        )
+        work.report.deleted += len(outcome.deleted)
+        work.report.change(len(outcome.changed))
+        self.follow()
+
+    def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
+        """In the delete's transaction: the archived buckets become the merged ones. Copies of what has
+        changed, or was gone, are dropped."""
+        work, ids = self._work, verified.main.ids
+        going = verified.take(np.array(outcome.deleted, dtype=np.int64))
+        others = [ids[i] for i in (*outcome.changed, *outcome.gone)]
+        if others:
+            self.kept.drop(others, session, name)
+        work.receipts.pull(ids, session, MERGING)
+        if not len(going):
+            return
+        hidden = self._replace(session, name, going)
+        spans = decode(going, work.policy).spans()
+        gone = going.main.ids
+        times = {"first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
+        work.deletions.record(
+            session,
+            [going.unit(i) for i in range(len(going))],
+            {"ids": packed_ids(gone), **times},
+            {"collection": self.kept.name, "merged_into": self._target},
+        )
+        if hidden:
+            facts = {"kind": "online", "state": MERGED, "ids": hidden, "copied": work.now}
+            work.receipts.update(f"merged-{name}", {"$set": facts}, session)
+
+    def _replace(self, session: ClientSession, name: str, going: Batch) -> list[Any]:
+        """Returns the `_id`s of those of which a reading of the earlier version no longer counts."""
+        work, ids = self._work, going.main.ids
+        archived, versions = self._of_archive(going, session), self.kept.of(ids, session)
+        before = {key: found[:-1] for key, found in versions.items()}
+        merged = merge(work.policy, archived, going)
+        copied = {found[-1].bucket.unit(0) for found in versions.values() if found[-1].by == name}
+        is_kept = all(going.unit(i) in copied for i in range(len(going)))
+        if merged.faults or not is_kept or not all(self._give(archived, before)):
+            raise HaltedError(
+                f"policy {work.policy.name}: what {self._target} or {self.kept.name} holds of buckets has "
+                "changed while later versions of them were merged into them. Nothing was deleted. Run again"
+            )
+        self._take_back(ids, session)
+        insert_raw(work.database, self._target, merged.batch.main, session)
+        if self._overflow:
+            insert_raw(work.database, self._overflow, merged.batch.extra, session)
+        return [it for it, is_hiding in zip(ids, merged.hides, strict=True) if is_hiding]
+
+    def follow(self) -> None:
+        """Where a merged bucket holds less than its versions did, its windows are rolled up again."""
+        work = self._work
+        for receipt in list(work.receipts.in_state(MERGED, "online")):
+            for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
+                ids = list(receipt["ids"][at : at + MAX_BUCKETS])
+                found = Batch.concat(list(self._archived(None).by_ids(ids)))
+                spans = decode(found, work.policy).spans() if len(found) else np.zeros((0, 2))
+                if not len(spans) or work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
+                    pull = partial(work.receipts.pull, ids, state=MERGED)
+                    transaction(work.database, work.guard, pull)

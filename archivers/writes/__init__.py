@@ -1,0 +1,1 @@
+"""Guarded deletes and raw inserts."""

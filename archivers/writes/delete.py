@@ -1,0 +1,147 @@
+"""The guarded delete: what is equal to the verified copy goes, what has changed stays.
+
+The documents are read, compared byte for byte and deleted in one transaction, which also touches the
+lease: a write to one of them in between aborts it, and so does another holder of the lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from buckets.bson.raw import LOSSLESS, Batch, named
+from buckets.fields.ids import sort_key
+from buckets.models.timeseries import measurement
+from buckets.source import Source
+from config.errors import HaltedError
+from config.policies import Policy
+from rollups.guarded import Guard, transaction
+
+#: One transaction holds at most so many buckets, and so many bytes of them.
+MAX_BUCKETS = 1000
+MAX_BYTES = 8 << 20
+
+Document = dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """Of a batch: indices of the buckets that went, that had changed, and that were gone already."""
+
+    deleted: list[int]
+    changed: list[int]
+    gone: list[int]
+
+
+Record = Callable[[ClientSession, Outcome], None]
+
+
+def same_id(raw_id: bytes) -> bytes:
+    """Equal for `_id`s that are one to MongoDB, as 1 and 1.0 are; of a `Docs.raw_id`."""
+    return sort_key(raw_id[0], raw_id[1:]) if raw_id else raw_id
+
+
+def units(policy: Policy, batch: Batch) -> list[bytes]:
+    """Of each bucket: bytes that are equal for equal buckets alone."""
+    if policy.model == "timeseries":
+        return [measurement(document) for document in batch.main]
+    return [batch.unit(i) for i in range(len(batch))]
+
+
+def measured(policy: Policy, batch: Batch, source: Source, start_ms: int, end_ms: int) -> NDArray[np.int64]:
+    """The indices of the measurements of a native time-series collection, all in [start, end), that are live.
+    They have no index on `_id`, and it need not be unique."""
+    mine = units(policy, batch)
+    wanted = set(mine)
+    there = {
+        unit for live in source.batches(start_ms, end_ms) for unit in units(policy, live) if unit in wanted
+    }
+    return np.array([i for i, unit in enumerate(mine) if unit in there], dtype=np.int64)
+
+
+def chunks(batch: Batch) -> Iterator[Batch]:
+    """The batch in pieces small enough for one transaction."""
+    sizes = np.diff(batch.main.offsets)
+    if len(batch.extra):
+        sizes = sizes + np.bincount(batch.owner, np.diff(batch.extra.offsets), len(batch)).astype(np.int64)
+    start, held = 0, 0
+    for i, size in enumerate(sizes.tolist()):
+        if i > start and (i - start == MAX_BUCKETS or held + size > MAX_BYTES):
+            yield batch.slice(start, i)
+            start, held = i, 0
+        held += size
+    if len(batch) > start:
+        yield batch.slice(start, len(batch))
+
+
+def guarded_delete(
+    database: Database[Document], policy: Policy, verified: Batch, guard: Guard, record: Record
+) -> Outcome:
+    """Delete from the source what equals `verified`: what the copy was proven to give, as it was read back.
+
+    `verified` is one piece of `chunks`. `record` writes the receipt inside the transaction.
+    """
+
+    def step(session: ClientSession) -> Outcome:
+        outcome = compare(database, policy, verified, session)
+        _delete(database, policy, verified, outcome.deleted, session)
+        record(session, outcome)
+        return outcome
+
+    return transaction(database, guard, step)
+
+
+def compare(
+    database: Database[Document], policy: Policy, verified: Batch, session: ClientSession | None = None
+) -> Outcome:
+    """What of the batch is live as it was verified, live but changed, or gone. Deletes nothing."""
+    source = Source(database, policy, session=session)
+    found = Batch.concat(list(source.by_raw_ids(verified.main.raw_ids)))
+    if found.equals(verified.take(verified.main.id_order())):
+        return Outcome(list(range(len(verified))), [], [])
+    live = {found.main.raw_id(i): found.unit(i) for i in range(len(found))}
+    outcome = Outcome([], [], [])
+    for i in range(len(verified)):
+        now = live.get(verified.main.raw_id(i))
+        if now is None:
+            outcome.gone.append(i)
+        else:
+            (outcome.deleted if now == verified.unit(i) else outcome.changed).append(i)
+    return outcome
+
+
+def compare_all(database: Database[Document], policy: Policy, batch: Batch) -> Outcome:
+    """`compare` of a batch of any size, piece by piece."""
+    whole, at = Outcome([], [], []), 0
+    for piece in chunks(batch):
+        for every, some in zip(whole, compare(database, policy, piece), strict=True):
+            every += [at + i for i in some]
+        at += len(piece)
+    return whole
+
+
+def _delete(
+    database: Database[Document], policy: Policy, batch: Batch, indices: list[int], session: ClientSession
+) -> None:
+    if not indices:
+        return
+    going = batch.take(np.array(indices, dtype=np.int64))
+    source = database.get_collection(policy.collection, codec_options=LOSSLESS)
+    gone = source.delete_many(named(going.main.raw_ids), session=session)
+    _check_all_gone(policy, gone.deleted_count, len(going), "buckets")
+    if len(going.extra) and policy.overflow is not None:
+        overflow = database.get_collection(policy.overflow.collection, codec_options=LOSSLESS)
+        gone = overflow.delete_many(named(going.extra.raw_ids), session=session)
+        _check_all_gone(policy, gone.deleted_count, len(going.extra), "overflow documents")
+
+
+def _check_all_gone(policy: Policy, gone: int, verified: int, what: str) -> None:
+    if gone != verified:
+        raise HaltedError(
+            f"policy {policy.name}: a delete took {gone} {what} where {verified} were verified; the "
+            "transaction was undone and nothing was deleted"
+        )

@@ -1,0 +1,1 @@
+"""BSON as bytes: its types, raw documents, and cursors that give them."""

@@ -1,0 +1,155 @@
+"""What a query finds, as raw documents: sooner than from `find_raw_batches`.
+
+The driver makes an object of every document of a reply, and then puts their bytes together again. Here the
+documents are cut out of a reply before the driver decodes the rest of it: the cursor's number, errors, the
+cluster's time. So sessions, retries, read concerns and the end of a cursor stay the driver's. A version of
+it that replies in another shape, or never calls `_unpack_response`, hands over bytes as ever; these do too.
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.cursor import RawBatchCursor
+
+from buckets.bson.prefetch import ahead
+from buckets.bson.raw import LEAST, Docs, Rows
+from buckets.bson.types import ARRAY, DOCUMENT, extent
+
+Document = dict[str, Any]
+#: Documents of a reply at most, and of the first, which tells how large they are.
+_AT_ONCE, _FIRST = 1_000_000, 1000
+#: Bytes of a piece, if it is more than one document, and about those of a reply, which the server would close
+#: at 16 MB. Work on it takes many times that.
+_MOST_BYTES = 1 << 22
+#: Replies are fetched ahead as long as those that wait have fewer bytes.
+AHEAD = 2 * _MOST_BYTES
+_BATCHES = (b"firstBatch", b"nextBatch")
+_NAME_BYTES, _MOST_DIGITS = 64, 8
+_LENGTH = struct.Struct("<i")
+_EMPTY = _LENGTH.pack(LEAST) + b"\0"
+
+
+def find_raw(
+    collection: Collection[Any],
+    query: Mapping[str, Any],
+    session: ClientSession | None = None,
+    fields: Document | None = None,
+    sort: list[tuple[str, int]] | None = None,
+    limit: int = 0,
+    is_ahead: bool = True,
+) -> Iterator[Docs]:
+    """The documents that meet the query, in pieces of at most _MOST_BYTES. Where it `is_ahead`, and
+    without a session, the next replies are fetched while one is worked on."""
+    first, is_ahead = min(_FIRST, _AT_ONCE), is_ahead and session is None
+    cursor = _Cursor(collection, query, fields, session=session, sort=sort, limit=limit, batch_size=first)
+    try:
+        for reply in ahead(cursor, lambda: is_ahead and cursor.alive, _size, AHEAD):
+            yield from reply if isinstance(reply, list) else [Docs.split(reply)]
+    finally:
+        cursor.close()
+
+
+def _size(reply: list[Docs] | bytes) -> int:
+    return len(reply) if isinstance(reply, bytes) else sum(docs.size for docs in reply)
+
+
+class _Cursor(RawBatchCursor[Any]):
+    def _unpack_response(self, response: Any, *args: Any, **options: Any) -> Any:
+        try:
+            rest, batch, array = _cut(memoryview(response.payload_document))
+            pieces = list(_documents(array))
+        except (AttributeError, ValueError, struct.error):
+            return super()._unpack_response(response, *args, **options)  # an error's reply, mostly
+        short = copy.copy(response)
+        short.payload_document = rest
+        replies: Any = super()._unpack_response(short, *args, **options)
+        replies[0]["cursor"][batch] = [pieces] if pieces else []
+        if pieces:  # the next reply is asked for with it
+            self._batch_size = min(_AT_ONCE, max(1, _MOST_BYTES * sum(map(len, pieces)) // len(array)))
+        return replies
+
+
+def _cut(reply: memoryview) -> tuple[bytes, str, memoryview]:
+    """A reply with an empty array in place of its documents, that array's name, and the array itself. Raises
+    ValueError where it has none."""
+    cursor, _ = _field(reply, 0, (b"cursor",), DOCUMENT)
+    start, name = _field(reply, cursor, _BATCHES, ARRAY)
+    size = _length(reply, start)
+    rest = bytearray(reply[:start]) + _EMPTY + reply[start + size :]
+    for outer in (0, cursor):
+        _LENGTH.pack_into(rest, outer, _length(reply, outer) - size + len(_EMPTY))
+    return bytes(rest), name.decode(), reply[start : start + size]
+
+
+def _field(data: memoryview, document: int, names: tuple[bytes, ...], kind: int) -> tuple[int, bytes]:
+    """Where the value of the field with one of these names starts, and which of them it has."""
+    position, end = document + 4, document + _length(data, document) - 1
+    while position < end:
+        name = bytes(data[position + 1 : position + _NAME_BYTES]).partition(b"\0")[0]
+        value = position + 1 + len(name) + 1
+        if name in names and data[position] == kind:
+            return value, name
+        position = value + extent(cast(bytes, data), data[position], value)[0]
+    raise ValueError("the reply has no such field")
+
+
+def _length(data: memoryview, at: int) -> int:
+    return int(_LENGTH.unpack_from(data, at)[0])
+
+
+def _documents(array: memoryview) -> Iterator[Docs]:
+    """What an array holds, in pieces. Raises ValueError where it holds anything but documents."""
+    return _alike(Docs.of_rows(rows)) if (rows := _rows(array)) else _unlike(bytes(array))
+
+
+def _rows(array: memoryview) -> list[Rows] | None:
+    """Where all documents are of one length: as matrices, one for each number of digits that the names of the
+    elements have. All that tells one element from the next is looked at."""
+    position, end = 4, len(array) - 1
+    found: list[Rows] = []
+    length = _length(array, position + 3) if position < end else 0
+    for digits in range(1, _MOST_DIGITS):
+        if position == end:
+            return found
+        head = digits + 2  # type, name, zero
+        most = 10**digits - (10 ** (digits - 1) if digits > 1 else 0)
+        count = min((end - position) // (head + length), most) if length >= LEAST else 0
+        rows: Rows = np.ndarray((count, head + length), np.uint8, array, position)
+        lengths = np.ascontiguousarray(rows[:, head : head + 4]).view("<i4")
+        begin = rows[:, :1] == DOCUMENT, rows[:, 1 : head - 1] != 0, rows[:, head - 1 : head] == 0
+        if not count or not all(it.all() for it in (*begin, lengths == length)):
+            return None
+        found.append(rows[:, head:])
+        position += count * (head + length)
+    return None
+
+
+def _alike(docs: Docs) -> Iterator[Docs]:
+    at_once = max(1, _MOST_BYTES * len(docs) // docs.size)
+    for at in range(0, len(docs), at_once):
+        yield docs.slice(at, min(at + at_once, len(docs)))
+
+
+def _unlike(array: bytes) -> Iterator[Docs]:
+    some: list[bytes] = []
+    size, position, end = 0, 4, len(array) - 1
+    while position < end:
+        start = array.index(0, position + 1) + 1
+        stop = start + _LENGTH.unpack_from(array, start)[0]
+        if array[position] != DOCUMENT or not start + LEAST <= stop <= end:
+            raise ValueError("the array holds something else than documents")
+        size += stop - start
+        if some and size > _MOST_BYTES:
+            yield Docs.of(some)
+            some, size = [], stop - start
+        some.append(array[start:stop])
+        position = stop
+    if some:
+        yield Docs.of(some)

@@ -1,0 +1,379 @@
+"""Raw BSON documents, back to back, as the server sent them: a bucket's identity is its bytes."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import itertools
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from bson.binary import UuidRepresentation
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.objectid import ObjectId
+from bson.raw_bson import RawBSONDocument
+from numpy.typing import NDArray
+
+from buckets.bson.types import DOCUMENT, OBJECT_ID, decode_value, first_at
+
+#: Bytes of an `_id` that may be asked for: a query names a thousand. Of a longer one so many are told.
+LONGEST_ID, _TOLD = 8192, 40
+#: Bytes of an empty document.
+LEAST = 5
+_LENGTH = struct.Struct("<i")
+#: How a document begins, behind its length, where its `_id` is an ObjectId and comes first: most do.
+_OBJECT_ID_SIZE = 13  # with its type
+_OBJECT_ID_FIRST = bytes([OBJECT_ID]) + b"_id\0"
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
+    document_class=RawBSONDocument,
+    tz_aware=True,
+    uuid_representation=4,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+)
+
+#: Reads on over what may stand in a document but is no sound value.
+TOLERANT = LOSSLESS.with_options(
+    uuid_representation=UuidRepresentation.UNSPECIFIED, unicode_decode_error_handler="backslashreplace"
+)
+
+
+def as_queried(raw: bytes) -> Any:
+    """A value by `first_at`, as pymongo gives it; None for none. A document stays raw, so that it goes back
+    to the server with the types it has."""
+    if raw[:1] == bytes([DOCUMENT]):
+        return RawBSONDocument(raw[1:], LOSSLESS)
+    if raw[:1] == bytes([OBJECT_ID]):
+        return ObjectId(raw[1:])  # as `decode_value` gives it, sooner
+    return decode_value(raw[0], raw[1:], legible=True) if raw else None
+
+
+#: Documents of one length, a row each.
+Rows = NDArray[np.uint8]
+
+
+class Docs:
+    """n documents, one after another; document i is data[offsets[i]:offsets[i + 1]]."""
+
+    def __init__(self, data: bytes | list[Rows], offsets: NDArray[np.int64]) -> None:
+        """Rows, all of one length, are put back to back when they are first looked at: until then they can be
+        cut, and joined with others, without a copy."""
+        self._held = data
+        self.offsets = offsets  # n + 1
+
+    @property
+    def data(self) -> bytes:
+        held = self._held
+        if isinstance(held, list):
+            self._held = held = _back_to_back(held)
+        if len(held) != self.size:  # what took the rows out of the list before broke off
+            raise ValueError(f"documents of {self.size:,} bytes, and {len(held):,} of them are there")
+        return held
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int(self.offsets[-1])
+
+    @classmethod
+    def split(cls, data: bytes) -> Docs:
+        """The documents of a raw batch; each tells its own length in its first four bytes. Raises ValueError
+        where these lengths don't add up to the bytes that there are."""
+        if (alike := cls._of_one_length(data)) is not None:
+            return alike
+        offsets = [0]
+        position, size = 0, len(data)
+        while size - position >= LEAST:
+            if (length := _LENGTH.unpack_from(data, position)[0]) < LEAST:
+                break
+            position += length
+            offsets.append(position)
+        if position != size:
+            raise ValueError(f"the documents of a batch of {size:,} bytes end at byte {offsets[-1]:,}")
+        return cls(data, np.array(offsets, dtype=np.int64))
+
+    @classmethod
+    def _of_one_length(cls, data: bytes) -> Docs | None:
+        """Where every document is as long as the first: each of them says so at the place where it starts."""
+        length = _LENGTH.unpack_from(data)[0] if len(data) >= LEAST else 0
+        if length < LEAST or len(data) % length:
+            return None
+        told = np.ndarray((len(data) // length,), "<i4", data, strides=(length,))
+        return cls(data, np.arange(len(told) + 1) * length) if (told == length).all() else None
+
+    @classmethod
+    def of(cls, documents: Sequence[bytes]) -> Docs:
+        lengths = np.fromiter((len(document) for document in documents), np.int64, len(documents))
+        return cls(b"".join(documents), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+    @classmethod
+    def none(cls) -> Docs:
+        return cls(b"", np.zeros(1, dtype=np.int64))
+
+    @classmethod
+    def of_rows(cls, rows: list[Rows]) -> Docs:
+        """At least one matrix."""
+        return cls(rows, np.arange(sum(map(len, rows)) + 1) * rows[0].shape[1])
+
+    @classmethod
+    def concat(cls, parts: Sequence[Docs]) -> Docs:
+        if len(parts) == 1:
+            return parts[0]
+        rows = [some for part in parts if isinstance(held := part._held, list) for some in held]
+        if len({some.shape[1] for some in rows}) == 1 and sum(map(len, rows)) == sum(map(len, parts)):
+            return cls.of_rows(rows)
+        return cls.split(b"".join(part.data for part in parts))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> bytes:
+        return self.data[self._edges[index] : self._edges[index + 1]]
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start, end in itertools.pairwise(self._edges):
+            yield self.data[start:end]
+
+    @cached_property
+    def _edges(self) -> list[int]:
+        found: list[int] = self.offsets.tolist()
+        return found
+
+    def raw_id(self, index: int) -> bytes:
+        """The type and the bytes of the `_id`: equal for equal `_id`s of one BSON type; empty for none.
+
+        It comes first in every document of an ordinary collection; not in a time-series collection.
+        """
+        return self.raw_ids[index]
+
+    @cached_property
+    def raw_ids(self) -> list[bytes]:
+        """Of each document, as `raw_id` gives it."""
+        if self._object_ids is None:
+            return [first_at(document, ("_id",)) for document in self]
+        size = _OBJECT_ID_SIZE
+        found = np.insert(self._object_ids, 0, OBJECT_ID, axis=1).tobytes()
+        return [found[at : at + size] for at in range(0, len(found), size)]
+
+    @cached_property
+    def id_names(self) -> NDArray[np.uint64]:
+        """Eight bytes for each `raw_id`: always the same in a process, and hardly ever those of another."""
+        if self._object_ids is not None:
+            return _mixed(self._object_ids)
+        names = np.fromiter(map(hash, self.raw_ids), np.int64, len(self)).view(np.uint64)
+        at = [i for i, raw_id in enumerate(self.raw_ids) if _are_object_ids([raw_id])]
+        found = np.frombuffer(b"".join([self.raw_ids[i][1:] for i in at]), np.uint8)
+        names[at] = _mixed(found.reshape(len(at), _OBJECT_ID_SIZE - 1))
+        return names
+
+    @cached_property
+    def _object_ids(self) -> NDArray[np.uint8] | None:
+        """n × 12, where every `_id` is an ObjectId and comes first; else None."""
+        name, size = len(_OBJECT_ID_FIRST), len(_OBJECT_ID_FIRST) + _OBJECT_ID_SIZE - 1
+        if not len(self) or np.diff(self.offsets).min() <= 4 + size:
+            return None
+        if self._matrix is not None:
+            heads = self._matrix[:, 4 : 4 + size]
+        else:
+            heads = np.frombuffer(self.data, np.uint8)[self.offsets[:-1, None] + 4 + np.arange(size)]
+        is_first = heads[:, :name] == np.frombuffer(_OBJECT_ID_FIRST, np.uint8)
+        return heads[:, name:] if is_first.all() else None
+
+    @cached_property
+    def _matrix(self) -> NDArray[np.uint8] | None:
+        """A row a document, where all are equally long; else None."""
+        lengths = np.diff(self.offsets)
+        if not len(self) or (lengths != lengths[0]).any():
+            return None
+        return np.frombuffer(self.data, np.uint8).reshape(len(self), -1)
+
+    def id_order(self) -> NDArray[np.int64]:
+        """The order in which the index on `_id` has them, where these are ObjectIds; else as they are."""
+        if not _are_object_ids(self.raw_ids):
+            return np.arange(len(self))
+        return np.array(sorted(range(len(self)), key=self.raw_ids.__getitem__), dtype=np.int64)
+
+    def decode_id(self, index: int) -> Any:
+        """The document's `_id`, to name it in a query; None where it has none."""
+        raw = self.raw_id(index)
+        return as_queried(raw) if len(raw) <= LONGEST_ID + 1 else self.legible_id(index)
+
+    @property
+    def ids(self) -> list[Any]:
+        """Of each document, as `decode_id` gives it."""
+        return [self.decode_id(i) for i in range(len(self))]
+
+    def legible_id(self, index: int) -> Any:
+        """The document's `_id` for people: a document as a dict, bytes that are not UTF-8 as escapes, and of
+        what is far too long the beginning and a hash: no two are told alike."""
+        raw = self.raw_id(index)
+        if len(raw) > LONGEST_ID + 1:
+            rest = f"{len(raw) - _TOLD:,} bytes more, SHA-256 {hashlib.sha256(raw).hexdigest()[:16]}…"
+            return f"{raw[:_TOLD]!r} and {rest}"
+        return decode_value(raw[0], raw[1:], legible=True) if raw else None
+
+    def slice(self, start: int, stop: int) -> Docs:
+        """Documents start to stop, as they lie."""
+        held = self._held
+        if isinstance(held, list):
+            starts = itertools.accumulate(map(len, held), initial=0)
+            cut = [
+                some[max(0, start - at) : max(0, stop - at)] for some, at in zip(held, starts, strict=False)
+            ]
+            return Docs.of_rows([some for some in cut if len(some)] or cut[:1])  # none keeps what it isn't of
+        low, high = int(self.offsets[start]), int(self.offsets[stop])
+        return Docs(self.data[low:high], self.offsets[start : stop + 1] - low)
+
+    def take(self, indices: Sequence[int] | NDArray[np.integer]) -> Docs:
+        chosen = np.asarray(indices, dtype=np.int64)
+        offsets = np.append(0, np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen]))
+        if self._matrix is not None:
+            return Docs(filled(int(offsets[-1]), partial(_take, self._matrix, chosen)), offsets)
+        edges, view = self._edges, memoryview(self.data)
+        return Docs(b"".join([view[edges[i] : edges[i + 1]] for i in chosen.tolist()]), offsets)
+
+
+#: CPython's own: given no text, bytes whose memory nobody has cleared.
+_unwritten = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_ssize_t)(
+    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
+)
+
+
+def filled(size: int, fill: Callable[[NDArray[np.uint8]], object]) -> bytes:
+    """So many bytes, all of which `fill` writes where they lie: of an array of numpy's own they would be a
+    copy."""
+    held = BytesIO(_unwritten(None, size))
+    fill(np.frombuffer(held.getbuffer(), np.uint8))
+    return held.getvalue()  # nobody can write to them any more; else these would be a copy too
+
+
+def _back_to_back(matrices: list[Rows]) -> bytes:
+    """The rows of each. Takes them out of the list, so that what they lie in may go one by one."""
+
+    def fill(target: NDArray[np.uint8]) -> None:
+        matrices.reverse()
+        while matrices:
+            matrix = matrices.pop()
+            target[: matrix.size].reshape(matrix.shape)[:] = matrix
+            target = target[matrix.size :]
+
+    return filled(sum(matrix.size for matrix in matrices), fill)
+
+
+def _take(matrix: NDArray[np.uint8], rows: NDArray[np.int64], target: NDArray[np.uint8]) -> None:
+    """Of rows that are there: what is not would not be refused. (The mode that does makes a copy first.)"""
+    matrix.take(rows, axis=0, out=target.reshape(len(rows), matrix.shape[1]), mode="clip")
+
+
+def _document(fields: bytes) -> bytes:
+    return _LENGTH.pack(len(fields) + 5) + fields + b"\0"
+
+
+def named(raw_ids: Sequence[bytes]) -> RawBSONDocument:
+    """A query for the documents that have these `_id`s, as `Docs.raw_id` gives them: by the very bytes."""
+    names = dict.fromkeys(filter(None, raw_ids))
+    array = b"".join([b"%c%d\0%b" % (raw[0], place, raw[1:]) for place, raw in enumerate(names)])
+    return _query(b"\x04$in\0" + _document(array))
+
+
+def between(raw_ids: Sequence[bytes]) -> RawBSONDocument | None:
+    """A query for what lies from the first of these `_id`s to the last. None where some `_id` is no ObjectId,
+    and nothing says that they lie together."""
+    if not raw_ids or not _are_object_ids(raw_ids):
+        return None
+    return _query(b"\x07$gte\0" + min(raw_ids)[1:] + b"\x07$lte\0" + max(raw_ids)[1:])
+
+
+def _are_object_ids(raw_ids: Sequence[bytes]) -> bool:
+    return all(len(raw) == _OBJECT_ID_SIZE and raw[0] == OBJECT_ID for raw in raw_ids)
+
+
+def _mixed(object_ids: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """n × 12 -> n: multiplied by odd numbers, each bit has its part in those above it."""
+    first = np.ascontiguousarray(object_ids[:, :8]).view("<u8")[:, 0] * _ODD
+    last = np.ascontiguousarray(object_ids[:, 8:]).view("<u4")[:, 0].astype(np.uint64)
+    return np.asarray((((first >> np.uint64(32)) ^ first) + last) * _ODD)
+
+
+def _query(condition: bytes) -> RawBSONDocument:
+    return RawBSONDocument(_document(b"\x03_id\0" + _document(condition)), LOSSLESS)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some buckets of one policy: each a document and, where it has any, its overflow documents."""
+
+    main: Docs
+    extra: Docs  # overflow documents, those of one bucket side by side, in `_id` order
+    owner: NDArray[np.int32]  # of each overflow document: the index of its bucket in main
+
+    @classmethod
+    def of(cls, main: Docs) -> Batch:
+        return cls(main, Docs.none(), np.zeros(0, dtype=np.int32))
+
+    def __len__(self) -> int:
+        return len(self.main)
+
+    @property
+    def size(self) -> int:
+        """Bytes of BSON."""
+        return self.main.size + self.extra.size
+
+    def take(self, indices: NDArray[np.integer]) -> Batch:
+        """These buckets, in this order, each with its overflow."""
+        if len(indices) == len(self) and (indices == np.arange(len(self))).all():
+            return self
+        main = self.main.take(indices)
+        if not len(self.extra):
+            return Batch.of(main)
+        place = np.full(len(self.main), -1, dtype=np.int64)
+        place[indices] = np.arange(len(indices))
+        new_owner = place[self.owner]
+        kept = np.flatnonzero(new_owner >= 0)
+        kept = kept[np.argsort(new_owner[kept], kind="stable")]
+        return Batch(main, self.extra.take(kept), new_owner[kept].astype(np.int32))
+
+    def slice(self, start: int, stop: int) -> Batch:
+        """Buckets start to stop, each with its overflow."""
+        if (start, stop) == (0, len(self)):
+            return self
+        low, high = (int(at) for at in np.searchsorted(self.owner, [start, stop]))
+        owner = self.owner[low:high] - np.int32(start)
+        return Batch(self.main.slice(start, stop), self.extra.slice(low, high), owner)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Batch]) -> Batch:
+        if len(parts) == 1:
+            return parts[0]
+        shift = np.cumsum([0, *(len(part) for part in parts)])
+        owners = [part.owner + base for part, base in zip(parts, shift, strict=False)]
+        return cls(
+            Docs.concat([part.main for part in parts]) if parts else Docs.none(),
+            Docs.concat([part.extra for part in parts]) if parts else Docs.none(),
+            np.concatenate(owners).astype(np.int32) if owners else np.zeros(0, dtype=np.int32),
+        )
+
+    def unit(self, index: int) -> bytes:
+        """A bucket and its overflow as one string of bytes: equal for equal buckets alone."""
+        if not len(self.extra):
+            return self.main[index]
+        low, high = np.searchsorted(self.owner, [index, index + 1])
+        return b"".join([self.main[index], *(self.extra[i] for i in range(int(low), int(high)))])
+
+    def equals(self, other: Batch) -> bool:
+        """The same documents in the same order, byte for byte, and the same overflow."""
+        mine = (self.main.data, self.extra.data, self.owner.tobytes())
+        return mine == (other.main.data, other.extra.data, other.owner.tobytes())
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the documents as they lie here: buckets first, then overflow, then whose it is."""
+        state = hashlib.sha256(self.main.data)
+        state.update(self.extra.data)
+        state.update(self.owner.astype("<i4").tobytes())
+        return state.hexdigest()

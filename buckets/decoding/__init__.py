@@ -1,0 +1,1 @@
+"""Documents to columns: decoded, checked, sorted."""

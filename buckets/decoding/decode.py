@@ -1,0 +1,277 @@
+"""Documents → columns, whatever the bucket model; what breaks its model is set apart with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bson.raw import Batch
+from buckets.columns import Columns, Quarantined
+from buckets.decoding.local import local_times
+from buckets.decoding.places import Place, column, place
+from buckets.decoding.soundness import Faults, Piece, Span, check_times, check_totals, check_values
+from buckets.fields.ids import sort_keys, unnameable
+from buckets.fields.times import NO_TIME
+from buckets.fields.values import read_values
+from buckets.layouts.groups import Unions, group
+from buckets.layouts.layout import Group
+from buckets.models.model import OVERFLOW_SHAPES, SHAPES, loose, loose_overflow
+from buckets.models.overflow import flagged
+from buckets.models.series import SeriesTable
+from buckets.models.shape import Breach, Shape
+from config.policies import Policy
+
+#: A layout takes about 6 kB while it is worked on, each of its elements almost one; a reading some 150 bytes.
+_CELLS_OF_LAYOUT, _CELLS_OF_ELEMENT = 40, 6
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A batch in columns. Only sound buckets are in `columns`: b of them, of the batch's."""
+
+    columns: Columns
+    units: NDArray[np.int64]  # b: each bucket's index in the batch
+    last: NDArray[np.int64]  # b: time of its last reading; of its own last time where it holds none
+    quarantined: list[Quarantined]
+    pieces: list[Piece]
+    places: list[Place]  # of each piece: where its readings stand in the columns
+
+    def spans(self) -> NDArray[np.int64]:
+        """b × 2: times of each bucket's first and last reading; its own last time where it holds none."""
+        first = self.last.copy()
+        first[self.columns.filled] = self.columns.of_filled(np.minimum)
+        return np.column_stack([first, self.last])
+
+    def touching(self, start_ms: int, end_ms: int) -> NDArray[np.bool_]:
+        """b: which buckets have a reading in [start, end); of those without any, their last time counts."""
+        times, buckets = self.columns.time, self.columns.bucket
+        hit = np.zeros(len(self.units), dtype=np.bool_)
+        hit[buckets[(times >= start_ms) & (times < end_ms)]] = True
+        hit |= (self.last >= start_ms) & (self.last < end_ms)
+        return hit
+
+
+@dataclass
+class Lot:
+    """Some buckets that go the same way, decoded once."""
+
+    batch: Batch
+    policy: Policy
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    @cached_property
+    def decoded(self) -> Decoded:
+        return decode(self.batch, self.policy)
+
+    @property
+    def readings(self) -> int:
+        return len(self.decoded.columns.time)
+
+    @property
+    def cells(self) -> int:
+        """What it takes memory for, in readings of one value: these, three quarters of all that the unions
+        among its layouts have room for, one for each document, and layouts that a bucket has for itself."""
+        pieces = self.decoded.pieces
+        room = sum(piece.time.size for piece in pieces if piece.there is not None)
+        alone = [len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1]
+        numbers = 1 + len(self.policy.value_fields)  # of each reading, with its time
+        return (
+            (self.readings + room * 3 // 4) * numbers // 2
+            + len(self.batch)
+            + sum(_CELLS_OF_LAYOUT + _CELLS_OF_ELEMENT * size for size in alone)
+        )
+
+    def forget(self) -> None:
+        """Give back the memory; who asks again has it decoded again."""
+        self.__dict__.pop("decoded", None)
+
+    def take(self, indices: NDArray[np.integer]) -> Lot:
+        """These buckets, in this order."""
+        batch = self.batch.take(indices)
+        return self if batch is self.batch else Lot(batch, self.policy)
+
+    @classmethod
+    def concat(cls, lots: Sequence[Lot]) -> Lot:
+        """Of one policy; at least one."""
+        return lots[0] if len(lots) == 1 else cls(Batch.concat([it.batch for it in lots]), lots[0].policy)
+
+
+def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decoded:
+    """All readings of a batch, in the order that `Columns` promises. `unions` that have fitted before are
+    tried first; what is decoded with them can't be packed."""
+    faults = Faults(len(batch))
+    table = SeriesTable()
+    series = np.zeros(len(batch), dtype=np.int32)
+    span = Span.unknown(len(batch))
+    keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]] = []
+    pieces: list[Piece] = []
+    lonely = np.zeros(len(batch), dtype=np.bool_)
+    nameless: set[int] = set()
+    for found in group(batch.main, loose(policy), unions):
+        identity = found.layout.get(("_id",))
+        keys.append((found.members, sort_keys(found, identity)))
+        rows, reason = unnameable(found, identity)
+        faults.add(found.members[rows], "_id", reason)
+        nameless.update(found.members[rows].tolist())
+        try:
+            lonely[found.members] = flagged(found, policy)
+            shape = SHAPES[policy.model](found.layout, policy)
+            series[found.members], breaches = table.of_group(found, policy)
+        except Breach as breach:
+            faults.add(found.members, breach.field, breach.reason)
+            continue
+        for row, wrong in breaches.items():
+            faults.add(found.members[row : row + 1], wrong.field, wrong.reason)
+        times = shape.read_times(found)
+        span.fill(found, shape, times, policy, faults)
+        times = shape.after(span.first[found.members]) if times is None else times
+        pieces.append(_piece(found, shape, found.members, times, policy, overflow=False))
+    lonely[batch.owner] = False
+    pieces += _overflow(batch, lonely, span, policy, faults, unions)
+    of_readings = _series_of_readings(table, pieces, series, policy, faults)
+    for piece in pieces:
+        check_times(piece, span, policy, faults)
+        check_values(piece, policy, faults)
+    check_totals(pieces, policy, faults)
+    local = local_times(pieces, policy, faults)
+    quarantined = _quarantined(batch, faults, span, nameless)
+    decoded = _assemble(policy, table, series, span, _joined(keys, len(batch)), pieces, faults, quarantined)
+    if of_readings is not None:
+        decoded = _with_series(decoded, of_readings)
+    return decoded if local is None else _with_local(decoded, local)
+
+
+def _series_of_readings(
+    table: SeriesTable, pieces: list[Piece], shared: NDArray[np.int32], policy: Policy, faults: Faults
+) -> list[NDArray[np.int32]] | None:
+    """Of each piece, n × k; None where a bucket is of one series."""
+    if not policy.sample_series:
+        return None
+    found = []
+    for piece in pieces:
+        series = np.zeros(piece.time.shape, dtype=np.int32)
+        breaches: dict[int, Breach] = {}
+        try:
+            series, breaches = table.of_readings(
+                piece.group, piece.shape, piece.there, shared[piece.units], policy
+            )
+        except Breach as breach:
+            faults.add(piece.units, breach.field, breach.reason)
+        for row, wrong in breaches.items():
+            faults.add(piece.units[row : row + 1], wrong.field, wrong.reason)
+        found.append(series)
+    return found
+
+
+def _overflow(
+    batch: Batch,
+    lonely: NDArray[np.bool_],
+    span: Span,
+    policy: Policy,
+    faults: Faults,
+    unions: Unions | None,
+) -> list[Piece]:
+    if policy.overflow is None:
+        return []
+    target = policy.overflow.collection
+    missing = f"says that there is overflow, but no document of {target} refers to this bucket"
+    faults.add(np.flatnonzero(lonely), policy.overflow.flag_field, missing)
+    pieces = []
+    for found in group(batch.extra, loose_overflow(policy), unions):
+        units = batch.owner[found.members].astype(np.int64)
+        rows, reason = unnameable(found, found.layout.get(("_id",)))
+        faults.add(units[rows], f"{target}: _id", reason)
+        try:
+            shape = OVERFLOW_SHAPES[policy.model](found.layout, policy)
+        except Breach as breach:
+            faults.add(units, f"{target}: {breach.field}", breach.reason)
+        else:
+            times = shape.read_times(found)
+            times = shape.after(span.first[units]) if times is None else times
+            pieces.append(_piece(found, shape, units, times, policy, overflow=True))
+    return pieces
+
+
+def _piece(
+    found: Group,
+    shape: Shape,
+    units: NDArray[np.int64],
+    times: NDArray[np.int64],
+    policy: Policy,
+    *,
+    overflow: bool,
+) -> Piece:
+    values = {name: read_values(found, shape.values[name]) for name in policy.value_names}
+    return Piece(found, shape, units, overflow, times, values, shape.there(found))
+
+
+def _joined(keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]], size: int) -> NDArray[np.bytes_]:
+    width = max((values.dtype.itemsize for _, values in keys), default=1)
+    joined = np.zeros(size, dtype=f"S{width}")
+    for members, values in keys:
+        joined[members] = values
+    return joined
+
+
+def _assemble(
+    policy: Policy,
+    table: SeriesTable,
+    series: NDArray[np.int32],
+    span: Span,
+    keys: NDArray[np.bytes_],
+    pieces: list[Piece],
+    faults: Faults,
+    quarantined: list[Quarantined],
+) -> Decoded:
+    """Sound buckets in `_id` order; readings in bucket order, the bucket's own before its overflow's."""
+    sound = np.flatnonzero(faults.sound)
+    units = sound[np.argsort(keys[sound], kind="stable")]
+    rank = np.full(len(keys), -1, dtype=np.int64)
+    rank[units] = np.arange(len(units))
+    places, starts = place(pieces, rank, len(units))
+    total = int(starts[-1])
+    time = column([piece.time for piece in pieces], places, total, np.int64)
+    values, kinds = {}, {}
+    for name in policy.value_names:
+        values[name] = column([piece.values[name][0] for piece in pieces], places, total, np.float64)
+        kinds[name] = column([piece.values[name][1] for piece in pieces], places, total, np.uint8)
+    columns = Columns(table.series, series[units], keys[units], starts, time, values, kinds)
+    last = span.last[units]
+    last[columns.filled] = columns.of_filled(np.maximum)
+    return Decoded(columns, units, last, quarantined, [_shorn(piece) for piece in pieces], places)
+
+
+def _shorn(piece: Piece) -> Piece:
+    """Without what of a union is in the columns again; of other pieces the columns mostly are the very
+    memory."""
+    if piece.there is None:
+        return piece
+    return piece._replace(time=np.broadcast_to(np.int64(NO_TIME), piece.time.shape), values={})
+
+
+def _with_series(decoded: Decoded, series: list[NDArray[np.int32]]) -> Decoded:
+    own = column(series, decoded.places, len(decoded.columns.time), np.int32)
+    none = np.zeros_like(decoded.columns.bucket_series)
+    return replace(decoded, columns=replace(decoded.columns, reading_series=own, bucket_series=none))
+
+
+def _with_local(decoded: Decoded, times: list[NDArray[np.int64]]) -> Decoded:
+    local = column(times, decoded.places, len(decoded.columns.time), np.int64)
+    return replace(decoded, columns=replace(decoded.columns, local=local))
+
+
+def _quarantined(batch: Batch, faults: Faults, span: Span, nameless: set[int]) -> list[Quarantined]:
+    found = []
+    for unit, (field, reason) in sorted(faults.reasons.items()):
+        first, last = int(span.first[unit]), int(span.last[unit])
+        by_time = (first, last) if unit in nameless and NO_TIME not in (first, last) else None
+        found.append(
+            Quarantined(batch.main.legible_id(unit), field, reason, by_time, batch.main.decode_id(unit))
+        )
+    return found

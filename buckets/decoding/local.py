@@ -1,0 +1,81 @@
+"""Local time by the readings' own offsets: some writers store it beside them, in minutes, as JavaScript's
+`getTimezoneOffset` gives it: UTC minus local time, -330 in Kolkata, 300 in New York in winter.
+
+One offset a bucket; in a `samples` bucket without one, one a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bson.types import TYPE_NAMES
+from buckets.columns import Kind
+from buckets.decoding.soundness import Faults, Piece
+from buckets.fields.values import NUMBERS, read_values
+from buckets.layouts.layout import Element, Flags, Path
+from buckets.models.samples import time_in_sample
+from buckets.models.shape import Breach, find_all, split
+from config.policies import Policy
+
+#: No offset is larger: a local time is less than a day from UTC.
+LARGEST_MS = 18 * 3_600_000
+_MINUTE = 60_000
+_LARGEST = LARGEST_MS // _MINUTE
+
+Minutes = NDArray[np.float64]
+
+
+def local_times(pieces: list[Piece], policy: Policy, faults: Faults) -> list[NDArray[np.int64]] | None:
+    """The local time of each piece's readings: n × k milliseconds, as if local midnight were midnight UTC.
+    None where the policy names no field for it. A bucket without a sound offset is at fault."""
+    if policy.local_offset_field is None:
+        return None
+    path = split(policy.local_offset_field)
+    of_bucket = np.full(len(faults.sound), np.nan)
+    for piece in pieces:
+        if not piece.overflow:
+            needed = np.full((len(piece.units), 1), policy.model != "samples")  # or its samples have theirs
+            of_bucket[piece.units] = _read(piece, [path], needed, policy, faults)[:, 0]
+    return [_local(piece, path, of_bucket[piece.units], policy, faults) for piece in pieces]
+
+
+def _local(piece: Piece, path: Path, of_bucket: Minutes, policy: Policy, faults: Faults) -> NDArray[np.int64]:
+    minutes = np.repeat(of_bucket[:, None], piece.time.shape[1], axis=1)
+    alone = np.isnan(of_bucket)
+    if policy.model == "samples" and piece.shape.times and alone.any():
+        inside = len(time_in_sample(policy))
+        paths = [(*cell[0].path[:-inside], *path) for cell in piece.shape.times]
+        needed = np.repeat(alone[:, None], len(paths), axis=1)
+        if piece.there is not None:
+            needed &= piece.there
+        minutes[alone] = _read(piece, paths, needed, policy, faults)[alone]
+    return piece.time - np.nan_to_num(minutes).astype(np.int64) * _MINUTE
+
+
+def _read(piece: Piece, paths: list[Path], needed: Flags, policy: Policy, faults: Faults) -> Minutes:
+    """n × paths; NaN where there is no sound offset. Nothing at all is a fault only where one is needed."""
+    where = f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
+    try:
+        cells = [find_all(piece.group.layout, path) for path in paths]
+    except Breach as breach:
+        faults.add(piece.units, where + breach.field, breach.reason)
+        return np.full((len(piece.units), len(paths)), np.nan)
+    values, kinds = read_values(piece.group, cells)
+    sound = (kinds == Kind.FINITE) & (values == np.rint(values)) & (np.abs(values) <= _LARGEST)
+    for at, (path, cell) in enumerate(zip(paths, cells, strict=True)):
+        held = [(element, piece.group.where((element,))) for element in cell]
+        for element, here in [*held, (None, needed[:, at] & ~piece.group.where(cell))]:
+            wrong = np.flatnonzero(~sound[:, at] & here)
+            faults.add(piece.units[wrong], where + ".".join(path), _reason(element, values[wrong, at]))
+    return np.where(sound, values, np.nan)
+
+
+def _reason(element: Element | None, values: Minutes) -> Callable[[int], str]:
+    if element is None:
+        return lambda _: "no offset from UTC: the field is missing or null"
+    if element.type not in NUMBERS:
+        return lambda _: f"no offset from UTC: {TYPE_NAMES[element.type]} stands where minutes are needed"
+    return lambda i: f"{values[i]:g} is no whole number of minutes from -{_LARGEST} to {_LARGEST}"

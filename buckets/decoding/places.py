@@ -1,0 +1,88 @@
+"""Where the readings of documents stand in the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.decoding.soundness import Piece
+from buckets.layouts.layout import spread
+
+
+class Place(NamedTuple):
+    """Of a piece: which of its n × k readings go into the columns, and to which rows."""
+
+    chosen: NDArray[np.int64] | None  # one after another; None: all
+    rows: NDArray[np.int64] | slice
+    starts: NDArray[np.int64]  # n: the row of each document's first
+
+    def grid(self, row_of: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """n × k: `row_of` these rows. Where there is no reading, that of the one before: what hardly changes
+        packs well."""
+        found = row_of[self.rows]
+        if self.chosen is None:
+            return found.reshape(shape)
+        there = np.zeros(shape, dtype=np.bool_)
+        there.reshape(-1)[self.chosen] = True
+        count = np.maximum(there.cumsum(axis=1, dtype=np.int32), 1)  # in front of all, that of the first
+        lengths = there.sum(axis=1)
+        at = count + (np.cumsum(lengths) - lengths - 1)[:, None]
+        return np.asarray(found[np.minimum(at, len(found) - 1)]) if len(found) else at
+
+
+def place(
+    pieces: list[Piece], rank: NDArray[np.int64], buckets: int
+) -> tuple[list[Place], NDArray[np.int64]]:
+    """Documents by the rank of their buckets (below 0: not there), a bucket's own before its overflow; and
+    where the readings of each of the buckets start, with the end of the last: buckets + 1."""
+    offsets = np.zeros(buckets + 1, dtype=np.int64)
+    if not pieces:
+        return [], offsets
+    ranks = np.concatenate([rank[piece.units] for piece in pieces])
+    order = np.concatenate(
+        [piece.group.members + 1 if piece.overflow else np.zeros(len(piece.units), int) for piece in pieces]
+    )
+    lengths = np.concatenate([piece.lengths for piece in pieces])
+    lengths[ranks < 0] = 0
+    sequence = np.lexsort((order, ranks))
+    starts = np.empty(len(ranks), dtype=np.int64)
+    starts[sequence] = np.cumsum(lengths[sequence]) - lengths[sequence]
+    places, at = [], 0
+    for piece in pieces:
+        here = slice(at, at + len(piece.units))
+        rows = _rows(starts[here], lengths[here])
+        places.append(Place(_chosen(piece, ranks[here] >= 0), rows, starts[here]))
+        at += len(piece.units)
+    held = ranks >= 0
+    np.cumsum(np.bincount(ranks[held], lengths[held], buckets), out=offsets[1:], dtype=np.int64)
+    return places, offsets
+
+
+def _chosen(piece: Piece, sound: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+    if piece.there is not None:
+        return np.flatnonzero(piece.there if sound.all() else piece.there & sound[:, None])
+    if sound.all():
+        return None
+    return np.flatnonzero(np.repeat(sound, piece.time.shape[1]))
+
+
+def _rows(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64] | slice:
+    if len(starts) and (starts[1:] == starts[:-1] + lengths[:-1]).all():
+        return slice(int(starts[0]), int(starts[-1] + lengths[-1]))
+    return spread(starts, lengths)
+
+
+def column(
+    matrices: Sequence[NDArray[Any]], places: list[Place], total: int, dtype: type[np.generic]
+) -> NDArray[Any]:
+    """What pieces hold of each reading, n × k, as a column."""
+    whole = np.empty(total, dtype=dtype)
+    for matrix, (chosen, rows, _) in zip(matrices, places, strict=True):
+        found = matrix.reshape(-1) if chosen is None else matrix.reshape(-1)[chosen]
+        if isinstance(rows, slice) and len(found) == total:
+            return found.astype(dtype, copy=False)  # the only piece
+        whole[rows] = found
+    return whole

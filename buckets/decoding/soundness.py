@@ -1,0 +1,235 @@
+"""What a bucket must keep to; what breaks it is reported with field and reason, never repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
+from buckets.columns import Kind
+from buckets.fields.timeforms import TimeForm
+from buckets.fields.times import LAST_MS, NO_TIME, as_date
+from buckets.fields.values import read_values
+from buckets.layouts.layout import Element, Flags, Group, by_type
+from buckets.models.shape import Shape
+from buckets.models.slots import length_ms
+from config.policies import Policy
+
+#: A writer's running sum may differ from ours by rounding: relative to the sum of magnitudes.
+_SUM_TOLERANCE = 1e-9
+_MEANT = "let value_fields say what is in it, or name the field in nonnumeric_ok"
+
+Times = NDArray[np.int64]
+Figures = NDArray[np.float64]
+
+
+class Piece(NamedTuple):
+    """The readings of a group of documents: n documents of k readings."""
+
+    group: Group
+    shape: Shape
+    units: NDArray[np.int64]  # n: index of the bucket in the batch
+    overflow: bool
+    time: Times  # n × k
+    values: dict[str, tuple[NDArray[np.float64], NDArray[np.uint8]]]  # n × k: value, kind
+    there: Flags | None  # n × k: of a union, which readings a document holds
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """n: how many readings each document holds."""
+        if self.there is None:
+            return np.full(len(self.units), self.time.shape[1])
+        return np.asarray(self.there.sum(axis=1))
+
+
+class Faults:
+    """The first fault found in each bucket of a batch."""
+
+    def __init__(self, size: int) -> None:
+        self.sound = np.ones(size, dtype=np.bool_)
+        self.reasons: dict[int, tuple[str, str]] = {}
+
+    def add(self, units: NDArray[np.integer], field: str, reason: str | Callable[[int], str]) -> None:
+        """`reason` is the text, or gives it for a position in `units`."""
+        for i, unit in enumerate(units.tolist()):
+            if self.sound[unit]:
+                self.sound[unit] = False
+                self.reasons[unit] = (field, reason if isinstance(reason, str) else reason(i))
+
+
+class Span(NamedTuple):
+    """The time that each bucket of a batch says it covers, first to last; NO_TIME where it doesn't."""
+
+    first: Times
+    last: Times
+
+    @classmethod
+    def unknown(cls, size: int) -> Span:
+        return cls(np.full(size, NO_TIME), np.full(size, NO_TIME))
+
+    def fill(self, found: Group, shape: Shape, times: Times | None, policy: Policy, faults: Faults) -> None:
+        """From the documents of one group, and the times of their readings, n × k, where they lie in them."""
+        if shape.start is not None:
+            first = shape.own_form.read(found, [(shape.start,)])[:, 0]
+            _check_start(found, shape, first, faults)
+            last = np.where(first == NO_TIME, NO_TIME, np.minimum(first + length_ms(policy) - 1, LAST_MS))
+        elif shape.bounds is not None:
+            first, last = _bounds(found, shape, times)
+            _check_bounds(found, shape, first, last, faults)
+        else:
+            assert shape.times is not None and times is not None
+            first = last = times[:, 0]
+            _check_present(found.members, first, shape.times[0][0], shape.form, faults)
+        self.first[found.members], self.last[found.members] = first, last
+
+
+def _bounds(found: Group, shape: Shape, times: Times | None) -> tuple[Times, Times]:
+    """Returns the first and last time of each document. Where no field tells the last, its samples do;
+    without any, the first."""
+    assert shape.bounds is not None and times is not None
+    start, end = shape.bounds
+    if end is not None:
+        first, last = shape.own_form.read(found, [(start,), (end,)]).T
+        if shape.own_form.is_whole_second(end.type):
+            last = np.where(last == NO_TIME, NO_TIME, last + 999)
+        return first, last
+    first = shape.own_form.read(found, [(start,)])[:, 0]
+    return first, np.maximum(first, times.max(axis=1, initial=NO_TIME))
+
+
+def _iso(ms: int) -> str:
+    return as_date(int(ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _name(element: Element) -> str:
+    return ".".join(element.path)
+
+
+def _check_present(
+    units: NDArray[np.int64], times: Times, element: Element, form: TimeForm, faults: Faults
+) -> None:
+    faults.add(units[times == NO_TIME], _name(element), form.unusable)
+
+
+def _check_start(found: Group, shape: Shape, first: Times, faults: Faults) -> None:
+    assert shape.start is not None
+    _check_present(found.members, first, shape.start, shape.own_form, faults)
+    off = np.flatnonzero((first != NO_TIME) & (first % shape.step != 0))
+    whole = "minute" if shape.step == 60_000 else "quarter of an hour"
+    reason = "the bucket's start {} is not on a whole {}"
+    faults.add(found.members[off], _name(shape.start), lambda i: reason.format(_iso(first[off[i]]), whole))
+
+
+def _check_bounds(found: Group, shape: Shape, first: Times, last: Times, faults: Faults) -> None:
+    assert shape.bounds is not None
+    for times, element in zip((first, last), shape.bounds, strict=True):
+        if element is not None:
+            _check_present(found.members, times, element, shape.own_form, faults)
+    reverse = np.flatnonzero(first > last)
+    reason = "the bucket's first time {} is after its last {}"
+    faults.add(
+        found.members[reverse],
+        _name(shape.bounds[0]),
+        lambda i: reason.format(_iso(first[reverse[i]]), _iso(last[reverse[i]])),
+    )
+
+
+def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> None:
+    """Every reading has a time, inside what its bucket says it covers."""
+    cells = piece.shape.times
+    if cells is None or not piece.time.size:
+        return
+    where = _place(piece, policy)
+    first, last, there = span.first[piece.units], span.last[piece.units], piece.there
+    late = piece.time.max(axis=1) > last  # NO_TIME, and so what is absent, is before everything
+    if there is None:
+        early = piece.time.min(axis=1) < first
+    else:
+        early = ((piece.time < first[:, None]) & there).any(axis=1)
+    for row in np.flatnonzero(early | late).tolist():
+        outside = (piece.time[row] < first[row]) | (piece.time[row] > last[row])
+        position = int(np.flatnonzero(outside if there is None else outside & there[row])[0])
+        at, reason = piece.time[row, position], piece.shape.form.unusable
+        if at != NO_TIME:
+            bounds = f"{_iso(first[row])} to {_iso(last[row])}"
+            reason = f"the reading at {_iso(at)} is outside the bucket's bounds, {bounds}"
+        faults.add(piece.units[row : row + 1], where + _name(cells[position][0]), reason)
+
+
+def _place(piece: Piece, policy: Policy) -> str:
+    """Returns what goes before the name of a field in a message."""
+    return f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
+
+
+def check_values(piece: Piece, policy: Policy, faults: Faults) -> None:
+    """No sub-document or array stands where a value field needs a number: nobody has said what is in it."""
+    for name in policy.numeric_names:
+        for kind, _, elements in by_type(piece.shape.values[name]):
+            if kind in (DOCUMENT, ARRAY):
+                reason = f"{TYPE_NAMES[kind]} stands where a number is needed; {_MEANT}"
+                for element in elements:
+                    there = piece.group.where((element,))
+                    faults.add(piece.units[there], _place(piece, policy) + _name(element), reason)
+
+
+def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:
+    """The writer's count and sums equal the array's (the bucket's own, or with its overflow). A sum may
+    take in NaN and ±Inf, or leave them out."""
+    if not policy.count_field and not policy.sum_fields:
+        return
+    size = len(faults.sound)
+    lengths = [piece.lengths.astype(np.float64) for piece in pieces]
+    counts = _with_overflow(pieces, size, lengths)
+    for piece in pieces:
+        if piece.shape.count is not None:
+            _compare(piece, piece.shape.count, counts, np.zeros(size), "the array holds {} samples", faults)
+    for name in policy.sum_fields:
+        values = [piece.values[name] for piece in pieces]
+        finite = [np.where(kinds == Kind.FINITE, numbers, 0.0) for numbers, kinds in values]
+        numeric = [
+            np.where(kinds == Kind.NONFINITE, numbers, f)
+            for (numbers, kinds), f in zip(values, finite, strict=True)
+        ]
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = [
+                *_with_overflow(pieces, size, [numbers.sum(axis=1) for numbers in finite]),
+                *_with_overflow(pieces, size, [numbers.sum(axis=1) for numbers in numeric]),
+            ]
+            _, scale = _with_overflow(pieces, size, [np.abs(numbers).sum(axis=1) for numbers in finite])
+        for piece in pieces:
+            if name in piece.shape.sums:
+                element, slack = piece.shape.sums[name], scale * _SUM_TOLERANCE
+                _compare(piece, element, sums, slack, "the samples sum to {}", faults)
+
+
+def _with_overflow(pieces: list[Piece], size: int, figures: list[Figures]) -> list[Figures]:
+    """A figure of each bucket: of its own document, and with its overflow."""
+    own, whole = np.zeros(size), np.zeros(size)
+    for piece, figure in zip(pieces, figures, strict=True):
+        np.add.at(whole, piece.units, figure)
+        if not piece.overflow:
+            own[piece.units] = figure
+    return [own, whole]
+
+
+def _compare(
+    piece: Piece, element: Element, figures: list[Figures], slack: Figures, truth: str, faults: Faults
+) -> None:
+    """The element must be one of the figures. `truth` says what the first of them means."""
+    said = read_values(piece.group, [(element,)])[0][:, 0]
+    right = np.zeros(len(said), dtype=np.bool_)
+    with np.errstate(invalid="ignore"):
+        for figure in figures:
+            here = figure[piece.units]
+            right |= (said == here) | (np.isnan(said) & np.isnan(here))
+            right |= np.abs(said - here) <= slack[piece.units]
+    wrong = np.flatnonzero(~right)
+    units = piece.units[wrong]
+
+    def reason(i: int) -> str:
+        return f"the field says {said[wrong[i]]:.17g}, " + truth.format(f"{figures[0][units[i]]:.17g}")
+
+    faults.add(units, _name(element), reason)

@@ -1,0 +1,1 @@
+"""Fields of documents: times, values, `_id`s, and how people name series."""

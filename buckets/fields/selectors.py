@@ -1,0 +1,100 @@
+"""Which series a person asks for, as text: `--series symbol=MDB`. How series and `_id`s are told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from bson import json_util
+from bson.binary import UuidRepresentation
+from bson.errors import InvalidId
+from bson.objectid import ObjectId
+from bson.raw_bson import RawBSONDocument
+
+from buckets.bson.types import DOCUMENT, decode_value
+from buckets.columns import Series
+from config.errors import UsageError
+from config.policies import Policy
+
+#: For what JSON has no form of its own for.
+EXTENDED_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
+#: Series field -> the text of its value. Fields that are not named may have any.
+Asked = Mapping[str, str]
+
+
+def check_asked(policy: Policy, asked: Asked) -> None:
+    """Raises UsageError where the policy has no such series field."""
+    for name in sorted(set(asked) - set(policy.series_names)):
+        fields = ", ".join(policy.series_names) or "none"
+        raise UsageError(f"--series {name}: policy {policy.name} has no such series field; it has {fields}")
+
+
+def is_asked(series: Series, policy: Policy, asked: Asked) -> bool:
+    values = dict(zip(policy.series_names, series, strict=True))
+    return all(series_text(values[name]) == text for name, text in asked.items())
+
+
+def query(policy: Policy, asked: Asked) -> dict[str, Any]:
+    """Returns what MongoDB can narrow of the buckets: it meets all of those series, and maybe more."""
+    return _query({policy.stored_series[name]: text for name, text in asked.items()})
+
+
+def summary_query(asked: Asked) -> dict[str, Any]:
+    """Returns the same for summaries."""
+    return _query({"_id.series._id" if name == "_id" else name: text for name, text in asked.items()})
+
+
+def _query(texts: Mapping[str, str]) -> dict[str, Any]:
+    candidates = {field: _candidates(text) for field, text in texts.items()}
+    return {field: {"$in": found} for field, found in candidates.items() if found is not None}
+
+
+def _candidates(text: str) -> list[Any] | None:
+    """The values whose text it may be; None where these are too many to name."""
+    if text[:1] in ("{", "[") or text[:2] in ("b'", 'b"') or text[-1:] == ")":
+        return None  # documents, arrays and bytes; dates that Python has no type for
+    found: list[Any] = [text]
+    for of_text in (int, float, ObjectId, UUID, _instant):
+        with contextlib.suppress(ValueError, InvalidId, OverflowError):
+            found.append(of_text(text))
+    found += [it for it in (True, False) if text == series_text(it)]
+    return [it for it in found if not isinstance(it, int) or -(2**63) <= it < 2**63]
+
+
+def _instant(text: str) -> datetime:
+    if not text.endswith("+00:00"):
+        raise ValueError("dates are told in UTC")
+    return datetime.fromisoformat(text)
+
+
+def series_text(value: Any) -> str:
+    """Strings as they are, other values as extended JSON or their own text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (dict, list, bool, int, float)):
+        return json_util.dumps(value, json_options=EXTENDED_JSON, sort_keys=True)
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def extended_json(value: Any) -> str:
+    """Returns an `_id`, or a series' value, as messages show it: relaxed extended JSON, with escapes for what
+    no terminal shows."""
+    if isinstance(value, RawBSONDocument):
+        value = decode_value(DOCUMENT, bytes(value.raw), legible=True)
+    text = json_util.dumps(value, json_options=EXTENDED_JSON, ensure_ascii=False)
+    return "".join(it if it.isprintable() else json.dumps(it)[1:-1] for it in text)
+
+
+def series_order(series: Series) -> list[tuple[str, Any]]:
+    """Sorts series of any values: numbers, words and bools by value; others by their text."""
+    return [_order(value) for value in series]
+
+
+def _order(value: Any) -> tuple[str, Any]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "number", value
+    return type(value).__name__, value if isinstance(value, str | bool) else repr(value)

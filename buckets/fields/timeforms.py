@@ -1,0 +1,228 @@
+"""The forms that times have in documents: read from them, and asked for in MongoDB.
+
+A time is a date. Beside dates, a field may hold numbers that count a unit since 1970, or ISO 8601 text. Which
+of these a document holds is told by its type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from typing import Any, get_args
+
+import numpy as np
+from bson.decimal128 import Decimal128
+from numpy.typing import NDArray
+
+from buckets.bson.types import DATE, DOUBLE, INT32, INT64, STRING
+from buckets.fields.isotimes import ISO, OFFSET, date_text, iso_ms, read_iso
+from buckets.fields.times import (
+    DAY_MS,
+    FIRST_MS,
+    LAST_MS,
+    NO_TIME,
+    PER_SECOND,
+    Unit,
+    as_date,
+    as_ms,
+    as_number,
+    from_numbers,
+)
+from buckets.layouts.layout import Cell, Element, Group, by_type
+from config.policies import Policy, TimeUnit
+
+Document = dict[str, Any]
+_DTYPES = {DATE: "<i8", DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
+_COUNTED: dict[Unit | None, str] = {
+    "s": " (numbers are seconds since 1970, not milliseconds)",
+    "ms": " (numbers are milliseconds since 1970)",
+    "us": " (numbers are microseconds since 1970)",
+    "ns": " (numbers are nanoseconds since 1970)",
+}
+_NUMBERS = (DOUBLE, INT32, INT64)
+#: A text's date is that of its own clock: at most so far from the UTC date of its instant.
+_TEXT_MARGIN_MS = 2 * DAY_MS
+#: So far may the times be apart of the first text in the order of texts and the first in the order of time.
+_UNSORTED_MS = 2 * DAY_MS
+
+
+@dataclass(frozen=True)
+class TimeForm:
+    """What a time may be beside a date: a number of this unit, or text."""
+
+    unit: Unit | None = None
+    is_text: bool = False
+
+    @property
+    def types(self) -> tuple[int, ...]:
+        """Returns the BSON types that a time may have."""
+        return (DATE, *(_NUMBERS if self.unit else ()), *((STRING,) if self.is_text else ()))
+
+    @property
+    def is_date(self) -> bool:
+        """Returns whether a time is always a date."""
+        return self == DATES
+
+    def read(self, group: Group, cells: Sequence[Cell]) -> NDArray[np.int64]:
+        """Returns times as n × k milliseconds. A time outside the years 1 to 9999, or NaN, or none at all, is
+        NO_TIME."""
+        if alike := group.of_one_type(cells):
+            times = self._milliseconds(group, *alike)
+        else:
+            times = np.full((len(group.matrix), len(cells)), NO_TIME)
+            for kind, at, elements in by_type(cells):
+                group.put(times, at, self._milliseconds(group, kind, elements), elements)
+        if times.size and (times.min() < FIRST_MS or times.max() > LAST_MS):
+            times[(times < FIRST_MS) | (times > LAST_MS)] = NO_TIME
+        return times
+
+    def _milliseconds(self, group: Group, kind: int, elements: Sequence[Element]) -> NDArray[np.int64]:
+        if kind == STRING:
+            return read_iso(group, elements)
+        raw = group.read(elements, _DTYPES[kind])
+        return np.asarray(raw, dtype=np.int64) if kind == DATE else from_numbers(raw, self.unit or "s")
+
+    def milliseconds(self, value: object) -> int | None:
+        """Returns the milliseconds of a value as pymongo gives it; None where it is no time."""
+        if isinstance(value, datetime):
+            return as_ms(value)
+        if isinstance(value, str) and self.is_text:
+            return iso_ms(value)
+        if self.unit is None or isinstance(value, bool) or not isinstance(value, int | float | Decimal128):
+            return None
+        number = float(str(value)) if isinstance(value, Decimal128) else value
+        found = int(from_numbers(np.array([number]), self.unit)[0])
+        return None if found == NO_TIME else found
+
+    def finer(self, value: object, ms: int) -> int:
+        """Returns by how many nanoseconds a value, as pymongo gives it, is apart from these milliseconds; of
+        doubles whole microseconds, since they hold no more."""
+        if isinstance(value, str):
+            digits = re.sub(r"^.*\.([0-9]*).*$", r"\1", value) if "." in value else ""
+            return int(digits.ljust(9, "0")[:9]) % 1_000_000
+        if not isinstance(value, int | float) or self.unit is None:
+            return 0
+        exact = (Fraction(value) / PER_SECOND[self.unit] - Fraction(ms, 1000)) * 10**9
+        return round(exact / 1000) * 1000 if isinstance(value, float) else int(exact)
+
+    @property
+    def unusable(self) -> str:
+        """Returns what a message says of a value that is no time."""
+        if self.is_text:
+            return "no time: it is neither a date nor ISO 8601 text, of the years 1 to 9999"
+        return "no time: it is outside the years 1 to 9999" + _COUNTED.get(self.unit, "")
+
+    def is_whole_second(self, kind: int) -> bool:
+        """Returns whether a value of this BSON type stands for its whole second."""
+        return self.unit == "s" and kind in (INT32, INT64)
+
+    def ranges(
+        self, field: str, first_ms: int, last_ms: int, *, is_end: bool = False, is_sound: bool = False
+    ) -> list[Document]:
+        """Returns queries for a time in this field from first to last, one for each type. An array, which
+        breaks its model, may meet several; so may text that is no time, but where `is_sound`. `is_end`: a
+        whole second counts to its end."""
+        found = self.roughly(field, first_ms, last_ms)
+        if self.unit == "s" and is_end:
+            found[1][field]["$gte"] = min(as_number(first_ms, "s"), first_ms // 1000)
+        if self.is_text:
+            found[-1:] = _texts(field, first_ms, last_ms, is_sound)
+        return found
+
+    def roughly(self, field: str, first_ms: int, last_ms: int) -> list[Document]:
+        """Returns queries for a time from first to last, one for each type; texts of nearby days meet them
+        too."""
+        bounds = self._bounds(first_ms, last_ms)
+        return [{field: {"$gte": low, behind: high}} for low, behind, high in bounds]
+
+    def is_roughly(self, value: str, first_ms: int, last_ms: int) -> Document:
+        """Returns the same as an expression."""
+        bounds = self._bounds(first_ms, last_ms)
+        return {"$or": [{"$and": [{"$gte": [value, it]}, {end: [value, high]}]} for it, end, high in bounds]}
+
+    def _bounds(self, first_ms: int, last_ms: int) -> list[tuple[Any, str, Any]]:
+        """For each type: the first, and the last or what is behind it."""
+        found: list[tuple[Any, str, Any]] = [(as_date(first_ms), "$lte", as_date(last_ms))]
+        if self.unit:
+            found.append((as_number(first_ms, self.unit), "$lt", as_number(last_ms + 1, self.unit)))
+        if self.is_text:
+            margin = _TEXT_MARGIN_MS
+            found.append((date_text(first_ms - margin), "$lt", date_text(last_ms + margin)))
+        return found
+
+    def strays(self, field: str) -> list[Document]:
+        """Returns queries for all that sorts before, between and after usable times. Unlike a query's, the
+        comparisons of an expression go across types, and an index answers them: missing and null come before
+        numbers, these before texts, these before arrays, these before dates. Of texts, each is looked at."""
+        value = f"${field}"
+        parts: list[Document] = [{"$lt": [value, as_date(FIRST_MS)]}, {"$gt": [value, as_date(LAST_MS)]}]
+        if not self.is_date:
+            low, high = self._edges
+            between: Document = {"$and": [{"$gte": [value, high]}, parts[0]]}
+            parts = [{"$lt": [value, low]}, between, parts[1]]
+        texts = [{field: {"$type": "string", "$not": ISO}}] if self.is_text else []
+        return [*({"$expr": part} for part in parts), *texts]
+
+    @property
+    def _edges(self) -> tuple[Any, Any]:
+        """What is no date and before, or not before, all numbers or texts that are times."""
+        if self.unit is None:
+            return "0001", ":"
+        return as_number(FIRST_MS, self.unit), as_number(LAST_MS + 1, self.unit)
+
+    def sorted_from(self, ms: int, direction: int, value: object) -> int:
+        """Returns what no time is beyond, where this one is the first (or last) in the order of an index.
+        Texts without an offset from UTC are in order but for those of one day."""
+        if not isinstance(value, str):
+            return ms
+        if OFFSET.search(value):
+            return ms - direction * _UNSORTED_MS
+        day = ms // DAY_MS * DAY_MS
+        return day if direction > 0 else day + DAY_MS - 1
+
+
+def any_of(queries: list[Document]) -> Document:
+    """Returns a query that is met where one of these is."""
+    return queries[0] if len(queries) == 1 else {"$or": queries}
+
+
+def _texts(field: str, first_ms: int, last_ms: int, is_sound: bool) -> list[Document]:
+    """Queries for texts without an offset from UTC, and for those with one. The former sort by their days as
+    time does, so that the server looks into these only where a range cuts a day, or the text has to be
+    sound."""
+    cut = DAY_MS if first_ms <= 0 else 0  # before 1970 what is finer than a millisecond is cut off upwards
+    dates = {"$gte": date_text(first_ms - cut), "$lt": date_text(last_ms + DAY_MS)}
+    around = {"$gte": date_text(first_ms - DAY_MS), "$lt": date_text(last_ms + 2 * DAY_MS)}
+    exactly = _exactly(field, first_ms, last_ms, is_sound)
+    plain: Document = {field: {**dates, "$not": OFFSET}}
+    cuts_a_day = first_ms % DAY_MS or (last_ms + 1) % DAY_MS
+    if cut or cuts_a_day or is_sound:
+        plain = {"$and": [plain, exactly]}
+    return [plain, {"$and": [{field: {**around, "$regex": OFFSET}}, exactly]}]
+
+
+def _exactly(field: str, first_ms: int, last_ms: int, is_sound: bool) -> Document:
+    """A query for texts of times from first to last: the server looks into each. What it can't read is met as
+    well: it breaks its model, and that is to be told."""
+    read = {"$convert": {"input": f"${field}", "to": "date", "onError": None, "onNull": None}}
+    inside = [{"$gte": ["$$time", as_date(first_ms)]}, {"$lte": ["$$time", as_date(last_ms)]}]
+    found = {"$and": inside} if is_sound else {"$or": [{"$eq": ["$$time", None]}, {"$and": inside}]}
+    return {"$expr": {"$let": {"vars": {"time": read}, "in": found}}}
+
+
+DATES = TimeForm()
+_FORMS: dict[TimeUnit, TimeForm] = {"date": DATES, "iso": TimeForm(is_text=True)}
+_FORMS |= {unit: TimeForm(unit) for unit in get_args(Unit)}
+
+
+def own_form(policy: Policy) -> TimeForm:
+    """Returns the form of a bucket's own times: in `time_field`, or in `start_field` and `end_field`."""
+    return _FORMS[policy.time_unit or ("s" if policy.model == "samples" else "date")]
+
+
+def sample_form(policy: Policy) -> TimeForm:
+    """Returns the form of the time inside a sample."""
+    return _FORMS[policy.sample_time_unit or "s"]

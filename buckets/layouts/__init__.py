@@ -1,0 +1,1 @@
+"""Layouts: what documents of one shape have in common, and documents grouped by them."""

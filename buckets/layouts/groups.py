@@ -1,0 +1,176 @@
+"""Documents sorted into groups that share a layout; each is in just one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bson.raw import Docs
+from buckets.layouts.cache import Recent
+from buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, slabs
+from buckets.layouts.merge import Containers, union_of
+from buckets.layouts.union import Union
+
+#: A layout that fewer than one in so many documents share.
+_FEW = 128
+#: Documents that fewer are like look for a union.
+_COMPANY = 4
+#: So do those of a length that fewer than this share have; and after so many lengths without company, all.
+_RARE, _FRUITLESS = 1 / 32, 4
+#: To walk one document takes as long as to decode so many.
+_WALK = 64
+#: So few documents are walked one by one sooner than a union is made for them.
+_LEAST = 8
+#: A union that takes a smaller share of the documents is the last.
+_SHARE = 1 / 32
+
+#: All padded documents together take at most so many times their bytes.
+_MOST = 4
+#: Bytes of the layouts, and of the unions, that are remembered. Their elements take some sixty times as much.
+_LAYOUTS, _UNIONS = 1 << 16, 1 << 15
+
+Members = NDArray[np.int64]
+
+
+class Loose:
+    """Where documents of one policy may be irregular, and what a layout must keep to for a union.
+
+    Remembers layouts that many documents shared: what would be made of the next one is the same."""
+
+    def __init__(self, containers: Containers, is_sound: Callable[[Layout], bool]) -> None:
+        self.containers = containers
+        self.is_sound = is_sound
+        self.layouts: Recent[Layout] = Recent(_LAYOUTS)
+
+
+class Unions:
+    """Unions that have fitted, to be tried before others are made.
+
+    With these, the groups of some documents depend on what was grouped before. Their columns don't, but what
+    is packed does, and has to be the same wherever and whenever it is made: nothing that is packed may come
+    of these."""
+
+    def __init__(self) -> None:
+        self._by_loose: WeakKeyDictionary[Loose, Recent[Union]] = WeakKeyDictionary()
+
+    def of(self, loose: Loose) -> Recent[Union]:
+        return self._by_loose.setdefault(loose, Recent(_UNIONS))
+
+
+def group(docs: Docs, loose: Loose | None = None, unions: Unions | None = None) -> Iterator[Group]:
+    """The documents by their layouts. Where they are `loose`, those that are like few others are tried
+    together; what fits into no union is walked one by one."""
+    everything = np.arange(len(docs))
+    names = loose.containers.names if loose else None
+    if loose is None or not loose.containers.paths or len(docs) < _LEAST:
+        yield from _by_length(docs, everything, names=names)
+        return
+    lonely: list[Members] = []
+    yield from _by_length(docs, everything, loose, lonely)
+    rest = np.sort(np.concatenate(lonely)) if lonely else everything[:0]
+    yield from _united(docs, rest, loose, unions.of(loose) if unions else Recent(0))
+
+
+def _by_length(
+    docs: Docs,
+    members: Members,
+    loose: Loose | None = None,
+    lonely: list[Members] | None = None,
+    names: NamesIn | None = None,
+) -> Iterator[Group]:
+    """The most frequent lengths first. What finds no company is left in `lonely`, where that is given."""
+    lengths = np.diff(docs.offsets)[members]
+    by_length = members[np.argsort(lengths, kind="stable")]
+    found, counts = np.unique(lengths, return_counts=True)
+    starts, fruitless = np.cumsum(counts) - counts, 0
+    most = min(_FRUITLESS, 1 + len(members) // _WALK)
+    for i in np.argsort(-counts, kind="stable").tolist():
+        alike = by_length[starts[i] : starts[i] + counts[i]]
+        few = len(alike) < max(_COMPANY, len(members) * _RARE)
+        if lonely is not None and (few or fruitless >= most):
+            lonely.append(alike)
+            continue
+        chosen = docs if len(alike) == len(docs) else docs.take(alike)
+        matrix = np.frombuffer(chosen.data, dtype=np.uint8).reshape(len(alike), int(found[i]))
+        before = len(lonely or ())
+        yield from _of_one_length(alike, matrix, loose, lonely, names)
+        fruitless += len(lonely or ()) > before
+
+
+def _of_one_length(
+    members: Members,
+    matrix: Bytes2D,
+    loose: Loose | None,
+    lonely: list[Members] | None,
+    names: NamesIn | None,
+) -> Iterator[Group]:
+    while len(members):
+        layout = _layout_of(matrix[0].tobytes(), loose, names)
+        alike = _alike(matrix, layout)
+        count = np.count_nonzero(alike)
+        if loose is not None and count >= _COMPANY:
+            loose.layouts.put(layout)
+        if count == len(members):
+            yield Group(layout, members, matrix)
+            return
+        if lonely is not None and (count < _COMPANY or count * _FEW < len(members)):
+            lonely.append(members)
+            return
+        yield Group(layout, members[alike], matrix[alike])
+        members, matrix = members[~alike], matrix[~alike]
+        if lonely is None and count * _FEW < len(members):
+            break
+    # So few are alike that to compare each with all others takes longer than to walk each.
+    layouts: dict[bytes, tuple[Layout, list[int]]] = {}
+    for row, document in enumerate(matrix):
+        layout = Layout(document.tobytes(), names=names)
+        layouts.setdefault(layout.skeleton.tobytes(), (layout, []))[1].append(row)
+    for layout, rows in layouts.values():
+        yield Group(layout, members[rows], matrix[rows])
+
+
+def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
+    """Which rows equal the layout in every byte outside its holes. All mostly do: then the bits that are set
+    in any row, and those that are in every row, are the layout's."""
+    alike = np.ones(len(matrix), dtype=np.bool_)
+    for slab in slabs(len(matrix), layout.size):
+        rows = matrix[slab]
+        in_any, in_all = np.bitwise_or.reduce(rows, axis=0), np.bitwise_and.reduce(rows, axis=0)
+        if (((in_any ^ layout.skeleton) | (in_all ^ layout.skeleton)) & layout.mask).any():
+            alike[slab] = ((rows ^ layout.skeleton) & layout.mask).max(axis=1) == 0
+    return alike
+
+
+def _layout_of(document: bytes, loose: Loose | None, names: NamesIn | None) -> Layout:
+    known = (layout for layout in loose.layouts if layout.fits(document)) if loose else iter(())
+    return next(known, None) or Layout(document, names=names)
+
+
+def _united(docs: Docs, rest: Members, loose: Loose, known: Recent[Union]) -> Iterator[Group]:
+    """Those that fit into unions: known ones, then such as are made of some of them; and all others."""
+    tried, most = iter(known), _MOST * docs.size
+    taken: list[tuple[int, Union]] = []
+    while len(rest) >= _LEAST:
+        chosen = docs if len(rest) == len(docs) else docs.take(rest)
+        union = next(tried, None)
+        is_new = union is None
+        if union is None:
+            union = union_of(chosen, loose.containers, loose.is_sound, most)
+        elif union.size * len(rest) > most:
+            continue
+        if union is None:
+            break
+        rows, present, matrix = union.take(chosen)
+        if len(rows):
+            taken.append((len(rows), union))
+            yield Group(union.layout, rest[rows], matrix, present)
+        most -= matrix.size
+        rest = np.delete(rest, rows)
+        if is_new and len(rows) < max(1, _SHARE * len(rest)):
+            break
+    for _, union in sorted(taken, key=lambda it: it[0]):  # that which took most is the first to be tried
+        known.put(union)
+    yield from _by_length(docs, rest)

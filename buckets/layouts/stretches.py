@@ -1,0 +1,71 @@
+"""Documents of a union in both of their forms: back to back as they lie, and padded, each a row.
+
+What is there of a document, and what isn't, are stretches of bytes that take turns. Those of many documents
+are found at once by comparing flags, and then copied one by one: a byte is never looked at by itself. Arrow
+copies them, as texts of an array of texts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from buckets.layouts.layout import Bytes2D, Flags
+
+
+class _Stretches(NamedTuple):
+    """Of some padded documents, one after another."""
+
+    edges: NDArray[np.int64]  # s + 1: where each begins, and the last ends
+    there: Flags  # s: by turns
+
+    @classmethod
+    def of(cls, present: Flags, flag: NDArray[np.integer]) -> _Stretches:
+        starts = np.flatnonzero(np.diff(flag, prepend=flag[0] - 1))  # of bytes of one flag
+        there = present.take(flag[starts], axis=1).reshape(-1)
+        turns = np.flatnonzero(there[1:] != there[:-1]) + 1
+        row, at = np.divmod(turns, len(starts))
+        edges = np.zeros(len(turns) + 2, dtype=np.int64)
+        edges[1:-1] = row * len(flag) + starts[at]
+        edges[-1] = len(present) * len(flag)
+        by_turns = np.zeros(len(edges) - 1, dtype=np.bool_)
+        by_turns[0 if there[:1].any() else 1 :: 2] = True
+        return cls(edges, by_turns)
+
+
+def pad(data: NDArray[np.uint8], present: Flags, flag: NDArray[np.integer], empty: Bytes2D) -> Bytes2D:
+    """n documents back to back, each with the flags that it has, put into n `empty` ones. Raises ValueError
+    where they are not as long together as their flags say."""
+    edges, there = _Stretches.of(present, flag)
+    within = np.zeros(len(edges), dtype=np.int64)
+    np.cumsum(np.diff(edges) * there, out=within[1:])
+    if within[-1] != data.size or edges[-1] != empty.size:
+        raise ValueError(f"{data.size} bytes where the flags of {len(present)} documents say {within[-1]}")
+    bits = pa.py_buffer(np.packbits(there, bitorder="little"))
+    chosen = pa.Array.from_buffers(pa.bool_(), len(there), [None, bits])
+    padded = pc.if_else(chosen, _texts(data, within), _texts(empty, edges))
+    return _bytes_of(padded, empty.size).reshape(empty.shape)
+
+
+def cut(matrix: Bytes2D, present: Flags, flag: NDArray[np.integer]) -> NDArray[np.uint8]:
+    """The reverse: of padded documents what is there, back to back. Raises ValueError where these are no
+    documents of such flags."""
+    edges, there = _Stretches.of(present, flag)
+    if edges[-1] != matrix.size:
+        raise ValueError(f"{matrix.size} bytes where {len(present)} documents of {len(flag)} are to be cut")
+    chosen = pa.array(np.flatnonzero(there))
+    held = int((np.diff(edges) * there).sum())
+    return _bytes_of(pc.take(_texts(matrix, edges), chosen, boundscheck=False), held)
+
+
+def _texts(data: NDArray[np.uint8], edges: NDArray[np.int64]) -> pa.Array:
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(edges) - 1, buffers)
+
+
+def _bytes_of(texts: pa.Array, size: int) -> NDArray[np.uint8]:
+    return np.frombuffer(texts.buffers()[2], dtype=np.uint8, count=size)

@@ -1,0 +1,1 @@
+"""The bucket models: how readings lie in documents."""

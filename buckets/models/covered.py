@@ -1,0 +1,78 @@
+"""The time that a bucket says it covers, by its fields alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from buckets.bson.raw import as_queried
+from buckets.bson.types import first_at
+from buckets.fields.timeforms import own_form, sample_form
+from buckets.models.shape import split
+from buckets.models.slots import length_ms
+from config.policies import Policy
+
+
+def first_and_last(policy: Policy) -> tuple[str, str]:
+    """Returns the fields with a bucket's first and last time; of all models but `samples`, and where no field
+    tells the last, they are one."""
+    if policy.model == "samples":
+        return str(policy.start_field), policy.end_field or str(policy.start_field)
+    return str(policy.time_field), str(policy.time_field)
+
+
+def telling(policy: Policy) -> tuple[str, str]:
+    """Returns the fields that tell which time a bucket covers: its first time, and its last or its
+    samples."""
+    first, _ = first_and_last(policy)
+    return first, first if policy.model != "samples" else policy.end_field or str(policy.samples_field)
+
+
+def sample_index(policy: Policy) -> str | None:
+    """Returns the field of which an index tells where samples lie, where no field tells a bucket's last time.
+    It has an entry for each sample, and there is none for pairs."""
+    if policy.model != "samples" or policy.end_field or policy.samples_as == "pairs":
+        return None
+    return f"{policy.samples_field}.{policy.sample_time_field}"
+
+
+def told(policy: Policy, document: bytes) -> tuple[int, int] | None:
+    """Returns [start, end) in milliseconds as a bucket's fields tell it, from its BSON; None where these are
+    no times."""
+    first, last = (as_queried(first_at(document, split(it))) for it in telling(policy))
+    return covered(policy, first, last)
+
+
+def covered(policy: Policy, first: object, last: object) -> tuple[int, int] | None:
+    """Returns the same from the values of the two fields; samples may be given as they are, or by their times
+    alone."""
+    form = own_form(policy)
+    start = form.milliseconds(first)
+    end = _latest(policy, last, start) if isinstance(last, list) else form.milliseconds(last)
+    if start is None or end is None or end < start:
+        return None
+    if policy.model == "slots":
+        end += length_ms(policy) - 1
+    elif form.unit == "s" and isinstance(last, int):
+        end += 999  # a whole second is meant
+    return start, end + 1
+
+
+def _latest(policy: Policy, samples: list[Any], start: int | None) -> int | None:
+    """The time of the last sample; that of the bucket's start where there is none before."""
+    times = (sample_form(policy).milliseconds(_time_of(policy, it)) for it in samples)
+    return max((time for time in (start, *times) if time is not None), default=None)
+
+
+def _time_of(policy: Policy, sample: Any) -> Any:
+    if isinstance(sample, list):
+        return sample[0] if sample else None
+    return value_at(sample, str(policy.sample_time_field)) if isinstance(sample, dict) else sample
+
+
+def value_at(document: object, dotted: str) -> Any:
+    """What stands at a dotted path; None where nothing does."""
+    for part in dotted.split("."):
+        if not isinstance(document, dict):
+            return None
+        document = document.get(part)
+    return document

@@ -1,0 +1,76 @@
+"""Each bucket model: its shapes, and where its documents may be irregular."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from weakref import WeakKeyDictionary
+
+from buckets.layouts.groups import Loose
+from buckets.layouts.layout import Layout, NamesIn, Path
+from buckets.layouts.merge import Containers
+from buckets.models import reading, samples, slots, timeseries
+from buckets.models.shape import Breach, Shape, split
+from config.policies import Policy
+
+#: Of so many policies something is remembered.
+_POLICIES = 8
+
+Shaper = Callable[[Layout, Policy], Shape]
+
+
+def _once(shaper: Shaper) -> Shaper:
+    """A layout's shape is made once for a policy, and kept as long as the layout is."""
+    made: WeakKeyDictionary[Layout, tuple[Policy, Shape]] = WeakKeyDictionary()
+
+    def shape(layout: Layout, policy: Policy) -> Shape:
+        held = made.get(layout)
+        if held is None or held[0] != policy:
+            made[layout] = held = policy, shaper(layout, policy)
+        return held[1]
+
+    return shape
+
+
+SHAPES: dict[str, Shaper] = {
+    "reading": _once(reading.shape),
+    "slots": _once(slots.shape),
+    "samples": _once(samples.shape),
+    "timeseries": _once(timeseries.shape),
+}
+OVERFLOW_SHAPES = {"slots": _once(slots.overflow_shape), "samples": _once(samples.overflow_shape)}
+
+
+@lru_cache(_POLICIES)
+def loose(policy: Policy) -> Loose | None:
+    """Of a bucket's own documents: slots, or samples; attributes by their names."""
+    paths = slots.containers(policy)
+    if policy.model == "samples":
+        paths = [split(policy.samples_field or "")]
+    elif not paths and policy.attributes_field is None:
+        return None
+    return _loose(paths, SHAPES[policy.model], policy)
+
+
+@lru_cache(_POLICIES)
+def loose_overflow(policy: Policy) -> Loose | None:
+    """Of its overflow: samples, or slots under the value fields or inside the samples field."""
+    if policy.overflow is None:
+        return None
+    paths = [split(policy.overflow.samples_field), *slots.containers(policy)]
+    return _loose(paths, OVERFLOW_SHAPES[policy.model], policy)
+
+
+def _loose(paths: list[Path], shape: Callable[[Layout, Policy], Shape], policy: Policy) -> Loose:
+    def is_sound(layout: Layout) -> bool:
+        try:
+            shape(layout, policy)
+        except Breach:
+            return False
+        return True
+
+    names = None
+    if policy.attributes_field is not None:
+        names = NamesIn(split(policy.attributes_field), split(policy.attribute_key))
+    containers = Containers(frozenset(paths), policy.samples_as == "pairs", names)
+    return Loose(containers, is_sound)

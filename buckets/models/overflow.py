@@ -1,0 +1,69 @@
+"""The overflow (the outlier pattern): a flagged bucket has more samples in documents that refer to it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bson.raw import Batch, Docs
+from buckets.bson.types import BOOL, DOUBLE, INT32, INT64, TYPE_NAMES
+from buckets.fields.ids import sort_keys
+from buckets.layouts.groups import group
+from buckets.layouts.layout import Group, read_holes
+from buckets.models.model import loose, loose_overflow
+from buckets.models.shape import Breach, find, split
+from config.policies import Policy
+
+_FLAGS = {BOOL: "u1", INT32: "<i4", INT64: "<i8", DOUBLE: "<f8"}
+
+
+def flagged(found: Group, policy: Policy) -> NDArray[np.bool_]:
+    """Which documents of a group say that they have overflow: the flag is true (or a number, not 0)."""
+    nobody = np.zeros(len(found.members), dtype=np.bool_)
+    if policy.overflow is None:
+        return nobody
+    element = find(found.layout, split(policy.overflow.flag_field))
+    if element is None:
+        return nobody
+    if element.type not in _FLAGS:
+        reason = f"{TYPE_NAMES[element.type]} stands where true or false is needed"
+        raise Breach(policy.overflow.flag_field, reason)
+    values = read_holes(found.matrix, np.array([element.hole]), _FLAGS[element.type])
+    return np.asarray(values[:, 0] != 0)
+
+
+def flagged_buckets(main: Docs, policy: Policy) -> NDArray[np.int64]:
+    """Indices of all flagged documents."""
+    flags = np.zeros(len(main), dtype=np.bool_)
+    for found in group(main, loose(policy)):
+        with suppress(Breach):  # decoding reports it
+            flags[found.members] = flagged(found, policy)
+    return np.flatnonzero(flags)
+
+
+def attach(main: Docs, extra: Docs, policy: Policy) -> Batch:
+    """Buckets and overflow documents made one batch by the overflow's `ref_field`. Overflow of no
+    bucket here is left out; that of one bucket is put in `_id` order."""
+    assert policy.overflow is not None
+    place: dict[bytes, int] = {}
+    for found in group(main, loose(policy)):
+        keys = sort_keys(found, found.layout.get(("_id",)))
+        place.update(zip(keys.tolist(), found.members.tolist(), strict=True))
+    owners: list[tuple[int, bytes, int]] = []
+    for found in group(extra, loose_overflow(policy)):
+        reference = found.layout.get(split(policy.overflow.ref_field))
+        if reference is None:
+            continue
+        ids = sort_keys(found, found.layout.get(("_id",))).tolist()
+        references = sort_keys(found, reference).tolist()
+        for own, to, member in zip(ids, references, found.members.tolist(), strict=True):
+            if to in place:
+                owners.append((place[to], own, member))
+    owners.sort()
+    return Batch(
+        main,
+        extra.take([member for _, _, member in owners]),
+        np.array([owner for owner, _, _ in owners], dtype=np.int32),
+    )

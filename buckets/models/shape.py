@@ -1,0 +1,102 @@
+"""What a bucket model makes of a layout: which holes are times and values, and what must hold."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bson.types import DOUBLE, INT32, INT64, NOTHING, TYPE_NAMES
+from buckets.fields.timeforms import DATES, TimeForm
+from buckets.fields.times import NO_TIME
+from buckets.layouts.layout import Cell, Element, Flags, Group, Layout, Path
+
+#: Types that a count may have.
+COUNT_TYPES = (DOUBLE, INT32, INT64)
+
+
+class Breach(Exception):
+    """A document breaks its model."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The k readings of a document. Times lie in it (`times`), or follow from its start (`offsets`)."""
+
+    values: Mapping[str, Sequence[Cell]]  # value field -> k
+    times: Sequence[Cell] | None = None  # k
+    form: TimeForm = DATES  # of these
+    own_form: TimeForm = DATES  # of the bucket's start, or bounds
+    series: Mapping[str, Sequence[Cell]] = field(default_factory=dict)  # field in each sample -> k
+    offsets: NDArray[np.int64] | None = None  # k, milliseconds from the bucket's start
+    start: Element | None = None  # `slots`: the bucket's start
+    step: int = 0  # `slots`: the start is a multiple of this many milliseconds
+    bounds: tuple[Element, Element | None] | None = None  # `samples`: the bucket's first and last time
+    count: Element | None = None
+    sums: dict[str, Element] = field(default_factory=dict)  # value field -> its sum
+
+    @property
+    def readings(self) -> int:
+        return len(self.times) if self.times is not None else len(self.offsets)  # type: ignore[arg-type]
+
+    def read_times(self, found: Group) -> NDArray[np.int64] | None:
+        """Returns the times of the readings, n × k milliseconds; None where they follow from the start."""
+        return None if self.times is None else self.form.read(found, self.times)
+
+    def after(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the same where they follow from each document's start."""
+        assert self.offsets is not None
+        times = starts[:, None] + self.offsets
+        times[starts == NO_TIME] = NO_TIME
+        return times
+
+    def there(self, found: Group) -> Flags | None:
+        """n × k: which documents hold which readings; None: each holds all."""
+        if self.times is not None:
+            return found.holds(self.times)
+        columns = list(self.values.values())
+        return found.holds([tuple(itertools.chain(*cells)) for cells in zip(*columns, strict=True)])
+
+
+def split(dotted: str) -> Path:
+    return tuple(dotted.split("."))
+
+
+def find(layout: Layout, path: Path) -> Element | None:
+    """The element there; absent, null and undefined are all nothing."""
+    return next(iter(find_all(layout, path)), None)
+
+
+def find_all(layout: Layout, path: Path) -> Cell:
+    """The same, and in a union all that may stand there."""
+    for depth in range(1, len(path) + 1) if layout.repeated else ():
+        if path[:depth] in layout.repeated:
+            raise Breach(".".join(path[:depth]), "the field appears twice")
+    return tuple(element for element in layout.cell(path) if element.type not in NOTHING)
+
+
+def need(layout: Layout, path: Path, types: tuple[int, ...], what: str) -> Element:
+    """The element there, of one of these types; `what` names it in the message ("no time")."""
+    return need_all(layout, (), path, types, what)[0]
+
+
+def need_all(layout: Layout, parent: Path, path: Path, types: tuple[int, ...], what: str) -> Cell:
+    """The same, and in a union all that may stand there: one of them wherever the parent is."""
+    path = (*parent, *path)
+    cell = find_all(layout, path)
+    name = ".".join(path)
+    if not cell or len(cell) < len(layout.cell(path)) or layout.may_lack(parent, path):
+        raise Breach(name, f"no {what}: the field is missing or null")
+    for element in cell:
+        if element.type not in types:
+            wanted = " or ".join(TYPE_NAMES[t] for t in types)
+            raise Breach(name, f"no {what}: {TYPE_NAMES[element.type]} stands where {wanted} is needed")
+    return cell

@@ -1,0 +1,167 @@
+"""Packed documents put together again, to the bit: to have them, or to see that others are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from buckets.bson.raw import Batch, Docs, filled
+from buckets.layouts.layout import Bytes2D, Flags, slabs, spread, steps, write_holes
+from buckets.layouts.stretches import cut
+from buckets.packing.pack import TIMES, PackedGroup, Source, as_held
+
+
+class Readings(NamedTuple):
+    """The rows of a packed batch, as read back."""
+
+    time: NDArray[np.int64]  # n: milliseconds
+    values: Sequence[NDArray[np.float64]]  # n, in the order of the policy's value fields
+
+
+def unpack(readings: Readings, groups: Sequence[PackedGroup]) -> Batch:
+    """The batch again, as it lay."""
+    main, extra = _Side.both(readings, groups)
+    return Batch(main.docs(), extra.docs(), extra.owner)
+
+
+def gives(readings: Readings, groups: Sequence[PackedGroup], batch: Batch) -> bool:
+    """Whether `unpack` gives this very batch, byte for byte. Documents are rebuilt some at a time, and not
+    kept: in half of the time, and without memory for all of them."""
+    main, extra = _Side.both(readings, groups)
+    whole = np.arange(len(batch), dtype=np.int32)
+    return main.are(batch.main, whole) and extra.are(batch.extra, batch.owner)
+
+
+class _Side:
+    """The documents of a batch that are buckets, or those that are overflow: group by group, while the batch
+    has them by bucket, then in their order."""
+
+    def __init__(self, readings: Readings, groups: Sequence[PackedGroup]) -> None:
+        self._readings = readings
+        self._groups = [(group, _flags(group)) for group in groups]
+        units = _joined([group.units for group in groups])
+        self._lengths = _joined([_lengths(*it) for it in self._groups])  # group by group, as all is rebuilt
+        self._sequence = np.lexsort((_joined([group.order for group in groups]), units))
+        self.owner = units[self._sequence].astype(np.int32)  # n: which bucket each document is of
+
+    @classmethod
+    def both(cls, readings: Readings, groups: Sequence[PackedGroup]) -> tuple[_Side, _Side]:
+        main = cls(readings, [group for group in groups if not group.overflow])
+        return main, cls(readings, [group for group in groups if group.overflow])
+
+    def docs(self) -> Docs:
+        def fill(target: NDArray[np.uint8]) -> None:
+            for _, held in self._rebuilt():
+                target[: held.size] = held
+                target = target[held.size :]
+
+        offsets = np.append(0, np.cumsum(self._lengths))
+        docs = Docs(filled(int(offsets[-1]), fill), offsets)
+        return docs if (np.diff(self._sequence) > 0).all() else docs.take(self._sequence)
+
+    def are(self, docs: Docs, owner: NDArray[np.int32]) -> bool:
+        """Of the same buckets, where each starts and ends, and every byte in between."""
+        if not np.array_equal(self.owner, owner):
+            return False
+        if not np.array_equal(self._lengths[self._sequence], np.diff(docs.offsets)):
+            return False
+        place = np.empty_like(self._sequence)
+        place[self._sequence] = np.arange(len(place))
+        return all(
+            pa.py_buffer(_back_to_back(docs, place[some])).equals(pa.py_buffer(held))
+            for some, held in self._rebuilt()
+        )
+
+    def _rebuilt(self) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
+        """Some documents at a time, back to back, and which these are, group by group. What is given may be
+        written over by the next."""
+        start = 0
+        for group, present in self._groups:
+            for slab, held in _of_group(group, present, self._readings):
+                yield slice(start + slab.start, start + slab.stop), held
+            start += len(group.units)
+
+
+def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+
+def _back_to_back(docs: Docs, chosen: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """At least one document; where they lie side by side, these are not copied."""
+    if (np.diff(chosen) == 1).all():
+        return np.frombuffer(docs.data, np.uint8)[docs.offsets[chosen[0]] : docs.offsets[chosen[-1] + 1]]
+    return np.frombuffer(docs.take(chosen).data, np.uint8)
+
+
+def _flags(group: PackedGroup) -> Flags | None:
+    """n × (1 + its flags), the first for what is always there; None where nothing may be absent."""
+    if not len(group.flag):
+        return None
+    bits = np.frombuffer(group.present, dtype=np.uint8).reshape(int(group.flag.max()), -1)
+    present = np.ones((len(group.units), len(bits) + 1), dtype=np.bool_)
+    present[:, 1:] = np.unpackbits(bits, axis=1, count=len(group.units)).T
+    return present
+
+
+def _lengths(group: PackedGroup, present: Flags | None) -> NDArray[np.int64]:
+    """n: of the documents, bytes."""
+    if present is None:
+        return np.full(len(group.units), len(group.skeleton))
+    of_flag = np.bincount(group.flag)  # bytes that each flag tells of
+    size = present.shape[1] * of_flag.itemsize  # of the flags of a document, as they are multiplied
+    return np.concatenate([present[slab] @ of_flag for slab in slabs(len(present), size)])
+
+
+def _of_group(
+    group: PackedGroup, present: Flags | None, readings: Readings
+) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
+    """Its documents back to back, some at a time, which stay in the cache until all is filled in: into the
+    same skeletons, since every hole is written each time."""
+    n, skeleton = len(group.units), np.frombuffer(group.skeleton, dtype=np.uint8)
+    fill, skeletons = _filler(group, readings), np.zeros((0, 0), dtype=np.uint8)
+    for slab in slabs(n, len(skeleton)):
+        if not len(skeletons):  # the first is the largest
+            skeletons = np.tile(skeleton, (slab.stop - slab.start, 1))
+        matrix = skeletons[: slab.stop - slab.start]
+        fill(matrix, slab)
+        yield slab, matrix.reshape(-1) if present is None else cut(matrix, present[slab], group.flag)
+
+
+def _filler(group: PackedGroup, readings: Readings) -> Callable[[Bytes2D, slice], None]:
+    """What fills skeletons of some of the documents; those may be of what is absent."""
+    whole = group.source == Source.KEPT
+    kept = spread(group.hole[whole], group.width[whole])
+    residue = np.frombuffer(group.residue, dtype=np.uint8).reshape(len(kept), len(group.units))
+    carried = []
+    for source, field in set(zip(group.source.tolist(), group.field.tolist(), strict=True)):
+        if source != Source.KEPT:
+            at = np.flatnonzero((group.source == source) & (group.field == field))
+            taken = _taker(group, at, readings.time if source in TIMES else readings.values[field])
+            carried.append((Source(source), group.hole[at].astype(np.int64), taken))
+
+    def fill(matrix: Bytes2D, some: slice) -> None:
+        matrix[:, kept] = residue[:, some].T
+        for source, holes, taken in carried:
+            write_holes(matrix, holes, as_held(taken(some), source))
+
+    return fill
+
+
+def _taker(
+    group: PackedGroup, at: NDArray[np.int64], column: NDArray[Any]
+) -> Callable[[slice], NDArray[Any]]:
+    """What the rows of these holes hold: a row for each of some documents."""
+    reading = group.reading[at]
+    if group.rows.ndim == 2:
+        return lambda some: column[group.rows[some][:, reading]]
+    following = sliding_window_view(column, group.readings)  # row r: the readings from r on
+    step = steps(reading.tolist())
+    if (np.diff(group.rows) == group.readings).all():
+        one_after_another = following[group.rows[0] : group.rows[-1] + 1 : group.readings, step]
+        return lambda some: one_after_another[some]
+    return lambda some: following[group.rows[some]][:, step]

@@ -1,0 +1,1 @@
+"""A bounded sample of a collection: does the policy fit its documents?"""

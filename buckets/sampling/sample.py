@@ -1,0 +1,97 @@
+"""A few buckets of a collection, however large it is: to see what a policy makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+from pymongo import ASCENDING, DESCENDING
+from pymongo.collection import Collection
+
+from buckets.bson.cursor import find_raw
+from buckets.bson.raw import Batch, Docs
+from buckets.models.overflow import flagged_buckets
+from buckets.source import Source
+
+Document = dict[str, Any]
+#: Of each kind so many buckets, and so many bytes: some of the oldest, of the newest, from the middle, and of
+#: those that MongoDB finds first.
+_BUCKETS, _BYTES = 250, 4_000_000
+#: So many of them that have overflow: of one that outgrew its document there may be any amount.
+_OVERFLOWING = 10
+
+
+def sample(source: Source) -> Batch:
+    """Returns at most some 1,000 buckets and 16 MB, each once. It takes a few commands, none of which looks
+    at more than it gives."""
+    seen: set[bytes] = set()
+    parts = [_unseen(it, seen) for it in _parts(source)]
+    return Batch.concat([source.with_overflow(_few_flagged(it, source)) for it in parts if len(it)])
+
+
+def _parts(source: Source) -> Iterator[Docs]:
+    yield _some(source, {}, None)
+    if _is_in_order(source):
+        yield from _by_time(source)
+    elif _kind(source) == "collection":
+        yield _some(source, {}, [("$natural", DESCENDING)])
+
+
+def _kind(source: Source) -> str:
+    return next((it["type"] for it in source.listed if it["name"] == source.collection.name), "")
+
+
+def _is_in_order(source: Source) -> bool:
+    """Whether MongoDB finds buckets in the order of time without looking at all of them."""
+    kind = _kind(source)
+    return kind == "timeseries" or (kind == "collection" and has_index(source.collection, source.last_field))
+
+
+def _by_time(source: Source) -> Iterator[Docs]:
+    edges = []
+    for direction in (ASCENDING, DESCENDING):
+        found = [_some(source, it, [(source.last_field, direction)]) for it in source.timed()]
+        edges += [source.time_of(it[0]) for it in found if len(it)]
+        yield from found
+    if edges:
+        for query in source.timed((min(edges) + max(edges)) // 2):
+            yield _some(source, query, [(source.last_field, ASCENDING)])
+
+
+def has_index(collection: Collection[Document], field: str) -> bool:
+    """Whether an index finds all documents in the order of this field."""
+    for index in collection.list_indexes():
+        first = next(iter(index["key"]))
+        usable = not index.get("hidden") and "partialFilterExpression" not in index
+        if first == field and usable and index["key"][first] in (1, -1) and not index.get("sparse"):
+            return True
+    return False
+
+
+def _some(source: Source, query: Document, order: list[tuple[str, int]] | None) -> Docs:
+    """Returns what one command gives, cut off where it is large."""
+    found = find_raw(source.collection, query, sort=order, limit=_BUCKETS, is_ahead=False)
+    parts, size = [Docs.none()], 0
+    with closing(found):  # type: ignore[type-var]
+        for docs in found:
+            parts.append(docs)
+            size += docs.size
+            if size >= _BYTES:
+                break
+    docs = Docs.concat(parts)
+    fitting = int(np.searchsorted(docs.offsets, _BYTES, side="right")) - 1
+    return docs.slice(0, min(len(docs), max(1, fitting)))
+
+
+def _unseen(docs: Docs, seen: set[bytes]) -> Docs:
+    new = [i for i, document in enumerate(docs) if document not in seen]
+    seen.update(docs)
+    return docs.take(new)
+
+
+def _few_flagged(docs: Docs, source: Source) -> Docs:
+    if source.overflow is None:
+        return docs
+    return docs.take(np.setdiff1d(np.arange(len(docs)), flagged_buckets(docs, source.policy)[_OVERFLOWING:]))

@@ -1,0 +1,113 @@
+"""Which fields some documents have, and which of them the policy uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from buckets.bson.raw import as_queried
+from buckets.bson.types import ARRAY, DOCUMENT, elements, first_at
+from buckets.layouts.layout import Path
+from buckets.models.shape import split
+from config.policies import Policy
+
+#: So many elements of an array, or slots, tell what is in the others.
+_TELLING = 3
+#: So many fields are told.
+_MOST = 100
+
+
+@dataclass
+class Fields:
+    """Paths as a policy names them; "*" stands for any element of an array, or any slot."""
+
+    there: set[str] = field(default_factory=set)  # used: these, and those on the way to them
+    unused: dict[str, None] = field(default_factory=dict)  # in the order in which they are met
+    within: dict[str, None] = field(default_factory=dict)  # and inside of those
+    arrays: set[str] = field(default_factory=set)  # on the way to a used one that would have to be inside
+
+
+def fields_of(documents: Iterable[bytes], policy: Policy) -> Fields:
+    """Returns the fields of all documents together; `_id` is none."""
+    found, used = Fields(), _used(policy)
+    for document in documents:
+        _walk(document, (), used, found)
+        if policy.attributes_field is not None and len(found.within) < _MOST:
+            found.within |= dict.fromkeys(_attributes(document, policy, policy.attributes_field))
+    return found
+
+
+def _attributes(document: bytes, policy: Policy, field: str) -> Iterator[str]:
+    """The names of the attributes that the policy doesn't use."""
+    array = first_at(document, split(field))
+    for start, value, end in elements(array[1:]) if array[:1] == bytes([ARRAY]) else ():
+        if array[1 + start] == DOCUMENT:
+            name = as_queried(first_at(array[1 + value : 1 + end], split(policy.attribute_key)))
+            if isinstance(name, str) and name not in policy.value_fields:
+                yield name
+
+
+def value_paths(policy: Policy) -> dict[str, Path]:
+    """Returns where in a document each value field is: by its name. None lies in an array of attributes."""
+    if policy.attributes_field is not None:
+        return {}
+    return {name: _value_path(policy, path) for name, path in policy.named_values}
+
+
+def _value_path(policy: Policy, path: str) -> Path:
+    if policy.model == "samples":
+        inside = () if policy.samples_as == "pairs" else ("*", *split(path))
+        return (*split(policy.samples_field or ""), *inside)
+    levels = max(1, len(policy.slot_levels))
+    return tuple(part for it in split(path) for part in [it] * (levels if it == "*" else 1))
+
+
+def _used(policy: Policy) -> list[Path]:
+    sample = (*split(policy.samples_field or ""), "*")
+    in_samples = (policy.sample_time_field, policy.local_offset_field) if policy.model == "samples" else ()
+    named = (
+        *(policy.time_field, policy.start_field, policy.end_field, policy.count_field),
+        *(policy.local_offset_field, policy.attributes_field),
+        *(policy.overflow.flag_field if policy.overflow else None, *policy.sum_fields.values()),
+        *policy.series_fields,
+    )
+    paths = [split(it) for it in named if it] + [(*sample, *split(it)) for it in in_samples if it]
+    return [*paths, *value_paths(policy).values()]
+
+
+def _walk(document: bytes, parent: Path, used: list[Path], found: Fields) -> None:
+    """`used`: the rest of each path that leads through here."""
+    numbered = 0
+    for start, value, end in elements(document):
+        name, kind = document[start + 1 : value - 1].decode("utf-8", "backslashreplace"), document[start]
+        if parent and name.isdigit():
+            numbered += 1
+            if numbered > _TELLING:
+                continue
+        path = (*parent, "*" if parent and name.isdigit() else name)
+        inside = document[value:end] if kind in (DOCUMENT, ARRAY) else None
+        rest = [it[1:] for it in used if it[0] in (name, "*")]
+        if rest:
+            _use(path, kind, inside, rest, found)
+        elif path != ("_id",):
+            _leave(path, inside, found)
+
+
+def _use(path: Path, kind: int, inside: bytes | None, rest: list[Path], found: Fields) -> None:
+    found.there.add(".".join(path))
+    if () in rest or inside is None:
+        return
+    if kind == ARRAY and all(it[0] != "*" for it in rest):
+        found.arrays.add(".".join(path))
+    _walk(inside, path, rest, found)
+
+
+def _leave(path: Path, inside: bytes | None, found: Fields) -> None:
+    if path[-1] == "*" and inside is not None:
+        _walk(inside, path, [], found)
+    elif len(found.unused) < _MOST:
+        found.unused.setdefault(".".join(path))
+        for start, value, _ in elements(inside) if inside is not None else ():
+            if len(found.within) < _MOST and inside is not None:
+                name = inside[start + 1 : value - 1].decode("utf-8", "backslashreplace")
+                found.within.setdefault(".".join((*path, name)))

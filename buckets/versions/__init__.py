@@ -1,0 +1,1 @@
+"""Versions of one bucket, merged into one."""

@@ -1,0 +1,314 @@
+"""Versions of a bucket made one: slot by slot, sample by sample, the later version wins.
+
+A writer with `_id`s of its own making upserts a late reading after its bucket has gone: the new document is a
+later version of the bucket. Versions are merged as BSON, so that what is kept keeps its type and its bits.
+What comes of it is decoded, and has to hold what the versions hold: else they are not merged.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bson.raw import Batch, Docs, as_queried
+from buckets.bson.types import DATE, INT32, INT64, elements, first_at
+from buckets.columns import Kind
+from buckets.decoding.decode import Decoded, decode
+from buckets.fields.ids import sort_key
+from buckets.fields.timeforms import own_form, sample_form
+from buckets.fields.times import PER_SECOND
+from buckets.models.covered import covered
+from buckets.models.samples import time_in_sample
+from buckets.models.series import series_key
+from buckets.models.shape import split
+from buckets.versions.overlay import Overlay, Typed, Unmergeable, array_of, number, with_field
+from config.policies import Policy
+
+#: A writer's sum may differ from ours by rounding.
+_SUM_TOLERANCE = 1e-6
+
+
+#: A reading in a document: its time in milliseconds, by how many nanoseconds the document tells another, and
+#: its series.
+Key = tuple[int, int, bytes]
+
+
+class Merged(NamedTuple):
+    """n buckets, each made of an older and a newer version."""
+
+    batch: Batch  # where there is a fault, the newer version
+    faults: dict[int, str]  # which can't be merged, and why
+    hides: NDArray[np.bool_]  # n: whether a reading of the older version no longer counts
+
+
+class _Made(NamedTuple):
+    """A bucket, and its overflow in the order of `_id`s."""
+
+    main: bytes
+    extra: list[bytes]
+
+
+def merge(policy: Policy, older: Batch, newer: Batch) -> Merged:
+    """Returns the buckets of `newer` laid over those of `older`: the first over the first, and so on."""
+    faults: dict[int, str] = {}
+    versions = _Versions(policy, Batch.concat([older, newer]))
+    for i in range(len(newer)):
+        if fault := versions.fault(i) or versions.fault(len(older) + i):
+            faults[i] = f"a version breaks its model: {fault}"
+        elif versions.series(i) != versions.series(len(older) + i):
+            faults[i] = "the versions are of different series"
+    merger, made = _Merger(policy, versions, len(older)), []
+    for i in range(len(newer)):
+        try:
+            made.append(merger.bucket(i) if i not in faults else None)
+        except Unmergeable as error:
+            faults[i] = str(error)
+            made.append(None)
+    return _checked(policy, merger, newer, made, faults)
+
+
+def _checked(
+    policy: Policy, merger: _Merger, newer: Batch, made: list[_Made | None], faults: dict[int, str]
+) -> Merged:
+    """With totals, and with what comes out wrong as faults."""
+    untold = _batch(newer, made)
+    found = _Versions(policy, untold)
+    for i, bucket in enumerate(made):
+        if bucket is not None and found.fault(i) is None:
+            made[i] = bucket._replace(main=merger.with_totals(i, bucket.main, found))
+    batch = _batch(newer, made)
+    wrong = _faults(decode(batch, policy), len(batch)) if merger.has_totals else {}
+    for i in range(len(newer)):
+        if i not in faults and (fault := found.fault(i) or wrong.get(i)):
+            faults[i] = f"merged, it breaks its model: {fault}"
+        elif i not in faults and sorted(found.keys(i)) != merger.keys(i):
+            faults[i] = "merged, it does not hold the readings that its versions hold"
+    sound = [None if i in faults else bucket for i, bucket in enumerate(made)]
+    hides = np.array([i not in faults and merger.hides(i, found) for i in range(len(newer))], dtype=np.bool_)
+    return Merged(_batch(newer, sound), faults, hides)
+
+
+def _batch(newer: Batch, made: list[_Made | None]) -> Batch:
+    """What was made; where nothing was, the newer version."""
+    whole = [_of(newer, i) if bucket is None else bucket for i, bucket in enumerate(made)]
+    owner = [i for i, bucket in enumerate(whole) for _ in bucket.extra]
+    extra = list(itertools.chain.from_iterable(bucket.extra for bucket in whole))
+    return Batch(Docs.of([it.main for it in whole]), Docs.of(extra), np.array(owner, dtype=np.int32))
+
+
+def _of(batch: Batch, index: int) -> _Made:
+    one = batch.slice(index, index + 1)
+    return _Made(one.main[0], list(one.extra))
+
+
+def _faults(decoded: Decoded, size: int) -> dict[int, str]:
+    """What is wrong with which bucket."""
+    wrong = np.setdiff1d(np.arange(size), decoded.units).tolist()
+    return {i: f"{it.field}: {it.reason}" for i, it in zip(wrong, decoded.quarantined, strict=True)}
+
+
+class _Versions:
+    """Buckets, decoded whatever their counts and sums say."""
+
+    def __init__(self, policy: Policy, batch: Batch) -> None:
+        self._policy = policy
+        plain = policy.model_copy(update={"count_field": None, "sum_fields": {}})
+        self.batch = batch
+        self.whole = decode(batch, plain)
+        self.own = self.whole
+        if policy.overflow is not None:
+            self.own = decode(Batch.of(batch.main), plain.model_copy(update={"overflow": None}))
+        self._names = [series_key(series) for series in self.own.columns.series]
+        self._faults = _faults(self.whole, len(batch))
+        self._whole_at = {unit: i for i, unit in enumerate(self.whole.units.tolist())}
+        self._own_at = {unit: i for i, unit in enumerate(self.own.units.tolist())}
+
+    def fault(self, index: int) -> str | None:
+        return self._faults.get(index)
+
+    def series(self, index: int) -> bytes:
+        """Returns the series of a bucket; nothing where its readings are of several."""
+        columns = self.whole.columns
+        if columns.reading_series is not None:
+            return b""
+        return series_key(columns.series[columns.bucket_series[self._whole_at[index]]])
+
+    def keys(self, index: int) -> list[Key]:
+        """Returns what tells the readings of a bucket's own document apart, in their order."""
+        columns, span = self.own.columns, self._readings(index, is_own=True)
+        series = columns.series_of_readings[span].tolist()
+        times = columns.time[span].tolist()
+        finer = self._finer(index, times)
+        return [(*time, self._names[one]) for *time, one in zip(times, finer, series, strict=True)]
+
+    def _finer(self, index: int, times: list[int]) -> list[int]:
+        """By how many nanoseconds each sample's own time is apart from the millisecond that it counts for."""
+        policy = self._policy
+        if policy.model != "samples" or policy.sample_time_unit == "date":
+            return [0] * len(times)
+        array = first_at(self.batch.main[index], split(policy.samples_field or ""))[1:]
+        samples = [array[value:end] for _, value, end in elements(array)]
+        form, path = sample_form(policy), time_in_sample(policy)
+        values = [as_queried(first_at(sample, path)) for sample in samples]
+        return [form.finer(value, time) for value, time in zip(values, times, strict=True)]
+
+    def count(self, index: int, *, is_own: bool) -> int:
+        """Returns how many readings a bucket holds, in its own document or with its overflow."""
+        span = self._readings(index, is_own=is_own)
+        return int(span.stop - span.start)
+
+    def sum(self, index: int, name: str, *, is_own: bool) -> float:
+        """Returns what the finite values of a field add up to."""
+        columns = (self.own if is_own else self.whole).columns
+        span = self._readings(index, is_own=is_own)
+        finite = columns.kinds[name][span] == Kind.FINITE
+        return math.fsum(columns.values[name][span][finite].tolist())
+
+    def _readings(self, index: int, *, is_own: bool) -> slice:
+        decoded, at = (self.own, self._own_at) if is_own else (self.whole, self._whole_at)
+        start, end = decoded.columns.starts[at[index] : at[index] + 2].tolist()
+        return slice(start, end)
+
+
+class _Merger:
+    """Makes one bucket of two versions: of `versions` the first n are the older ones."""
+
+    def __init__(self, policy: Policy, versions: _Versions, size: int) -> None:
+        self._policy = policy
+        self._versions = versions
+        self._size = size
+        self._overlay = Overlay.of(policy)
+
+    def bucket(self, index: int) -> _Made:
+        """Counts and sums are the newer version's still. Raises Unmergeable."""
+        older, newer = (_of(self._versions.batch, at) for at in (index, self._size + index))
+        if self._policy.model not in ("slots", "samples"):
+            return newer
+        main = self._overlay.lay(older.main, newer.main)
+        if self._policy.model == "samples":
+            main = self._with_samples(main, older.main, newer.main, index)
+            main = self._with_bounds(main, older.main, newer.main)
+        return _Made(self._with_flag(main, older, newer), _by_id(older.extra, newer.extra))
+
+    @property
+    def has_totals(self) -> bool:
+        """Returns whether the writer keeps a count or sums."""
+        return self._policy.count_field is not None or bool(self._policy.sum_fields)
+
+    def keys(self, index: int) -> list[Key]:
+        """Returns what the merged document has to hold, sorted."""
+        older, newer = self._versions.keys(index), self._versions.keys(self._size + index)
+        if self._policy.model not in ("slots", "samples"):
+            return sorted(newer)
+        later = set(newer)
+        return sorted([*newer, *(key for key in older if key not in later)])
+
+    def hides(self, index: int, found: _Versions) -> bool:
+        """Returns whether less is left than both versions hold."""
+        held = [self._versions.count(at, is_own=False) for at in (index, self._size + index)]
+        return found.count(index, is_own=False) != sum(held)
+
+    def _with_samples(self, main: bytes, older: bytes, newer: bytes, index: int) -> bytes:
+        path = split(self._policy.samples_field or "")
+        before, after = self._timed(older, path, index), self._timed(newer, path, self._size + index)
+        later = {key for key, _ in after}
+        joined = [it for it in before if it[0] not in later] + after
+        if all(is_sorted(held) for held in (before, after)):
+            joined.sort(key=lambda it: it[0][:2])
+        kind = first_at(newer, path)[:1]
+        return with_field(main, path, kind + array_of([sample for _, sample in joined]))
+
+    def _timed(self, document: bytes, path: tuple[str, ...], index: int) -> list[tuple[Key, Typed]]:
+        """The samples, each with its time and series."""
+        array = first_at(document, path)[1:]
+        samples = [array[start : start + 1] + array[value:end] for start, value, end in elements(array)]
+        return list(zip(self._versions.keys(index), samples, strict=True))
+
+    def _with_bounds(self, main: bytes, older: bytes, newer: bytes) -> bytes:
+        """From the earlier of the starts to the later of the ends, as the newer version writes times."""
+        for field, end in ((self._policy.start_field, 0), (self._policy.end_field, 1)):
+            if field is not None:
+                values = [first_at(document, split(field)) for document in (older, newer)]
+                before, after = (covered(self._policy, *[as_queried(value)] * 2) for value in values)
+                if before is None or after is None:
+                    raise Unmergeable(f"{field}: no time")
+                if before[end] > after[end] if end else before[end] < after[end]:
+                    main = with_field(main, split(field), self._as_type(before[end] - end, *values))
+        return main
+
+    def _as_type(self, ms: int, value: Typed, like: Typed) -> Typed:
+        if value[0] == like[0]:
+            return value
+        if like[0] == DATE:
+            return bytes([DATE]) + ms.to_bytes(8, "little", signed=True)
+        unit = own_form(self._policy).unit
+        if unit is None:
+            raise Unmergeable("the versions' bounds are times of different types")
+        scaled = ms * PER_SECOND[unit]
+        is_whole = like[0] in (INT32, INT64)
+        return number(like[0], float(scaled // 1000) if is_whole else scaled / 1000)
+
+    def _with_flag(self, main: bytes, older: _Made, newer: _Made) -> bytes:
+        """Where overflow is left, the flag that says so."""
+        if self._policy.overflow is None or not older.extra or newer.extra:
+            return main
+        path = split(self._policy.overflow.flag_field)
+        return with_field(main, path, first_at(older.main, path))
+
+    def with_totals(self, index: int, main: bytes, found: _Versions) -> bytes:
+        """Returns the merged document with its count and sums, over what the versions take them over."""
+        policy = self._policy
+        if policy.count_field is not None:
+            is_own = self._counts_own(index)
+            main = _told(main, policy.count_field, float(found.count(index, is_own=is_own)))
+        for name, field in policy.sum_fields.items():
+            is_own = self._sums_own(index, name, field)
+            main = _told(main, field, found.sum(index, name, is_own=is_own))
+        return main
+
+    def _counts_own(self, index: int) -> bool:
+        """Whether the versions count their own documents' readings alone."""
+        return all(
+            _said(self._versions.batch.main[at], self._policy.count_field or "")
+            == self._versions.count(at, is_own=True)
+            for at in (index, self._size + index)
+        )
+
+    def _sums_own(self, index: int, name: str, field: str) -> bool:
+        return all(
+            math.isclose(
+                _said(self._versions.batch.main[at], field),
+                self._versions.sum(at, name, is_own=True),
+                rel_tol=_SUM_TOLERANCE,
+                abs_tol=_SUM_TOLERANCE,
+            )
+            for at in (index, self._size + index)
+        )
+
+
+def is_sorted(timed: list[tuple[Key, Typed]]) -> bool:
+    """Returns whether samples lie in the order of time."""
+    return all(before[0][:2] <= after[0][:2] for before, after in itertools.pairwise(timed))
+
+
+def _by_id(older: list[bytes], newer: list[bytes]) -> list[bytes]:
+    """Documents of both, the newer one where they share an `_id`, in the order of their `_id`s."""
+    found: dict[bytes, bytes] = {}
+    for document in (*older, *newer):
+        raw_id = first_at(document, ("_id",))
+        found[sort_key(raw_id[0], raw_id[1:])] = document
+    return [found[key] for key in sorted(found)]
+
+
+def _told(main: bytes, field: str, value: float) -> bytes:
+    path = split(field)
+    return with_field(main, path, number(first_at(main, path)[0], value))
+
+
+def _said(main: bytes, field: str) -> float:
+    value = as_queried(first_at(main, split(field)))
+    return float(str(value))

@@ -1,0 +1,144 @@
+"""One BSON document laid over another: fields of the upper one win, what only the lower one has stays.
+
+Values go over as they are, with their types and bits. Where a policy has slots, these are laid over one by
+one, at any depth, and a slot that is null does not hide one that is not.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bson.decimal128 import Decimal128
+
+from buckets.bson.types import (
+    ARRAY,
+    DECIMAL128,
+    DOCUMENT,
+    DOUBLE,
+    INT32,
+    INT64,
+    NOTHING,
+    STRING,
+    elements,
+)
+from buckets.layouts.layout import Path
+from buckets.models.shape import split
+from buckets.models.slots import containers
+from config.policies import Policy
+
+#: A value with its type in front, as `first_at` gives it.
+Typed = bytes
+_NESTED = (DOCUMENT, ARRAY)
+_INT = struct.Struct("<i")
+
+
+class Unmergeable(Exception):
+    """Two versions of a bucket can't be made one."""
+
+
+def fields_of(document: bytes) -> dict[str, Typed]:
+    """Returns what stands on top of a document, by name. Raises Unmergeable where a name appears twice."""
+    found: dict[str, Typed] = {}
+    for start, value, end in elements(document):
+        name = document[start + 1 : value - 1].decode("utf-8", "surrogateescape")
+        if name in found:
+            raise Unmergeable(f"the field {name} appears twice")
+        found[name] = document[start : start + 1] + document[value:end]
+    return found
+
+
+def document_of(fields: dict[str, Typed]) -> bytes:
+    """Returns the document with these fields, in this order."""
+    parts = [
+        b"%c%b\0%b" % (value[0], name.encode("utf-8", "surrogateescape"), value[1:])
+        for name, value in fields.items()
+    ]
+    return _INT.pack(sum(map(len, parts)) + 5) + b"".join(parts) + b"\0"
+
+
+def array_of(values: Sequence[Typed]) -> bytes:
+    """Returns the array of these values."""
+    return document_of({str(place): value for place, value in enumerate(values)})
+
+
+def with_field(document: bytes, path: Path, value: Typed) -> bytes:
+    """Returns the document with another value at a path. Raises Unmergeable where its parent is missing."""
+    fields = fields_of(document)
+    if len(path) > 1:
+        parent = fields.get(path[0], b"\0")
+        if parent[0] != DOCUMENT:
+            raise Unmergeable(f"there is no sub-document {path[0]} for {'.'.join(path)}")
+        value = parent[:1] + with_field(parent[1:], path[1:], value)
+    return document_of({**fields, path[0]: value})
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """How the versions of one policy's buckets are laid over one another."""
+
+    slots: frozenset[Path]  # what holds slots
+    levels: int  # so many lie inside each other
+    on_the_way: frozenset[Path]  # what holds that, or samples: null does not hide it
+
+    @classmethod
+    def of(cls, policy: Policy) -> Overlay:
+        slots = frozenset(containers(policy))
+        mine = slots or {split(policy.samples_field or "")}
+        above = {path[:depth] for path in mine for depth in range(1, len(path) + 1)}
+        return cls(slots, len(policy.slot_levels) or 1, frozenset(above))
+
+    def lay(self, older: bytes, newer: bytes, at: Path = ()) -> bytes:
+        """Returns the newer document laid over the older one. Its `_id` is the newer one's, and so are arrays
+        outside slots."""
+        found = fields_of(older)
+        for name, value in fields_of(newer).items():
+            found[name] = self._field(found[name], value, (*at, name)) if name in found else value
+        return document_of(found)
+
+    def _field(self, older: Typed, newer: Typed, path: Path) -> Typed:
+        if path in self.slots:
+            return lay_slots(older, newer, self.levels)
+        if path in self.on_the_way and newer[0] in NOTHING:
+            return older
+        if path != ("_id",) and older[0] == newer[0] == DOCUMENT:
+            return newer[:1] + self.lay(older[1:], newer[1:], path)
+        return newer
+
+
+def lay_slots(older: Typed, newer: Typed, levels: int) -> Typed:
+    """Returns slots laid over slots, on so many levels, and what they hold over what is there. What is an
+    array in one version and a sub-document in the other becomes a sub-document. "7" and "07" are one slot."""
+    if newer[0] in NOTHING:
+        return older
+    if older[0] not in _NESTED or newer[0] not in _NESTED or (levels <= 0 and ARRAY in (older[0], newer[0])):
+        return newer
+    found = fields_of(older[1:])
+    names = {_slot(name): name for name in found} if levels > 0 else {}
+    for name, value in fields_of(newer[1:]).items():
+        there = names.get(_slot(name), name)
+        found[there] = lay_slots(found[there], value, levels - 1) if there in found else value
+    kind = ARRAY if older[0] == newer[0] == ARRAY else DOCUMENT
+    return bytes([kind]) + document_of(found)
+
+
+def _slot(name: str) -> str:
+    return str(int(name)) if name.isascii() and name.isdigit() else name
+
+
+def number(kind: int, value: float) -> Typed:
+    """Returns a number as BSON of this type, or of the next one that can hold it."""
+    if kind == INT32 and value.is_integer() and -(2**31) <= value < 2**31:
+        return bytes([INT32]) + _INT.pack(int(value))
+    if kind in (INT32, INT64) and value.is_integer() and -(2**63) <= value < 2**63:
+        return bytes([INT64]) + struct.pack("<q", int(value))
+    if kind == DECIMAL128:
+        return bytes([DECIMAL128]) + Decimal128(repr(value)).bid
+    return bytes([DOUBLE]) + struct.pack("<d", value)
+
+
+def text(value: str) -> Typed:
+    """Returns a string as BSON."""
+    raw = value.encode() + b"\0"
+    return bytes([STRING]) + len(raw).to_bytes(4, "little") + raw

@@ -1,0 +1,1 @@
+"""Checks that a policy file holds together."""

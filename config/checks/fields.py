@@ -1,0 +1,225 @@
+"""Do a policy's fields fit its bucket model, its summaries, and the columns of its archive?"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+
+from config.checks.names import field_fault
+from config.checks.shapes import check_shape
+from config.policies import Policy
+from config.problems import Fault, Key, Report, nearest
+
+_ATTRIBUTES = ("attributes_field", "attribute_key", "attribute_value")
+_REQUIRED = {
+    "reading": ("time_field",),
+    "timeseries": ("time_field",),
+    "slots": ("time_field", "slot"),
+    "samples": ("samples_field", "sample_time_field", "start_field"),
+}
+_OPTIONAL = {
+    "reading": ("time_unit", *_ATTRIBUTES),
+    "timeseries": _ATTRIBUTES,
+    "slots": ("time_unit", "slot_levels", "span", "overflow"),
+    "samples": (
+        *("end_field", "time_unit", "sample_time_unit", "samples_as"),
+        *("count_field", "sum_fields", "overflow"),
+    ),
+}
+_BY_MODEL = sorted({key for keys in (*_REQUIRED.values(), *_OPTIONAL.values()) for key in keys})
+#: Names at the top of every summary, of a day's, and of one that tells what is missing.
+_SUMMARY_FIELDS = ("_id", "start", "end", "count")
+_DAY_FIELDS = ("timezone", "hours")
+_COMPLETENESS_FIELDS = ("expected", "missing", "longest_hole", "longest_hole_at", "coverage")
+#: Columns that every part has, or that its path gives it.
+_COLUMNS = ("time", "dt")
+
+#: A field's key and its path.
+Role = tuple[Key, str]
+
+
+def check_fields(policy: Policy, report: Report) -> None:
+    at: Key = ("policies", policy.name)
+    _check_model(policy, at, report)
+    check_shape(policy, report)
+    if not policy.value_fields:
+        fault = Fault("there is no value field", "name at least one field that holds a value")
+        report.add((*at, "value_fields"), fault)
+    for key, path in _roles(policy, at):
+        if fault_found := field_fault(path):
+            report.add(key, fault_found, value=path)
+    for name in policy.sum_fields:
+        if name not in policy.value_fields:
+            fault = Fault(f"{report.quote(name)} is not in value_fields", "give sums of value fields only")
+            report.add((*at, "sum_fields", name), fault, rests_on=[(*at, "value_fields")])
+    _check_nonnumeric(policy, at, report)
+    _check_overlaps(policy, at, report)
+    _check_summary(policy, at, report)
+    _check_columns(policy, at, report)
+
+
+def _check_nonnumeric(policy: Policy, at: Key, report: Report) -> None:
+    known = list(dict.fromkeys((*policy.value_fields, *policy.value_names)))
+    for name in policy.nonnumeric_ok:
+        if name not in known:
+            near = nearest(name, known)
+            mend = f"did you mean `{near}`?" if near else "name fields of value_fields only"
+            fault = Fault(f"{report.quote(name)} is not in value_fields", mend)
+            report.add((*at, "nonnumeric_ok"), fault, value=name, rests_on=[(*at, "value_fields")])
+
+
+def _check_model(policy: Policy, at: Key, report: Report) -> None:
+    model = (*at, "model")
+    required, optional = _REQUIRED[policy.model], _OPTIONAL[policy.model]
+    without = _not_needed(policy)
+    for key in _BY_MODEL:
+        if key in required and key not in policy.model_fields_set and key not in without:
+            fault = Fault(
+                f'it is missing, and a "{policy.model}" bucket needs it', f"add `{key}` to the policy"
+            )
+            report.add((*at, key), fault, rests_on=[model, (*at, _INSTEAD.get(key, "model"))])
+        elif key not in (*required, *optional) and key in policy.model_fields_set:
+            models = [it for it in _REQUIRED if key in (*_REQUIRED[it], *_OPTIONAL[it])]
+            fits = " and ".join(f'"{it}"' for it in models)
+            mend = f"take it out; it goes with {fits}"
+            report.add(
+                (*at, key), Fault(f'it does not go with model "{policy.model}"', mend), rests_on=[model]
+            )
+
+
+#: What says that another key is not needed.
+_INSTEAD = {"slot": "slot_levels", "sample_time_field": "samples_as"}
+
+
+def _not_needed(policy: Policy) -> set[str]:
+    has_levels, has_pairs = "slot_levels" in policy.model_fields_set, policy.samples_as == "pairs"
+    return {*(["slot"] if has_levels else []), *(["sample_time_field"] if has_pairs else [])}
+
+
+def _roles(policy: Policy, at: Key) -> list[Role]:
+    """Every field that the policy names."""
+    overflow = policy.overflow
+    in_overflow = (
+        [("ref_field", overflow.ref_field), ("samples_field", overflow.samples_field)] if overflow else []
+    )
+    return [
+        *_in_bucket(policy, at),
+        *_in_sample(policy, at),
+        *(((*at, "overflow", key), path) for key, path in in_overflow),
+    ]
+
+
+def _in_bucket(policy: Policy, at: Key) -> list[Role]:
+    names = (
+        *("time_field", "samples_field", "start_field", "end_field", "count_field"),
+        *("local_offset_field", "attributes_field"),
+    )
+    single = [((*at, name), path) for name in names if (path := getattr(policy, name)) is not None]
+    flag = [((*at, "overflow", "flag_field"), policy.overflow.flag_field)] if policy.overflow else []
+    sums = [((*at, "sum_fields", name), path) for name, path in policy.sum_fields.items()]
+    is_inside = policy.model == "samples" or policy.attributes_field is not None
+    values = [] if is_inside else [(key, path.replace(".*.", ".")) for key, path in _values(policy, at)]
+    series = [role for role in _series(policy, at) if ".*." not in role[1]]
+    return [*single, *series, *values, *sums, *flag]
+
+
+def _in_sample(policy: Policy, at: Key) -> list[Role]:
+    time = policy.sample_time_field
+    own_time = [] if time is None else [((*at, "sample_time_field"), time)]
+    own_series = [((*at, "series_fields"), path) for path in policy.sample_series.values()]
+    if policy.attributes_field is not None:
+        keys = ("attribute_key", "attribute_value")
+        return [((*at, key), getattr(policy, key)) for key in keys]
+    if policy.model != "samples":
+        return own_time
+    offset = policy.local_offset_field  # of the bucket, or of each sample
+    own_offset = [] if offset is None else [((*at, "local_offset_field"), offset)]
+    return [*own_time, *own_series, *_values(policy, at), *own_offset]
+
+
+def _series(policy: Policy, at: Key) -> list[Role]:
+    return [((*at, "series_fields"), path) for path in policy.series_fields]
+
+
+def _values(policy: Policy, at: Key) -> list[Role]:
+    return [((*at, "value_fields"), path) for path in policy.value_fields]
+
+
+def _names(policy: Policy, at: Key) -> list[Role]:
+    """What summaries and columns call the series fields and value fields."""
+    return [
+        *(((*at, "series_fields"), name) for name in policy.series_names),
+        *(((*at, "value_fields"), name) for name in policy.value_names),
+    ]
+
+
+def _check_overlaps(policy: Policy, at: Key, report: Report) -> None:
+    in_bucket, in_sample = _in_bucket(policy, at), _in_sample(policy, at)
+    pairs = [*itertools.combinations(in_bucket, 2), *itertools.combinations(in_sample, 2)]
+    pairs += itertools.combinations(_names(policy, at), 2)  # side by side in a summary
+    for (key, path), (other_key, other) in dict.fromkeys(pairs):
+        if fault := _overlap(path, other, key[len(at) :], report):
+            report.add(other_key, fault, value=other, rests_on=[(*at, "model")])
+    if policy.overflow and (policy.overflow.ref_field == policy.overflow.samples_field):
+        fault = Fault("ref_field and samples_field are one field", "name the field that each is")
+        report.add((*at, "overflow", "samples_field"), fault)
+
+
+def _overlap(path: str, other: str, key: Key, report: Report) -> Fault | None:
+    where = ".".join(key)
+    if path == other:
+        return Fault(f"{where} names this field already", "name each field once")
+    if f"{other}.".startswith(f"{path}.") or f"{path}.".startswith(f"{other}."):
+        return Fault(
+            f"it overlaps with {report.quote(path)} in {where}", "name fields that do not hold each other"
+        )
+    return None
+
+
+def _check_summary(policy: Policy, at: Key, report: Report) -> None:
+    if policy.rollup is None:
+        return
+    own = list(_SUMMARY_FIELDS)
+    if policy.rollup.daily is not None:
+        own += _DAY_FIELDS
+    if policy.expected_interval is not None:
+        own += _COMPLETENESS_FIELDS
+    for key, path in _names(policy, at):
+        if path == "_id" and key[-1] == "series_fields":
+            continue  # it stands in the summary's `_id` alone
+        if path.split(".")[0] in own:
+            message = f"every summary has its own {', '.join(own)}, and this field would take its place"
+            report.add(
+                key, Fault(message, "roll up another field, or rename this one in the collection"), value=path
+            )
+
+
+def _check_columns(policy: Policy, at: Key, report: Report) -> None:
+    if policy.archive is None or policy.archive.to != "offline":
+        return
+    roles = list(dict.fromkeys(_names(policy, at)))
+    columns = Counter(map(_column, {path for _, path in roles}))
+    for key, path in roles:
+        # Readers such as DuckDB do not tell columns apart by case.
+        fault = None
+        if _column(path) in _COLUMNS:
+            fault = Fault(f"every part of the archive has its own column `{_column(path)}`", _RENAME)
+        elif columns[_column(path)] > 1:
+            others = _listed((it for _, it in roles if it != path and _column(it) == _column(path)), report)
+            fault = Fault(
+                f"it becomes one column with {others}: dots become `_`, and case is not told apart", _RENAME
+            )
+        if fault:
+            report.add(key, fault, value=path, rests_on=[(*at, "archive", "to")])
+
+
+_RENAME = "leave this field out, or rename it in the collection"
+
+
+def _column(path: str) -> str:
+    return path.replace(".", "_").casefold()
+
+
+def _listed(paths: Iterable[str], report: Report) -> str:
+    return ", ".join(map(report.quote, dict.fromkeys(paths)))

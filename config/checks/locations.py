@@ -1,0 +1,128 @@
+"""Where data lies: is it a MongoDB URI, a store URL, an endpoint that could work? Nothing is connected to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import SplitResult, urlsplit
+
+from pymongo.errors import PyMongoError
+from pymongo.uri_parser import parse_uri
+
+from config.checks.names import database_fault
+from config.policies import MongoDB, Store
+from config.problems import Fault, Report
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
+SHORTEST_KEY = 32
+_CREDENTIALS = Fault(
+    "credentials do not belong in this URL",
+    "take them out; they come from boto3's own chain: environment, profile or role",
+)
+
+
+def check_mongodb(mongodb: MongoDB, report: Report) -> None:
+    if fault := _uri_fault(mongodb.uri.get_secret_value()):
+        report.add(("mongodb", "uri"), fault)
+    if unnamed := database_fault(mongodb.database):
+        report.add(("mongodb", "database"), unnamed)
+
+
+def check_store(store: Store, report: Report) -> None:
+    for fault in _url_faults(store.url):
+        report.add(("store", "url"), fault)
+    if store.endpoint_url is not None and (misplaced := _endpoint_fault(store.endpoint_url)):
+        report.add(("store", "endpoint_url"), misplaced)
+    if store.region is not None and not re.fullmatch(r"[A-Za-z0-9-]{1,64}", store.region):
+        report.add(("store", "region"), Fault("it is no region", 'write a name such as "us-east-1"'))
+    keys = [key.get_secret_value() for key in store.signing_key]
+    if any(len(key) < SHORTEST_KEY for key in keys):
+        fault = Fault(
+            f"a key has less than {SHORTEST_KEY} characters", "make one: openssl rand -hex 32; keep it safe"
+        )
+        report.add(("store", "signing_key"), fault)
+    if len(set(keys)) < len(keys):
+        report.add(("store", "signing_key"), Fault("a key is there twice", "write each key once"))
+
+
+def _uri_fault(uri: str) -> Fault | None:
+    if not uri.startswith(("mongodb://", "mongodb+srv://")):
+        mend = 'write "mongodb://host:27017/?replicaSet=rs0" or "mongodb+srv://…"'
+        return Fault("it does not start with mongodb:// or mongodb+srv://", mend)
+    before, _, options = uri.partition("?")
+    parts = {"user, password or hosts": before, "options": uri}
+    if uri.startswith("mongodb+srv://"):  # the driver would ask the DNS
+        parts = {"user, password or host": before.replace("mongodb+srv://", "mongodb://")}
+    mend = "write mongodb://user:password@host:port/?option=value"
+    for what, part in parts.items():
+        try:
+            parse_uri(part, warn=False)
+        except (PyMongoError, ValueError, OSError) as error:
+            if what != "options" or "@" in options:  # the driver's words could hold a part of the password
+                mend += "; in user and password write @ as %40, : as %3A, / as %2F, ? as %3F, % as %25"
+                return Fault(f"the driver cannot read its {what}", mend)
+            return Fault(f"the driver does not take its {_refused_option(options)}: {error}", mend)
+    return None
+
+
+def _refused_option(options: str) -> str:
+    """Returns the name of the first option that the driver does not take by itself."""
+    for option in re.split("[&;]", options):
+        try:
+            parse_uri(f"mongodb://host/?{option}", warn=False)
+        except (PyMongoError, ValueError, OSError):
+            return f"option {option.partition('=')[0]}"
+    return "options"
+
+
+def _url_faults(url: str) -> Iterator[Fault]:
+    scheme, separator, rest = url.partition("://")
+    place, slash, prefix = rest.partition("/")
+    if not separator or scheme not in ("s3", "file"):
+        yield Fault("a store is s3:// or file://", 'write "s3://bucket/prefix" or "file:///directory"')
+        return
+    if "@" in place or (":" in place and "@" in rest):
+        yield _CREDENTIALS
+    elif scheme == "file" and (place or not slash):
+        yield Fault("a file:// store has to be absolute", 'write three slashes: "file:///var/lib/bucketwise"')
+    elif scheme == "s3" and not _is_bucket(place):
+        mend = "use the bucket's name: 3 to 63 lower-case letters, digits, dots and hyphens"
+        yield Fault("S3 has no such bucket name", mend)
+    if re.search(r"[?#%\\\x00-\x1f\x7f]", rest):
+        yield Fault("it holds ?, #, %, \\ or a control character", "name the place without them")
+    if scheme == "file" and slash and not prefix:
+        yield Fault("it is the root of the whole disk", "name a directory of its own")
+    elif prefix:
+        yield from _prefix_faults(prefix.removesuffix("/").split("/"))
+
+
+def _is_bucket(name: str) -> bool:
+    return bool(_BUCKET.fullmatch(name)) and ".." not in name and not _ADDRESS.fullmatch(name)
+
+
+def _prefix_faults(parts: list[str]) -> Iterator[Fault]:
+    if not all(parts):
+        yield Fault("a part of the path is empty", "write one slash between the parts")
+    if any(part in (".", "..") for part in parts):
+        yield Fault("the path holds `.` or `..`", "write the path that is meant, in full")
+    if any(part.startswith("~") for part in parts):
+        yield Fault("`~` stands for no home directory here", "write the path in full")
+    if any(part.startswith("$") for part in parts):
+        yield Fault("a part of the path starts with `$`", "write an environment variable as `${NAME}`")
+
+
+def _endpoint_fault(url: str) -> Fault | None:
+    mend = 'write "https://host" or "http://host:port"'
+    try:
+        parts: SplitResult = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return Fault("it is no URL", mend)
+    if parts.username is not None or "@" in url:
+        return _CREDENTIALS
+    if parts.scheme not in ("http", "https") or not host:
+        return Fault("it is no http:// or https:// URL", mend)
+    if parts.query or parts.fragment or re.search(r"\s", url):
+        return Fault("it holds more than scheme, host, port and path", mend)
+    return None

@@ -1,0 +1,144 @@
+"""Does one policy hold together? What contradicts itself is an error before it is a loss."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+from config.checks.completeness import check_completeness
+from config.checks.fields import check_fields
+from config.checks.names import policy_fault
+from config.cron import CronError, parse_cron
+from config.durations import format_duration
+from config.policies import Policy, Rollup
+from config.problems import Fault, Key, Report, nearest
+from config.zones import is_zone, zones
+
+_NOTHING = timedelta(0)
+_ABOVE_ZERO = Fault("it has to be longer than zero", 'write a duration such as "10m" or "30d"')
+
+
+def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
+    at: Key = ("policies", policy.name)
+    if fault := policy_fault(policy.name):
+        report.add(at, fault, value=policy.name)
+    check_fields(policy, report)
+    _check_schedule(policy, at, report)
+    if policy.rollup is not None:
+        _check_rollup(policy.rollup, (*at, "rollup"), report)
+        if policy.model == "timeseries" and policy.rollup.late_data == "stream":
+            message = "native time-series collections have no change streams"
+            report.add((*at, "rollup", "late_data"), Fault(message, 'write "auto" or "scan"'))
+    check_completeness(policy, report)
+    _check_local_days(policy, at, report)
+    _check_archive(policy, at, has_store, report)
+    _check_retain(policy, at, report)
+
+
+def _check_schedule(policy: Policy, at: Key, report: Report) -> None:
+    if policy.schedule is None:
+        return
+    mend = 'write five fields, such as "15 2 * * *" (02:15 UTC daily), or @hourly, @daily, @weekly, @monthly'
+    try:
+        never = parse_cron(policy.schedule).never_fires
+    except CronError as error:
+        report.add((*at, "schedule"), Fault(f"it is no cron expression: {error}", mend))
+    else:
+        if never:
+            mend = "name a day that one of its months has"
+            report.add((*at, "schedule"), Fault("it never fires: none of its months has such a day", mend))
+
+
+def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:
+    if rollup.hourly is None and rollup.daily is None:
+        fault = Fault(
+            "it has neither `hourly` nor `daily`",
+            "name the collection of at least one, or take the table out",
+        )
+        report.add(at, fault, rests_on=[(*at, "hourly"), (*at, "daily")])
+    if not is_zone(rollup.timezone):
+        near = nearest(rollup.timezone, sorted(zones()))
+        mend = f'did you mean "{near}"?' if near else 'write a name such as "UTC" or "Europe/Berlin"'
+        report.add((*at, "timezone"), Fault("it is no IANA time zone", mend))
+    if rollup.recheck == _NOTHING:
+        report.add((*at, "recheck"), _ABOVE_ZERO)
+    for number, count in Counter(rollup.percentiles).items():
+        if not 0 < number < 100:
+            mend = "write such as 50, 95 or 99.9; `min` and `max` are in every summary anyway"
+            fault = Fault(f"{number:g} is not above 0 and below 100", mend)
+            report.add((*at, "percentiles"), fault)
+        elif count > 1:
+            report.add(
+                (*at, "percentiles"),
+                Fault(f"{number:g} is there more than once", "write each percentile once"),
+            )
+
+
+def _check_local_days(policy: Policy, at: Key, report: Report) -> None:
+    if policy.local_offset_field is None:
+        return
+    key, daily, zone = (*at, "local_offset_field"), (*at, "rollup", "daily"), (*at, "rollup", "timezone")
+    if policy.rollup is None or policy.rollup.daily is None:
+        message = "days go by it, and the policy makes no daily summaries"
+        report.add(
+            key, Fault(message, "add rollup.daily, or take this out"), rests_on=[(*at, "rollup"), daily]
+        )
+    elif policy.rollup.timezone != "UTC":
+        message = f"days go by rollup.timezone ({policy.rollup.timezone}), or by this field, not by both"
+        report.add(key, Fault(message, "take one of the two out"), rests_on=[zone])
+
+
+def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> None:
+    if (archive := policy.archive) is None:
+        return
+    to, after = (*at, "archive", "to"), (*at, "archive", "after")
+    if archive.after == _NOTHING:
+        report.add(after, _ABOVE_ZERO)
+    elif archive.after is not None and policy.rollup is not None and archive.after < policy.rollup.settle:
+        settle = format_duration(policy.rollup.settle)
+        message = f"it is shorter than rollup.settle ({settle}): buckets would expire before roll-up"
+        fault = Fault(message, f'write "{settle}" or longer, or shorten rollup.settle')
+        report.add(after, fault, rests_on=[(*at, "rollup", "settle")])
+    if archive.to == "offline" and not has_store:
+        fault = Fault(
+            "it goes to a store, and there is none", "add [store] with a `url`, or set BUCKETWISE_STORE_URL"
+        )
+        report.add(to, fault, rests_on=[("store",)])
+    collection = (*at, "archive", "collection")
+    if archive.to == "online" and archive.collection is None:
+        fault = Fault(
+            'it is missing, and to = "online" needs it', "name the collection that the buckets move to"
+        )
+        report.add(collection, fault)
+    elif archive.to == "none" and archive.collection is not None:
+        fault = Fault('with to = "none" nothing is archived', 'take it out, or write to = "online"')
+        report.add(collection, fault)
+    if archive.grace > _NOTHING and (archive.to == "none" or not archive.delete):
+        why = 'to = "none"' if archive.to == "none" else "delete = false"
+        fault = Fault(
+            f"it delays a delete, and with {why} there is none", "take it out, or let the policy delete"
+        )
+        report.add((*at, "archive", "grace"), fault, rests_on=[to, (*at, "archive", "delete")])
+
+
+def _check_retain(policy: Policy, at: Key, report: Report) -> None:
+    if (retain := policy.retain) is None:
+        return
+    for name in sorted(retain.model_fields_set):
+        key = (*at, "retain", name)
+        kept: timedelta | None = getattr(retain, name)
+        if policy.rollup is None or getattr(policy.rollup, name) is None:
+            fault = Fault(f"the policy makes no {name} summaries", f"add rollup.{name}, or take this out")
+            report.add(key, fault, rests_on=[(*at, "rollup"), (*at, "rollup", name)])
+        elif kept == _NOTHING:
+            report.add(key, _ABOVE_ZERO)
+        elif kept is not None and policy.archive is not None:
+            after = policy.archive.after
+            if after is None or kept < after:
+                message = (
+                    f"summaries would go before the raw readings do (archive.after: {format_duration(after)})"
+                )
+                fault = Fault(
+                    message, f'write "{format_duration(after)}" or longer, or shorten archive.after'
+                )
+                report.add(key, fault, rests_on=[(*at, "archive"), (*at, "archive", "after")])

@@ -1,0 +1,89 @@
+"""Who reads, writes and deletes in which collection: no two may be at odds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from config.checks.names import collection_fault
+from config.policies import Policy
+from config.problems import Fault, Key, Report, dotted
+
+
+class _Use(NamedTuple):
+    """One policy names one collection."""
+
+    key: Key
+    collection: str
+    policy: Policy
+
+
+def check_targets(policies: Iterable[Policy], database: str, report: Report) -> None:
+    policies = list(policies)
+    sources = [use for policy in policies for use in _sources(policy)]
+    targets = [use for policy in policies for use in _targets(policy)]
+    for key, collection in {use.key: use.collection for use in (*targets, *sources)[::-1]}.items():
+        if fault := collection_fault(collection, database):
+            report.add(key, fault)
+    for use, earlier in _clashes(targets):
+        message = f"{dotted(earlier.key)} writes this collection already"
+        report.add(use.key, Fault(message, "give each target a collection of its own"))
+    for target in targets:
+        for source in (it for it in sources if it.collection == target.collection != ""):
+            message = f"{dotted(source.key)} is this collection: it would be read and written at once"
+            report.add(target.key, Fault(message, "write to a collection that no policy reads"))
+    for use, earlier in _clashes(sources):
+        if use.policy is earlier.policy:
+            message = f"{dotted(earlier.key)} is this collection: overflow lies in another than its buckets"
+            report.add(use.key, Fault(message, "name the collection of the overflow"))
+        elif _deletes(use.policy) and _deletes(earlier.policy):
+            message = f"{dotted(earlier.key)} is this collection too, and both policies delete from it"
+            fault = Fault(message, "let one policy archive it, or write archive.delete = false in one")
+            at = [("policies", it.policy.name, "archive") for it in (use, earlier)]
+            report.add(use.key, fault, rests_on=[(*it, key) for it in at for key in ("to", "delete")])
+
+
+def overflow_archive(collection: str) -> str:
+    """Where the overflow of an online archive goes."""
+    return f"{collection}_overflow"
+
+
+def versions_archive(collection: str) -> str:
+    """Returns where older versions of the buckets of an online archive go."""
+    return f"{collection}_versions"
+
+
+def _sources(policy: Policy) -> Iterator[_Use]:
+    at: Key = ("policies", policy.name)
+    yield _Use((*at, "collection"), policy.collection, policy)
+    if policy.overflow is not None:
+        yield _Use((*at, "overflow", "collection"), policy.overflow.collection, policy)
+
+
+def _targets(policy: Policy) -> Iterator[_Use]:
+    at: Key = ("policies", policy.name)
+    if policy.rollup is not None:
+        for name, collection in (("hourly", policy.rollup.hourly), ("daily", policy.rollup.daily)):
+            if collection is not None:
+                yield _Use((*at, "rollup", name), collection, policy)
+    # Offline archives do not use theirs, but it may stay in the file; a wrong one would wait to do harm.
+    if policy.archive is not None and policy.archive.collection is not None:
+        key: Key = (*at, "archive", "collection")
+        yield _Use(key, policy.archive.collection, policy)
+        if policy.archive.to == "online":
+            yield _Use(key, versions_archive(policy.archive.collection), policy)
+        if policy.archive.to == "online" and policy.overflow is not None:
+            yield _Use(key, overflow_archive(policy.archive.collection), policy)
+
+
+def _clashes(uses: list[_Use]) -> Iterator[tuple[_Use, _Use]]:
+    """Each two uses of one collection, the later first. An empty name is no collection."""
+    for earlier, use in itertools.combinations(uses, 2):
+        if use.collection == earlier.collection != "":
+            yield use, earlier
+
+
+def _deletes(policy: Policy) -> bool:
+    archive = policy.archive
+    return archive is not None and archive.to != "none" and archive.delete and archive.after is not None

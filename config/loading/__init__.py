@@ -1,0 +1,1 @@
+"""Loads the policy file."""

@@ -1,0 +1,102 @@
+"""The policy file into settings: every problem of it found in one pass, before anything is touched."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from config.checks.locations import check_mongodb, check_store
+from config.checks.policy import check_policy
+from config.checks.targets import check_targets
+from config.loading.environment import UNEXPANDED, expand, override
+from config.loading.lines import lines_of
+from config.loading.tables import known_keys, read_table
+from config.policies import MongoDB, Policy, Settings, Store, Workers
+from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
+from config.work import check_work
+
+PATH_VARIABLE = "BUCKETWISE_CONFIG"
+DEFAULT_PATH = Path("bucketwise.toml")
+
+
+def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
+    """The settings in the file at `path`, or else BUCKETWISE_CONFIG, or else ./bucketwise.toml.
+
+    Raises ConfigError, which holds every problem.
+    """
+    path = path or (Path(environ[PATH_VARIABLE]) if environ.get(PATH_VARIABLE) else DEFAULT_PATH)
+    text = _read(path)
+    written, variables = override(_parse(text, path), environ)
+    report = Report(str(path), written, lines_of(text), variables)
+    document = expand(written, environ, variables, report)
+    settings = _settings(document, path, report)
+    check_mongodb(settings.mongodb, report)
+    if settings.store is not None:
+        check_store(settings.store, report)
+    check_work(settings.work, report)
+    for policy in settings.policies.values():
+        check_policy(policy, settings.store is not None, report)
+    check_targets(settings.policies.values(), settings.mongodb.database, report)
+    if report.problems:
+        raise ConfigError(report.problems)
+    store = settings.store and settings.store.model_copy(update={"url": settings.store.url.removesuffix("/")})
+    return settings.model_copy(update={"store": store})
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        mend = f"name it with --config or {PATH_VARIABLE}, or put {DEFAULT_PATH} into the working directory"
+        fault = Fault("there is no such file", mend)
+    except OSError as error:
+        fault = Fault(f"it cannot be read: {error.strerror}", "make it a file that this user may read")
+    except UnicodeDecodeError as error:
+        fault = Fault(f"it is not UTF-8 text (byte {error.start})", "save it as UTF-8")
+    raise ConfigError([Problem(str(path), "", None, *fault)])
+
+
+def _parse(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        at_line = re.search(r"\(at line ([0-9]+), ", str(error))
+        line = int(at_line[1]) if at_line else len(text.splitlines()) or 1
+        mend = "mend the syntax there; text stands in quotes, a table's name in [ ]"
+        fault = Fault(f"it is not TOML: {error}", mend)
+    raise ConfigError([Problem(str(path), "", None, *fault, line=line)])
+
+
+def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
+    document = known_keys(document, ("mongodb", "store", "work", "policies"), (), report)
+    policies: dict[str, Policy] = {}
+    for name, table in (_table(document, ("policies",), report) or {}).items():
+        key = ("policies", name)
+        if (table := _table({name: table}, key, report)) is not None:
+            policies[name] = read_table(Policy, table, key, report, name=name)
+    if not policies:
+        mend = "add [policies.NAME] for each collection to look after"
+        report.add(("policies",), Fault("there is no policy", mend))
+    mongodb = _table(document, ("mongodb",), report) or {}
+    store = _table(document, ("store",), report)
+    work = _table(document, ("work",), report) or {}
+    return Settings(
+        mongodb=read_table(MongoDB, mongodb, ("mongodb",), report),
+        store=None if store is None else read_table(Store, store, ("store",), report),
+        work=read_table(Workers, work, ("work",), report),
+        policies=policies,
+        path=path,
+    )
+
+
+def _table(tables: dict[str, Any], key: Key, report: Report) -> dict[str, Any] | None:
+    """The table that stands at `key`; None, and a problem, where something else does."""
+    value = tables.get(key[-1])
+    if value is None or isinstance(value, dict):
+        return value
+    fault = Fault("it has to be a table", f"write [{dotted(key)}], and its keys below")
+    report.broken(key, None if value is UNEXPANDED else fault)
+    return None

@@ -1,0 +1,1 @@
+"""Work done in further processes or on a cluster."""

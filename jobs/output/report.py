@@ -1,0 +1,103 @@
+"""What a command tells: one JSON object, or tables for people, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from bson import json_util
+from bson.code import Code
+from rich.console import RenderableType
+
+from buckets.fields.selectors import EXTENDED_JSON
+from config.secrets import hide_secrets
+from jobs.clock import iso
+
+SCHEMA = 1
+
+#: From what a person must look at first to what is fine. A failure goes before a lease held elsewhere: a
+#: caller may take 11 for harmless, and must not miss the failure of another policy.
+PRECEDENCE = (5, 130, 1, 2, 11, 4, 3, 0)
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code of a command whose policies ended with `codes`."""
+    return min(codes, key=PRECEDENCE.index, default=0)
+
+
+@dataclass
+class Result:
+    """How one policy fared. `body` is its part of the JSON, beside name, exit code and error."""
+
+    policy: str
+    exit_code: int = 0
+    body: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        error = {} if self.error is None else {"error": self.error}
+        return {"policy": self.policy, "exit_code": self.exit_code, **self.body, **error}
+
+
+@dataclass
+class Report:
+    """How a command fared. `tables` are what people see; `error` is what kept it from working at all."""
+
+    command: str | None
+    now: datetime
+    results: list[Result] = field(default_factory=list)
+    tables: list[RenderableType] = field(default_factory=list)
+    error: str | None = None
+    error_code: int = 0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        return worst([*(result.exit_code for result in self.results), self.error_code])
+
+    def as_dict(self) -> dict[str, Any]:
+        error = {} if self.error is None else {"error": self.error}
+        return {
+            "schema": SCHEMA,
+            "command": self.command,
+            "exit_code": self.exit_code,
+            "now": iso(self.now),
+            "policies": [result.as_dict() for result in self.results],
+            **self.extra,
+            **error,
+        }
+
+    def as_json(self) -> str:
+        """One object on one line. Instants are ISO 8601; `_id`s that JSON lacks are extended JSON."""
+        return json.dumps(_plain(self.as_dict()), ensure_ascii=False, allow_nan=False)
+
+    @property
+    def complaints(self) -> list[str]:
+        """A line for each error, for people."""
+        of_policies = [
+            f"policy {result.policy}: {result.error.removeprefix(f'policy {result.policy}: ')}"
+            for result in self.results
+            if result.error is not None
+        ]
+        return [*of_policies, *([] if self.error is None else [self.error])]
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON can hold it, secrets hidden."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, datetime):
+        return iso(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, str) and not isinstance(value, Code):
+        return hide_secrets(value)
+    if value is None or type(value) in (bool, int, float):
+        return value
+    return json.loads(json_util.dumps(value, json_options=EXTENDED_JSON))

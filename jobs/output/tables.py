@@ -1,0 +1,284 @@
+"""Results as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from buckets.fields.selectors import extended_json
+from jobs.clock import iso
+from jobs.failures import OUTCOMES
+from jobs.output.report import Result
+from rollups.summaries.documents import percentile_key
+
+_STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
+_MOST_QUARANTINED = 20
+Body = dict[str, Any]
+
+
+def rollup_tables(results: Sequence[Result]) -> list[RenderableType]:
+    return [_rollup_table(results), *_leftovers(results), *fit_lines(results)]
+
+
+def _rollup_table(results: Sequence[Result]) -> RenderableType:
+    table = _table(
+        "Roll-up", "policy", "readings", "hourly written", "unchanged", "daily written", "unchanged"
+    )
+    for result in results:
+        body = result.body.get("rollup", result.body)
+        hourly, daily = body.get("hourly", {}), body.get("daily", {})
+        counts = [body.get("readings"), *_pair(hourly), *_pair(daily)]
+        table.add_row(result.policy, *map(_number, counts), _outcome(result))
+    return table
+
+
+def archive_tables(results: Sequence[Result]) -> list[RenderableType]:
+    return [_archive_table(results), *_leftovers(results), *fit_lines(results)]
+
+
+def _archive_table(results: Sequence[Result]) -> RenderableType:
+    heads = ("policy", "to", "buckets", "readings", "parts", "size", "deleted", "left", "quarantined")
+    table = _table("Archive", *heads)
+    for result in results:
+        body = result.body.get("archive", result.body)
+        counts = [_number(body.get(key)) for key in ("buckets", "readings", "parts")]
+        tail = [_number(body.get(key)) for key in ("deleted", "left", "quarantined")]
+        size = _size(body["bytes"]) if "bytes" in body else "–"
+        table.add_row(result.policy, body.get("to", "–"), *counts, size, *tail, _outcome(result))
+    return table
+
+
+def run_tables(results: Sequence[Result]) -> list[RenderableType]:
+    expired = _table("Summaries past their time", "policy", "hourly", "daily")
+    for result in results:
+        body = result.body.get("expiry", {})
+        counts = (_number(body.get(key)) for key in ("hourly", "daily"))
+        expired.add_row(result.policy, *counts, _outcome(result))
+    return [
+        _rollup_table(results),
+        _archive_table(results),
+        expired,
+        *_leftovers(results),
+        *fit_lines(results),
+    ]
+
+
+def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
+    table = _table("Verify", "policy", "parts", "readings", "bad")
+    for result in results:
+        counts = [_number(result.body.get(key)) for key in ("parts", "readings", "bad")]
+        table.add_row(result.policy, *counts, _outcome(result))
+    damage = [
+        Text(f"{result.policy}: {it['code']} {it['place']}: {it['message']}", style="bold red")
+        for result in results
+        for it in result.body.get("damage", [])
+    ]
+    return [table, *damage]
+
+
+def restore_table(results: Sequence[Result]) -> RenderableType:
+    counted = ("buckets", "readings", "overflow", "versions", "pinned")
+    table = _table("Restore", "policy", "to", *counted, "until")
+    for result in results:
+        counts = [_number(result.body.get(key)) for key in counted]
+        until = _instant(result.body.get("pinned_until"))
+        table.add_row(result.policy, result.body.get("to", "–"), *counts, until, _outcome(result))
+    return table
+
+
+def unpin_table(results: Sequence[Result]) -> RenderableType:
+    table = _table("Unpin", "policy", "buckets")
+    for result in results:
+        table.add_row(result.policy, _number(result.body.get("buckets")), _outcome(result))
+    return table
+
+
+def receipts_table(results: Sequence[Result]) -> RenderableType:
+    table = _table("Receipts", "policy", "number", "at", "from", "buckets", "held by")
+    for result in results:
+        for it in result.body.get("deletes", []):
+            held = it.get("held_by") or {}
+            place = held.get("commit") or held.get("collection") or "lost, with those before it"
+            row = (_number(it["sequence"]), _instant(it["at"]), it.get("collection", "–"))
+            table.add_row(result.policy, *row, _number(it.get("buckets")), place, _outcome(result))
+    return table
+
+
+def sign_table(results: Sequence[Result]) -> RenderableType:
+    table = _table("Signed", "policy", "key", "manifests", "receipts")
+    for result in results:
+        counts = [_number(result.body.get(key)) for key in ("manifests", "receipts")]
+        table.add_row(result.policy, result.body.get("key") or "–", *counts, _outcome(result))
+    return table
+
+
+def readings_tables(results: Sequence[Result]) -> list[RenderableType]:
+    table = _table("Readings", "policy", "to", "readings", "quarantined")
+    for result in results:
+        counts = [_number(result.body.get(key)) for key in ("readings", "quarantined")]
+        table.add_row(result.policy, result.body.get("output", "–"), *counts, _outcome(result))
+    return [table, *_leftovers(results)]
+
+
+def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for head in ("severity", "policy", "code", "place", "message"):
+        table.add_column(head, overflow="fold")
+    for it in findings:
+        severity = Text(it["severity"], style=_STYLES[it["severity"]])
+        told = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
+        table.add_row(severity, *told)
+    return table
+
+
+def fit_lines(results: Iterable[Result]) -> list[RenderableType]:
+    """How each policy's documents are understood, where some were looked at."""
+    steps = (
+        (it.policy, [it.body, *(it.body.get(step, {}) for step in ("rollup", "archive"))]) for it in results
+    )
+    found = ((policy, body["fit"]) for policy, bodies in steps for body in bodies if body.get("fit"))
+    return [Text(printable(f"{policy}: {_fit(fit)}")) for policy, fit in found if fit["sampled"]]
+
+
+def _fit(fit: Body) -> str:
+    parts = [f"{fit['sampled']:,} buckets were looked at, {fit['buckets']:,} fit"]
+    if fit["readings"]:
+        parts.append(f"{fit['readings_a_bucket']:.4g} readings a bucket, of {fit['series']:,} series")
+        parts.append(f"{_instant(fit['first'])} to {_instant(fit['last'])}")
+        parts += [f"{share:.4g} of `{name}` finite" for name, share in fit["finite"].items()]
+    parts += [f"e.g. {_example(it)}" for it in fit["examples"]]
+    if fit["unused_fields"]:
+        parts.append(f"not used: {', '.join(fit['unused_fields'])}")
+    return "; ".join(parts)
+
+
+def _example(it: Body) -> str:
+    values = " ".join(f"{name}={_statistic(value)}" for name, value in it["values"].items())
+    return f"{_series(it)} at {_instant(it['time'])}: {values}"
+
+
+def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """A row a series and value field; below, what the answer rests on and what it lacks."""
+    tables: list[RenderableType] = []
+    for body in (result.body for result in results if result.body):
+        percents = [percentile_key(percent) for percent in body["percentiles"]]
+        table = Table(title="Summary", title_justify="left", box=box.SIMPLE_HEAD)
+        table.add_column("series")
+        table.add_column("field")
+        keys = ("count", "min", "avg", "max", "stddev", *percents, "first", "last")
+        for head in keys:
+            table.add_column(head, justify="right")
+        for one in body["series"]:
+            series = " ".join(f"{name}={value}" for name, value in one["series"].items()) or "all"
+            for name, value in one["values"].items():
+                table.add_row(Text(printable(series)), Text(name), *(_statistic(value[key]) for key in keys))
+        windows = body["windows"]
+        basis = f"{windows['daily']:,} days and {windows['hourly']:,} hours ({body['summaries']:,} summaries)"
+        span = f"{_instant(body['since'])} to {_instant(body['until'])}"
+        tables += [table, Text(f"{span}, from {basis}")]
+        for gap in body["missing"]:
+            text = f"incomplete: {_instant(gap['since'])} to {_instant(gap['until'])}: {gap['reason']}"
+            tables.append(Text(text, style="yellow"))
+    return tables
+
+
+def printable(text: str) -> str:
+    """With escapes for what moves a terminal's cursor, changes its colours, or turns the line around."""
+    return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
+
+
+def _statistic(value: Any) -> str:
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def status_tables(results: Sequence[Result]) -> list[RenderableType]:
+    heads = ("policy", "rolled up through", "archived through", "waiting", "pinned", "until", "quarantined")
+    table = _table("Status", *heads)
+    runs = _table("Last runs", "policy", "verb", "started", "ended", "error")
+    for result in results:
+        body = result.body
+        through = [_instant(body.get(key)) for key in ("rolled_up_through", "archived_through")]
+        waiting, pinned, broken = (_number(body.get(key)) for key in ("waiting", "pinned", "quarantined"))
+        until = _instant(body.get("pinned_until"))
+        table.add_row(result.policy, *through, waiting, pinned, until, broken, _outcome(result))
+        for run in body.get("last_runs", []):
+            times = (_instant(run["started"]), _instant(run["ended"]))
+            error = (run["error"] or "").partition("\n")[0]
+            runs.add_row(result.policy, run["verb"], *times, Text(error), run["outcome"])
+    return [table, runs]
+
+
+def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
+    """What stays and why, and what is quarantined."""
+    lines: list[RenderableType] = []
+    for result in results:
+        # A bucket that both steps met is told once.
+        bodies = [result.body.get(step, {}) for step in ("rollup", "archive")] + [result.body]
+        reasons = [it for body in bodies for it in body.get("reasons", [])]
+        lines += [Text(f"{result.policy}: {it['count']:,} stay: {it['reason']}") for it in reasons]
+        lines += [
+            Text(f"{result.policy}: {it}", style="yellow") for body in bodies for it in _numberless(body)
+        ]
+        told = [late["reason"] for body in bodies if (late := body.get("late")) and late["reason"]]
+        lines += [Text(f"{result.policy}: late readings: {reason}") for reason in told]
+        found = {extended_json(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
+        for key, it in list(found.items())[:_MOST_QUARANTINED]:
+            text = f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"
+            lines.append(Text(printable(text), style="yellow"))
+        more = max(body.get("quarantined", 0) for body in bodies) - min(len(found), _MOST_QUARANTINED)
+        if more > 0:
+            lines.append(Text(f"{result.policy}: {more:,} more quarantined: see --json", style="yellow"))
+    return lines
+
+
+def _numberless(body: Body) -> list[str]:
+    """What holds no numbers though it should."""
+    empty = [
+        f"no reading that was rolled up has a finite value of `{it}`" for it in body.get("empty_fields", ())
+    ]
+    empty += [it["message"] for it in (body.get("fit") or {}).get("misfits", ())]
+    days = body.get("valueless", [])[:_MOST_QUARANTINED]
+    return [*empty, *(f"no finite value of `{it['field']}` on {it['day']}: {_series(it)}" for it in days)]
+
+
+def _series(it: Body) -> str:
+    return printable(" ".join(f"{name}={value}" for name, value in it["series"].items()) or "all")
+
+
+def _table(title: str, *heads: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for head in (*heads, "outcome"):
+        is_text = head in ("policy", "to", "outcome", "verb", "started", "ended", "error")
+        table.add_column(head, justify="left" if is_text else "right")
+    return table
+
+
+def _outcome(result: Result) -> Text:
+    style = "green" if result.exit_code == 0 else "yellow" if result.exit_code == 3 else "bold red"
+    return Text(OUTCOMES[result.exit_code], style=style)
+
+
+def _pair(counts: Body) -> tuple[Any, Any]:
+    return counts.get("written"), counts.get("unchanged")
+
+
+def _number(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _instant(value: Any) -> str:
+    return "–" if value is None else iso(value)
+
+
+def _size(count: int) -> str:
+    size, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007  # the last one stands for all above
+        if size < 1000:
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,0 +1,1 @@
+"""Runs the steps of a verb, under a lease and with a ledger."""

@@ -1,0 +1,90 @@
+"""Does a policy fit its documents? A plan asks, and so does each run until a sample has shown it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from archivers.context import ArchiveReport
+from archivers.proof.findings import Finding
+from archivers.proof.misfits import STOPPING, misfits
+from buckets.fields.times import as_date
+from buckets.sampling.fit import Example, Fit, fit_of
+from buckets.sampling.sample import sample
+from buckets.source import Source
+from config.errors import BucketwiseError
+from config.policies import Policy
+from jobs.running.runner import Work
+from rollups.progress import is_fit_proven, note_fit
+
+Body = dict[str, Any]
+
+
+def archives(work: Work) -> bool:
+    """Returns whether this turn comes to archive."""
+    archive = work.policy.archive
+    return archive is not None and archive.to != "none" and "archive" in work.steps
+
+
+def see_fit(work: Work) -> Body | None:
+    """Returns the fit; None where the policy has shown that it fits. Reads a sample."""
+    policy = work.policy
+    if not work.dry_run and is_fit_proven(work.database, policy):
+        return None
+    fit = fit_of(sample(Source(work.database, policy)), policy)
+    found = misfits(fit, policy)
+    if fit.readings and not found and not work.dry_run:
+        note_fit(work.database, policy, work.now)
+    return fit_body(fit, policy, found)
+
+
+def stop_for(fit: Body | None, policy: Policy) -> None:
+    """Raises BucketwiseError where the policy does not fit: nothing may go."""
+    if reasons := "; ".join(it["message"] for it in misfits_of(fit)):
+        raise BucketwiseError(f"policy {policy.name}: {reasons}. Nothing was archived or deleted")
+
+
+def misfits_of(fit: Body | None) -> list[Body]:
+    """Returns those that concern buckets which are not quarantined anyhow."""
+    return [it for it in (fit["misfits"] if fit else []) if it["code"] in STOPPING]
+
+
+def said(fit: Body | None) -> Body:
+    """Returns a step's part of the JSON."""
+    return {} if fit is None else {"fit": fit}
+
+
+def fit_body(fit: Fit, policy: Policy, found: Iterable[Finding]) -> Body:
+    """Returns what the JSON says of it."""
+    first, last = fit.span or (None, None)
+    return {
+        "sampled": fit.sampled,
+        "buckets": fit.buckets,
+        "quarantined": len(fit.quarantined),
+        "readings": fit.readings,
+        "readings_a_bucket": fit.readings_a_bucket,
+        "finite": fit.finite,
+        "series": fit.series,
+        "first": None if first is None else as_date(first),
+        "last": None if last is None else as_date(last),
+        "examples": [_example_body(it, policy) for it in fit.examples],
+        "unused_fields": list(fit.fields.unused),
+        "misfits": [{"code": it.code, "message": it.message} for it in found],
+    }
+
+
+def valueless(report: ArchiveReport, policy: Policy) -> list[Body]:
+    """Returns which days of which series stay as they hold no number, in the words of the JSON."""
+    return [
+        {
+            "field": it.field,
+            "series": dict(zip(policy.series_names, it.series, strict=True)),
+            "day": it.date,
+        }
+        for it in report.valueless
+    ]
+
+
+def _example_body(it: Example, policy: Policy) -> Body:
+    series = dict(zip(policy.series_names, it.series, strict=True))
+    return {"series": series, "time": as_date(it.time), "values": it.values}

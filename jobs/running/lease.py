@@ -1,0 +1,181 @@
+"""The lease of a policy: one run at a time works on it, decided by MongoDB on the server's clock.
+
+The lease keeps two runs from doing the same work twice. What is deleted never rests on it alone: a run that
+lost its lease without knowing finds out in `guard`, inside the transaction that deletes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+import pymongo
+import structlog
+from pymongo import ReturnDocument
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError, PyMongoError
+
+from config.errors import LeaseHeldError, LeaseLostError
+from jobs import clock
+from jobs.running import machine
+from rollups.guarded import majority
+
+COLLECTION = "bucketwise_lease"
+TTL = timedelta(seconds=60)
+
+Document = dict[str, Any]
+log = structlog.get_logger()
+
+
+class Lease:
+    """The right to work on one policy, renewed in the background until the block ends.
+
+    `with Lease(database, policy) as lease:` raises LeaseHeldError where another run holds it.
+    `fence` grows by one with each taking: the later holder has the higher one. `taken_at` is when that was,
+    by the server's clock.
+    """
+
+    def __init__(self, database: Database[Document], policy: str, ttl: timedelta = TTL) -> None:
+        self.policy = policy
+        self.holder = uuid.uuid4().hex
+        self.fence = 0
+        self.taken_at = datetime.min.replace(tzinfo=UTC)
+        self._ttl = ttl
+        self._leases: Collection[Document] = database.get_collection(
+            COLLECTION, write_concern=majority(database)
+        )
+        self._good_until = 0.0  # on our own steady clock, counted from before we asked the server
+        self._lost = False
+        self._leaving = threading.Event()
+        self._renewer = threading.Thread(target=self._keep, name=f"lease {policy}", daemon=True)
+
+    def __enter__(self) -> Lease:
+        before = clock.steady()
+        document = self._take()
+        if document["holder"] != self.holder:
+            raise LeaseHeldError(_who(document))
+        self.fence, self.taken_at = document["fence"], _utc(document["taken_at"])
+        self._good_until = before + self._ttl.total_seconds()
+        self._renewer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leaving.set()
+        self._renewer.join()
+        try:
+            with pymongo.timeout(self._ttl.total_seconds() / 4):
+                self._leases.update_one(self._mine(), [{"$set": {"holder": None, "expires_at": "$$NOW"}}])
+        except PyMongoError as failure:  # it expires by itself
+            log.warning("lease not released", policy=self.policy, reason=str(failure))
+
+    def check(self) -> None:
+        """Raise LeaseLostError unless the lease is still ours. Cheap; call it before every step."""
+        if taken := self.taken():
+            raise taken
+        if clock.steady() >= self._good_until:
+            raise self._loss("it could not be renewed in time")
+
+    def taken(self) -> LeaseLostError | None:
+        """What to raise where another run has the lease by now; None where that is not known."""
+        if not self._lost and clock.steady() >= self._good_until:
+            self._renew_once()  # asleep, stopped or cut off for long: the server knows
+        return self._loss("another run took it") if self._lost else None
+
+    def guard(self, session: ClientSession) -> None:
+        """Make the transaction of `session` fail if the lease went to another holder.
+
+        It writes to the lease, so a taking that comes after it conflicts with the transaction instead of
+        slipping past it. Raises LeaseLostError.
+        """
+        if not self._leases.update_one(self._mine(), {"$inc": {"guards": 1}}, session=session).matched_count:
+            self._lost = True
+            raise self._loss("another run took it")
+
+    def _take(self) -> Document:
+        """The lease as it is now: ours, or that of one who may be alive."""
+        document = self._ask()
+        if document["holder"] != self.holder and machine.surely_gone(document["host"]):
+            # The very holder we were told of, and not one that came after it.
+            dead = [document["holder"], document["fence"]]
+            document = self._ask({"$eq": [["$holder", "$fence"], dead]})
+        return document
+
+    def _ask(self, *also_free: Document) -> Document:
+        free: list[Document] = [
+            {"$eq": [{"$ifNull": ["$holder", None]}, None]},
+            {"$lte": ["$expires_at", "$$NOW"]},
+            *also_free,
+        ]
+        ours = {
+            "holder": self.holder,
+            "host": {"$literal": machine.this_process()},
+            "fence": {"$add": [{"$ifNull": ["$fence", 0]}, 1]},
+            "taken_at": "$$NOW",
+            "expires_at": self._from_now(),
+        }
+        kept = {key: {"$cond": ["$free", value, f"${key}"]} for key, value in ours.items()}
+        pipeline: list[Document] = [{"$set": {"free": {"$or": free}}}, {"$set": kept}, {"$unset": "free"}]
+        with contextlib.suppress(DuplicateKeyError):  # two runs made the document at once; now it is there
+            return self._set(pipeline)
+        return self._set(pipeline)
+
+    def _set(self, pipeline: list[Document]) -> Document:
+        return self._leases.find_one_and_update(  # type: ignore[return-value]  # upserted: never None
+            {"_id": self.policy}, pipeline, upsert=True, return_document=ReturnDocument.AFTER
+        )
+
+    def _keep(self) -> None:
+        while not self._leaving.wait(self._ttl.total_seconds() / 4) and not self._lost:
+            self._renew_once()
+
+    def _renew_once(self) -> None:
+        before = clock.steady()
+        try:
+            with pymongo.timeout(self._ttl.total_seconds() / 4):
+                found = self._leases.update_one(self._mine(), [{"$set": {"expires_at": self._from_now()}}])
+        except PyMongoError as failure:  # tried again until time runs out
+            log.warning("lease not renewed", policy=self.policy, reason=str(failure))
+            return
+        if found.matched_count:
+            self._good_until = before + self._ttl.total_seconds()
+        else:
+            self._lost = True
+
+    def _mine(self) -> Document:
+        return {"_id": self.policy, "holder": self.holder, "fence": self.fence}
+
+    def _from_now(self) -> Document:
+        return {"$add": ["$$NOW", round(self._ttl.total_seconds() * 1000)]}
+
+    def _loss(self, reason: str) -> LeaseLostError:
+        return LeaseLostError(
+            f"policy {self.policy}: the lease is lost ({reason}). The run stopped before its next step; "
+            "it is safe to run again"
+        )
+
+
+def _who(document: Document) -> str:
+    host = document["host"]
+    since, until = (clock.iso(_utc(document[key])) for key in ("taken_at", "expires_at"))
+    return (
+        f"policy {document['_id']}: another run holds the lease: pid {host['pid']} on {host['name']}, "
+        f"since {since}, until {until} unless renewed. Wait for it to end, or stop it"
+    )
+
+
+def _utc(told: datetime) -> datetime:
+    return told if told.tzinfo else told.replace(tzinfo=UTC)
+
+
+def fence_of(database: Database[Document], policy: str) -> int | None:
+    """That of the last one who took a policy's lease; None where nobody has."""
+    found = database[COLLECTION].find_one({"_id": policy}, {"fence": 1})
+    return None if found is None else int(found["fence"])

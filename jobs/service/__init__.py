@@ -1,0 +1,1 @@
+"""The service: schedules, and metrics."""

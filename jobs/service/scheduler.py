@@ -1,0 +1,126 @@
+"""The service: runs policies by their cron expressions.
+
+A firing only asks what is due; the ledger knows. So what was missed while nothing ran is made up for by
+one run at the start, and of two services side by side one does the work and the other finds it done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from buckets import heap
+from config.cron import Cron, parse_cron
+from config.errors import LeaseHeldError
+from config.policies import Policy
+from jobs import clock
+from jobs.failures import OUTCOMES, explain
+from jobs.output.report import Result
+from jobs.running.ledger import Ledger
+from jobs.running.runner import Runner
+from jobs.service.firing import CronTrigger, last_until
+from jobs.stopping import Stop
+
+VERB = "run"
+#: What failed, or was held by another run, is asked for again after this long, if no firing comes before.
+AGAIN = timedelta(minutes=5)
+#: So many runs work at a time, since each takes memory of its own; the others wait. What was missed is all
+#: due at once.
+_AT_ONCE = 2
+_BEAT_SECONDS, _SILENCE_SECONDS = 15, 60.0
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Service:
+    """`runner_at(now)` makes the runner of one turn; `on_result` hears how each went."""
+
+    policies: Sequence[Policy]  # each with a schedule
+    ledger: Ledger
+    runner_at: Callable[[datetime], Runner]
+    on_result: Callable[[Result], None]
+    stop: Stop
+    hosts: str
+    _beat: float = field(default_factory=clock.steady)
+
+    def serve(self) -> None:
+        """Work until asked to stop; then finish the steps in hand."""
+        # A run that waits waits here, however long, and asks what is due when its turn comes.
+        runs = ThreadPoolExecutor(_AT_ONCE)
+        self._scheduler = BackgroundScheduler(
+            timezone=UTC,
+            executors={"default": runs, "beat": ThreadPoolExecutor(1)},
+            job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
+        )
+        for policy in self.policies:
+            self._scheduler.add_job(
+                self._ask,
+                CronTrigger(_cron(policy)),
+                args=[policy],
+                id=policy.name,
+                next_run_time=clock.current(),  # what was missed
+            )
+        self._scheduler.add_job(self._live, IntervalTrigger(seconds=_BEAT_SECONDS), executor="beat")
+        self._scheduler.start()
+        log.info("schedule started", policies=",".join(policy.name for policy in self.policies))
+        self.stop.wait()
+        log.info("schedule is asked to stop; it finishes the steps in hand")
+        self._scheduler.shutdown(wait=False)  # it would wait with a lock held that `_ask_again` takes
+        runs.shutdown(wait=True)
+        log.info("schedule ended")
+
+    def is_alive(self) -> bool:
+        """Does the scheduler still start jobs?"""
+        return clock.steady() - self._beat < _SILENCE_SECONDS
+
+    def _live(self) -> None:
+        self._beat = clock.steady()
+
+    def _ask(self, policy: Policy) -> None:
+        if self.stop.asked:
+            return
+        now = clock.current()
+
+        def is_due() -> bool:
+            fired = last_until(_cron(policy), now)
+            completed = self.ledger.last_completed(policy.name, VERB)
+            return fired is not None and (completed is None or completed < fired)
+
+        try:
+            # Asked once more with the lease in hand: another service may have done it meanwhile.
+            result = self.runner_at(now).run_if(policy, is_due) if is_due() else None
+        except Exception as error:  # noqa: BLE001  # the service outlives whatever one turn meets
+            failure = explain(error, self.hosts)
+            result = Result(policy.name, failure.exit_code, error=failure.message)
+        if result is None:
+            log.info("nothing is due", policy=policy.name)
+            return
+        heap.give_back()
+        self.on_result(result)  # before it is told: who reads of its end finds it in the metrics
+        self._tell(result)
+        if result.exit_code in (1, LeaseHeldError.exit_code):
+            self._ask_again(policy, clock.current() + AGAIN)
+
+    def _tell(self, result: Result) -> None:
+        said = {"policy": result.policy, "outcome": OUTCOMES[result.exit_code], "exit_code": result.exit_code}
+        if result.exit_code in (0, 3, 11, 130):
+            log.info("run ended", **said, **({} if result.error is None else {"reason": result.error}))
+        else:
+            log.error("run failed", **said, reason=result.error)
+
+    def _ask_again(self, policy: Policy, at: datetime) -> None:
+        job = self._scheduler.get_job(policy.name)
+        if job is not None and (job.next_run_time is None or job.next_run_time > at):
+            job.modify(next_run_time=at)
+
+
+def _cron(policy: Policy) -> Cron:
+    assert policy.schedule is not None
+    return parse_cron(policy.schedule)

@@ -1,0 +1,1 @@
+"""Answers made of summaries: any range, and holes."""

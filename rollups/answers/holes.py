@@ -1,0 +1,121 @@
+"""Holes: stretches longer than a policy's `max_hole` without a reading of a series, as its summaries tell."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import bson
+from bson.datetime_ms import DatetimeMS
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from buckets.fields.selectors import extended_json
+from buckets.fields.times import as_date
+from config.durations import format_duration
+from config.policies import Policy
+from rollups.calendar.due import Span, kinds_that_meet
+from rollups.calendar.windows import HOUR, LOWEST, span_ms
+from rollups.summaries import coverage, documents
+
+Document = dict[str, Any]
+
+
+class Hole(NamedTuple):
+    """Of one series: no reading in [start, end), milliseconds."""
+
+    start: int
+    end: int
+    series: dict[str, Any]
+    collection: str
+
+    def message(self, policy: Policy) -> str:
+        named = ", ".join(f"{name}={extended_json(_at(self.series, name))}" for name in policy.series_names)
+        of = f"of {named} " if named else ""
+        mark = " local time" if kinds_that_meet(policy)[0].local else "Z"
+        start, end = (as_date(ms).isoformat().replace("+00:00", mark) for ms in (self.start, self.end))
+        seconds = (self.end - self.start) / 1000
+        expected = format_duration(policy.expected_interval)
+        return f"no reading {of}from {start} to {end}, {seconds:g} s; one is expected every {expected}"
+
+
+class _Heard(NamedTuple):
+    """What summaries have told of a series so far."""
+
+    reached: int  # everything before it is told
+    end: int  # of the last window
+
+
+def longest_holes(database: Database[Document], policy: Policy, at_most: int) -> tuple[list[Hole], int]:
+    """The longest holes, in the order of time, and how many more there are.
+
+    Days are read where they are made, and the hours after the last day; of hours and local days the hours.
+    A hole may span windows, and windows without a summary are part of it. Before a series' first reading,
+    and after its last window, there is none.
+    """
+    shortest = span_ms(policy.max_hole) if policy.max_hole is not None else 0
+    longest: list[tuple[int, int, Hole]] = []
+    count = 0
+    for count, hole in enumerate(_holes(database, policy, shortest), start=1):
+        ranked = (hole.end - hole.start, -count, hole)
+        if len(longest) < at_most:
+            heapq.heappush(longest, ranked)
+        else:
+            heapq.heappushpop(longest, ranked)
+    found = sorted((hole for _, _, hole in longest), key=lambda hole: hole.start)
+    return found, count - len(found)
+
+
+def _holes(database: Database[Document], policy: Policy, shortest: int) -> Iterator[Hole]:
+    interval = coverage.interval_of(policy)
+    if interval is None:
+        return
+    heard: dict[bytes, _Heard] = {}
+    collection = ""
+    for collection, summary in _summaries(database, policy):
+        series = summary["_id"]["series"]
+        key = bson.encode(series, codec_options=documents.OPTIONS)
+        window = documents.milliseconds(summary["start"]), documents.milliseconds(summary["end"])
+        spans = _spans(summary, window, interval)
+        reached, end = heard.get(key, _Heard(spans[0][0], window[1]))
+        for start, stop in spans:
+            if start - reached > shortest:
+                yield Hole(reached, start, series, collection)
+            reached = max(reached, stop)
+        heard[key] = _Heard(reached, max(end, window[1]))
+    for key, (reached, end) in heard.items():
+        if end - reached > shortest:
+            yield Hole(reached, end, bson.decode(key, documents.OPTIONS), collection)
+
+
+def _spans(summary: Mapping[str, Any], window: Span, interval: int) -> list[Span]:
+    """Where readings are known to be. All of the window where that is not known: it is no hole."""
+    try:
+        runs = coverage.unpack(summary.get("coverage"), window[0], interval)
+    except ValueError:  # made with other settings, and yet to be made anew
+        return [window]
+    return [
+        (max(start, window[0]), min(end, window[1])) for start, end in coverage.spans(runs, interval)
+    ] or [window]
+
+
+def _summaries(database: Database[Document], policy: Policy) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The name of its collection, and the summary: each series' in the order of time."""
+    after = LOWEST
+    for kind in reversed(kinds_that_meet(policy)):  # days first
+        collection: Collection[Document] = database.get_collection(
+            kind.collection, codec_options=documents.OPTIONS
+        )
+        # Where an hour reaches over the last day's end, both tell of it.
+        wanted = {"start": {"$gt": DatetimeMS(after - HOUR)}, "_id.series": {"$exists": True}}
+        for summary in collection.find(wanted, {"start": 1, "end": 1, "coverage": 1}).sort("start", 1):
+            after = max(after, documents.milliseconds(summary["end"]))
+            yield kind.collection, summary
+
+
+def _at(series: Mapping[str, Any], name: str) -> Any:
+    found: Any = series
+    for part in name.split("."):
+        found = found[part]
+    return found

@@ -1,0 +1,163 @@
+"""Any range answered by merging summaries: days where they fit, hours for the rest, raw readings never."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from bson.datetime_ms import DatetimeMS
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from buckets.columns import Series
+from buckets.fields.selectors import Asked, check_asked, extended_json, is_asked, series_order, summary_query
+from buckets.models.series import series_key
+from config.errors import BucketwiseError, UsageError
+from config.policies import Policy
+from rollups import progress
+from rollups.calendar.due import Kind, Span, kinds_that_meet
+from rollups.calendar.tiling import Piece, Tiling, instant, standing, tile
+from rollups.calendar.windows import HIGHEST, LOWEST, to_ms
+from rollups.summaries import coverage, documents
+from rollups.summaries.summary import State, merge
+
+Document = dict[str, Any]
+_AT_ONCE = 500  # summaries in memory as documents
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the summaries of a range tell together.
+
+    `states`: each series asked for that has a reading, sorted, with its state over the range; where all
+    series were asked for as one, one state of the series () at most. What `tiling.missing` covers is not in.
+    """
+
+    policy: Policy
+    since: int  # milliseconds
+    until: int
+    percentiles: tuple[float, ...]
+    tiling: Tiling
+    summaries: int  # how many were merged
+    states: Sequence[tuple[Series, State]]
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.tiling.missing
+
+    def told(self, state: State) -> Document:
+        """A state in the words of a summary: `count`, and in `values` each value field by its name. Where the
+        policy expects an interval, what is missing too; but not of a range that is itself incomplete."""
+        interval = coverage.interval_of(self.policy)
+        found = None
+        if interval is not None and self.is_complete:
+            found = coverage.measure(state.occupied, self.since, self.until, interval)
+        return documents.told(state, self.percentiles, found)
+
+
+def summarize(
+    database: Database[Document],
+    policy: Policy,
+    now: datetime,
+    *,
+    since: datetime,
+    until: datetime,
+    series: Asked | None = None,
+    percentiles: Sequence[float] | None = None,
+    by_series: bool = True,
+    check: Callable[[], None] = lambda: None,
+) -> Answer:
+    """The statistics of [since, until), equal to those of its readings to the bit.
+
+    `series` names series fields and the text of their values. `percentiles`: any from 0 to 100, both
+    included; None: the policy's own. `by_series`: one state a series, else one of all together. `check` is
+    called now and then, and raises where it must stop. Needs memory for the series, not for the windows.
+    Days that go by the readings' own clocks are used where there are no hours: `since` and `until` are then
+    by those clocks.
+
+    Where days go by the readings' own clocks, hours answer; where there are none, whole local dates do.
+
+    Raises UsageError where no whole windows make up the range, or the policy keeps no percentiles;
+    BucketwiseError where a summary can't be used. A range that is not wholly covered by summaries is
+    answered as far as it is: see `Answer.tiling`.
+    """
+    asked = series or {}
+    check_asked(policy, asked)
+    percents = _percentiles(policy, percentiles)
+    start, end = to_ms(since), to_ms(until)
+    if not LOWEST <= start < end < HIGHEST:
+        raise UsageError(f"{since} to {until}: there is no time between them, or not in the years 1 to 9999")
+    through, gone = progress.load(database, policy).through, progress.gone_before(database, policy)
+    kinds = {kind.name: kind for kind in kinds_that_meet(policy)}
+    tiling = tile([standing(kind, through, gone, now) for kind in kinds.values()], start, end)
+    merged: dict[bytes, tuple[Series, State]] = {}
+    count = 0
+    for piece in tiling.pieces:
+        for found, state in _states(database, policy, kinds[piece.kind], piece, asked, bool(percents)):
+            name = found if by_series else ()
+            key = series_key(name)
+            merged[key] = (name, merge(merged[key][1], state) if key in merged else state)
+            count += 1
+            if count % _AT_ONCE == 0:
+                check()
+    states = sorted(merged.values(), key=lambda it: series_order(it[0]))
+    return Answer(policy, start, end, percents, tiling, count, states)
+
+
+def _percentiles(policy: Policy, asked: Sequence[float] | None) -> tuple[float, ...]:
+    kept = policy.rollup.percentiles if policy.rollup else ()
+    if asked is None:
+        return kept
+    for percent in asked:
+        if not 0 <= percent <= 100:
+            raise UsageError(
+                f"there is no percentile {percent:g}: write numbers from 0 to 100, both included"
+            )
+    if asked and not kept:
+        raise UsageError(
+            f"policy {policy.name} keeps no percentiles. Add `percentiles = [50]` to its rollup; the next "
+            "`bucketwise rollup` then makes its summaries anew"
+        )
+    return tuple(dict.fromkeys(asked))
+
+
+def _states(
+    database: Database[Document], policy: Policy, kind: Kind, piece: Piece, asked: Asked, binned: bool
+) -> Iterator[tuple[Series, State]]:
+    collection: Collection[Document] = database.get_collection(
+        kind.collection, codec_options=documents.OPTIONS
+    )
+    wanted = {
+        "start": {"$gte": DatetimeMS(piece.start), "$lt": DatetimeMS(piece.end)},
+        "_id.series": {"$exists": True},  # only summaries have such an `_id`
+        **summary_query(asked),
+    }
+    window: Span | None = None
+    for found in collection.find(wanted, documents.leaving_out(policy), batch_size=_AT_ONCE):
+        series = documents.series_of(policy, found)
+        if not is_asked(series, policy, asked):
+            continue
+        start, end = documents.milliseconds(found["start"]), documents.milliseconds(found["end"])
+        if window != (start, end):
+            window = start, end
+            if kind.edges(start, start + 1) != [start, end]:
+                raise _unusable(collection, found, "its window is none of this policy's")
+        try:
+            state = documents.state_of(found, policy)
+        except ValueError as error:
+            raise _unusable(collection, found, str(error)) from error
+        if binned and any(sum(it.bins.values()) != it.count for it in state.values.values()):
+            raise _unusable(collection, found, "it keeps no percentiles")
+        yield series, state
+
+
+def _unusable(collection: Collection[Document], found: Mapping[str, Any], why: str) -> BucketwiseError:
+    start, end = (instant(documents.milliseconds(found[key])) for key in ("start", "end"))
+    series = extended_json(found["_id"]["series"])
+    return BucketwiseError(
+        f"a summary in {collection.name}, of {series} from {start} to {end}, can't be used: "
+        f"{why}. Was it made with other settings? `bucketwise rollup --since {start} --until {end}` makes it "
+        "anew where its readings are live or archived"
+    )

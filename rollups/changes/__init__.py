@@ -1,0 +1,1 @@
+"""What has changed in a source since its last roll-up."""

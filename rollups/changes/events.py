@@ -1,0 +1,128 @@
+"""What the events of a change stream say: which time has changed, as far as an event knows. Pure.
+
+An event names a document's `_id`, and what it is like since; what it was like before only where the
+collection keeps pre-images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from buckets.fields.timeforms import own_form
+from buckets.fields.times import as_date
+from buckets.models.covered import covered, telling
+from config.policies import Policy
+from rollups.calendar.due import Span
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one event changed."""
+
+    spans: Sequence[Span] = ()
+    buckets: Sequence[Any] = ()  # `_id`s: the time that these cover now
+    overflow: Sequence[Any] = ()  # `_id`s of overflow documents: the time that their buckets cover now
+    open_ended: bool = False  # the buckets' time, and all after it
+    unknown: bool = False  # and time that the event does not tell
+
+
+@dataclass(frozen=True)
+class EventReader:
+    """Reads events as `projection` leaves them."""
+
+    policy: Policy
+    fields: tuple[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", telling(self.policy))
+
+    def projection(self) -> Document:
+        """Of an event, only what is needed here: a document may be large, and changes many."""
+        update = "$updateDescription"
+        return {
+            "operationType": 1,
+            "clusterTime": 1,
+            "ns.coll": 1,
+            "documentKey._id": 1,
+            "lsid.id": 1,
+            "txnNumber": 1,
+            "mark": "$fullDocument.mark",
+            "now": self._told("$fullDocument"),
+            "before": self._told("$fullDocumentBeforeChange"),
+            "is_before_known": {"$gt": ["$fullDocumentBeforeChange", None]},
+            "set": {"$map": {"input": {"$objectToArray": f"{update}.updatedFields"}, "in": "$$this.k"}},
+            "removed": f"{update}.removedFields",
+            "cut": f"{update}.truncatedArrays.field",
+        }
+
+    def _told(self, document: str) -> Document:
+        first, last = self.fields
+        if last == self.policy.samples_field and self.policy.samples_as == "documents":
+            last = f"{last}.{self.policy.sample_time_field}"
+        told = {"first": f"{document}.{first}", "last": f"{document}.{last}"}
+        if self.policy.overflow is not None:
+            told["ref"] = f"{document}.{self.policy.overflow.ref_field}"
+        return told
+
+    def new_readings(self, from_ms: int) -> Document:
+        """A query for insertions of buckets that hold nothing before the instant."""
+        if self.policy.model == "samples" or not own_form(self.policy).is_date:
+            return {"operationType": "none"}
+        time = f"fullDocument.{self.policy.time_field}"
+        inserted = {"ns.coll": self.policy.collection, "operationType": "insert"}
+        return {**inserted, time: {"$gte": as_date(from_ms)}}
+
+    def read(self, event: Document) -> Change:
+        """Of an insertion, update, replacement or deletion in the source, or in its overflow."""
+        if event["ns"]["coll"] == self.policy.collection:
+            return self._of_bucket(event)
+        return self._of_overflow(event)
+
+    def operation(self, event: Document) -> str:
+        """insert, delete, move (to another series) or update (replacements among them)."""
+        found, touched = event["operationType"], touched_fields(event)
+        is_bucket = event["ns"]["coll"] == self.policy.collection
+        fields = (it for it in self.policy.series_fields if ".*." not in it)
+        if is_bucket and any(touches(name, touched) for name in fields):
+            return "move"
+        return found if found in ("insert", "delete") else "update"
+
+    def _of_bucket(self, event: Document) -> Change:
+        identity, operation = event["documentKey"]["_id"], event["operationType"]
+        spans = [*self._span(event["before"]), *self._span(event["now"])]
+        is_told = operation == "insert" or event["is_before_known"]
+        if operation != "update":
+            return Change(spans, unknown=not is_told)
+        first, last = (touches(name, touched_fields(event)) for name in self.fields)
+        if is_told or not (first or last):
+            return Change(spans, [identity])
+        # With its first time as it was, all that the bucket ever held comes after that: it grows, mostly.
+        return Change(spans, [identity], open_ended=not first, unknown=first)
+
+    def _of_overflow(self, event: Document) -> Change:
+        assert self.policy.overflow is not None
+        identity, operation = event["documentKey"]["_id"], event["operationType"]
+        owners = [told["ref"] for told in (event["before"], event["now"]) if "ref" in told]
+        is_told = operation == "insert" or event["is_before_known"]
+        if operation != "update":
+            return Change(buckets=owners, unknown=not is_told)
+        moved = touches(self.policy.overflow.ref_field, touched_fields(event))
+        return Change(buckets=owners, overflow=[identity], unknown=moved and not is_told)
+
+    def _span(self, told: Document) -> list[Span]:
+        span = covered(self.policy, told.get("first"), told.get("last"))
+        return [] if span is None else [span]
+
+
+def touched_fields(event: Document) -> list[str]:
+    """The dotted names of all that an update set, removed or cut short."""
+    return [*(event.get("set") or ()), *(event.get("removed") or ()), *(event.get("cut") or ())]
+
+
+def touches(name: str, touched: Iterable[str]) -> bool:
+    """Whether one of the touched fields is the named one, lies in it, or holds it."""
+    return any(f"{one}.".startswith(f"{name}.") or f"{name}.".startswith(f"{one}.") for one in touched)

@@ -1,0 +1,1 @@
+"""Rolls windows up, and lets summaries expire."""

@@ -1,0 +1,116 @@
+"""Quarantined buckets, remembered in `bucketwise_quarantine` until they are sound or gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+import bson
+import numpy as np
+from bson.binary import Binary
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from pymongo import UpdateOne
+from pymongo.database import Database
+
+from buckets.bson.raw import TOLERANT
+from buckets.columns import Quarantined
+from buckets.decoding.decode import decode
+from buckets.fields.times import DAY_MS
+from buckets.source import Source
+from config.policies import Policy
+from rollups.calendar.due import Span, Spans
+from rollups.guarded import majority
+
+Document = dict[str, Any]
+COLLECTION = "bucketwise_quarantine"
+_AT_ONCE = 500
+#: So many are reported one by one; the rest is counted.
+MAX_DETAILS = 1000
+
+
+class Quarantine:
+    """What one run finds broken. Each bucket counts once, however often it is met."""
+
+    def __init__(self, database: Database[Document], policy: Policy, now: datetime, *, dry_run: bool) -> None:
+        self.details: list[Quarantined] = []
+        self._policy = policy
+        self._now = now
+        self._dry_run = dry_run
+        self._met: set[int] = set()  # hashes: a few bytes a bucket, however many are broken
+        self._may_heal = False
+        # As it lies there: an `_id` that is a document must name the same bucket again.
+        self._collection = database.get_collection(
+            COLLECTION, codec_options=TOLERANT, write_concern=majority(database)
+        )
+
+    @property
+    def total(self) -> int:
+        return len(self._met)
+
+    def add(self, found: Iterable[Quarantined]) -> None:
+        """Reports and records them."""
+        new = [bucket for bucket in found if self._is_new(bucket)]
+        self.details += new[: MAX_DETAILS - len(self.details)]
+        if new and not self._dry_run:
+            self._collection.bulk_write([self._record(bucket) for bucket in new], ordered=False)
+
+    def recheck(self, source: Source) -> set[Span]:
+        """Reads again what is recorded. What is still broken is added; of what is sound now, the UTC days of
+        its readings, which want rolling up."""
+        days: set[int] = set()
+        nameless: list[Span] = []  # where those are that can't be looked up by their `_id`
+        recorded = self._recorded()
+        while some := list(islice(recorded, _AT_ONCE)):
+            self._may_heal = True
+            nameless += [(it["span"][0], it["span"][1] + 1) for it in some if "span" in it]
+            for batch in source.by_ids([it["_id"]["id"] for it in some]):
+                decoded = decode(batch, self._policy)
+                self.add(decoded.quarantined)
+                days |= set(np.unique(decoded.columns.time // DAY_MS).tolist())
+        for start, end in Spans(nameless).spans:
+            for batch in source.batches(start, end):
+                self.add(decode(batch, self._policy).quarantined)
+        return {(day * DAY_MS, (day + 1) * DAY_MS) for day in days}
+
+    def forget(self) -> None:
+        """Drops what this run, which rechecked all, did not find broken. A run cut off before leaves the
+        records, so that the next one rolls up the same days."""
+        if self._dry_run or not self._may_heal:
+            return
+        name = self._policy.name
+        known = (document["_id"]["id"] for document in self._recorded())
+        healed = (identity for identity in known if _key(identity) not in self._met)
+        while ids := list(islice(healed, _AT_ONCE)):
+            self._collection.delete_many({"_id": {"$in": [{"policy": name, "id": one} for one in ids]}})
+
+    def _is_new(self, bucket: Quarantined) -> bool:
+        before = len(self._met)
+        self._met.add(_key(_named(bucket)))
+        return len(self._met) > before
+
+    def _record(self, bucket: Quarantined) -> UpdateOne:
+        seen = {"field": bucket.field, "reason": bucket.reason, "last_seen": self._now}
+        by_time = {} if bucket.span is None else {"span": list(bucket.span)}
+        key = {"_id": {"policy": self._policy.name, "id": _named(bucket)}}
+        return UpdateOne(
+            key, {"$set": seen | by_time, "$setOnInsert": {"first_seen": self._now}}, upsert=True
+        )
+
+    def _recorded(self) -> Iterator[Document]:
+        low, high = ({"policy": self._policy.name, "id": bound} for bound in (MinKey(), MaxKey()))
+        mine = {"_id": {"$gte": low, "$lte": high}}
+        # From the `_id` index alone, a NaN would come without its payload: `span` is not in it.
+        return self._collection.find(mine, {"_id": 1, "span": 1}).sort("_id", 1)
+
+
+def _key(identity: Any) -> int:
+    return hash(bson.encode({"": identity}, codec_options=TOLERANT))
+
+
+def _named(bucket: Quarantined) -> Any:
+    """Its `_id`, as it is read again."""
+    return Binary.from_uuid(bucket.name) if isinstance(bucket.name, UUID) else bucket.name

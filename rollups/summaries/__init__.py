@@ -1,0 +1,1 @@
+"""Summaries: mergeable states, and the documents made of them."""

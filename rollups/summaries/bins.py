@@ -1,0 +1,143 @@
+"""Percentiles within 1 %, from counts in logarithmic bins that merge exactly.
+
+The mapping is DDSketch's: bins grow by a constant factor, here 2**(1/35), so the value reported for a bin is
+within 0.991 % of everything in it. Each power of two starts a bin. Edges are exact integers compared with
+mantissas: no logarithm is taken, so the same values give the same bins on every machine.
+
+A bin's code is signed and sorts as the values do: 0 is zero, code -c mirrors code c. The smallest doubles
+(below 2**-1061) lie further apart than 1 %, so each has a bin of its own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from math import ldexp
+
+import numpy as np
+
+from buckets.layouts.layout import spread
+from rollups.summaries.numbers import Doubles, Integers, Numbers
+
+Bins = dict[int, int]  # code -> count
+
+STEPS = 35  # bins a power of two
+_TINY = 1 << 13  # mantissas of subnormals below this are their own code
+_TINY_EXPONENT = -1061  # _TINY · 2**-1074
+_SHIFT = 1 << 18  # more than twice the largest code
+
+
+def _edge(step: int) -> int:
+    """The smallest mantissa in [2**52, 2**53] that is at least 2**52 · 2**(step/35)."""
+    low, high = 1 << 52, 1 << 53
+    while low < high:
+        middle = (low + high) // 2
+        if middle**STEPS >= 1 << (52 * STEPS + step):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+_EDGES = np.array([_edge(step) for step in range(STEPS + 1)], dtype=np.int64)
+# A guess from a mantissa's first 12 bits is right or one too low: edges lie more than 2**40 apart.
+_GUESS = np.searchsorted(_EDGES, (1 << 52) + (np.arange(1 << 12, dtype=np.int64) << 40), side="right") - 1
+_STORED = _EDGES - (1 << 52)  # edges as a double's bits have them: without the leading one
+# The harmonic mean of a bin's edges is equally far, relatively, from both.
+_CENTRES = [
+    float(2 * low * high / (low + high) / (1 << 52))
+    for low, high in zip(_EDGES.tolist()[:-1], _EDGES.tolist()[1:], strict=True)
+]
+
+
+def codes(values: Doubles) -> Integers:
+    """The bin of each finite value."""
+    bits = np.abs(values).view(np.int64)
+    subnormal = bits < (1 << 52)
+    if not subnormal.any():
+        code: Integers = _normal(bits)
+    else:  # 2**54 · v is normal and has the same mantissa
+        scaled = np.abs(values) * np.where(subnormal, 2.0**54, 1.0)
+        code = _normal(scaled.view(np.int64)) - np.where(subnormal, 54 * STEPS, 0)
+        code = np.where(bits < _TINY, bits, code)
+    negative = np.signbit(values)
+    code[negative] *= -1
+    return code
+
+
+def _normal(bits: Integers) -> Integers:
+    """The bins of normal doubles above zero, given as their bits."""
+    step = _GUESS[(bits >> 40) & 0xFFF]
+    step = step + ((bits & ((1 << 52) - 1)) >= _STORED[step + 1])
+    found: Integers = ((bits >> 52) - (1023 + _TINY_EXPONENT)) * STEPS + (step + _TINY)
+    return found
+
+
+@lru_cache(maxsize=1 << 12)
+def value_of(code: int) -> float:
+    """A value within 1 % of all values of the bin."""
+    size = abs(code)
+    if size < _TINY:
+        value = ldexp(float(size), -1074)
+    else:
+        octave, step = divmod(size - _TINY, STEPS)
+        value = ldexp(_CENTRES[step], octave + _TINY_EXPONENT)
+    return -value if code < 0 else value
+
+
+def build(numbers: Numbers) -> list[Bins]:
+    """The bins of each group. Codes ascend."""
+    of, lengths = numbers.group, numbers.lengths
+    low, high = codes(numbers.low), codes(numbers.high)
+    # Codes sort as values do: where the ends of a run share a bin, so does what is between them.
+    whole, parted = low == high, low != high
+    lowest, highest = np.full(numbers.groups, _SHIFT), np.full(numbers.groups, -_SHIFT)
+    np.minimum.at(lowest, of, low)
+    np.maximum.at(highest, of, high)
+    widths = highest - lowest + 1
+    size = int(widths.sum())
+    is_near = size <= 4 * len(numbers.values)  # mostly so: values of one series lie near one another
+    bases = np.cumsum(widths) - widths - lowest, _SHIFT * np.arange(numbers.groups) + _SHIFT // 2
+    base = bases[0 if is_near else 1]
+    runs = base[of[whole]] + low[whole]
+    values = np.repeat(base[of[parted]], lengths[parted])
+    values += codes(numbers.values[spread(numbers.starts[parted], lengths[parted])])
+    if is_near:
+        table = np.bincount(runs, lengths[whole], size) + np.bincount(values, minlength=size)
+        keys = np.flatnonzero(table)
+        counts = table[keys]
+    else:
+        keys, inverse = np.unique(np.append(runs, values), return_inverse=True)
+        counts = np.bincount(inverse, np.append(lengths[whole], np.ones(len(values))))
+    group = np.searchsorted(base + lowest, keys, side="right") - 1
+    code = keys - base[group]
+    bounds = np.searchsorted(group, np.arange(numbers.groups + 1)).tolist()
+    code_list, count_list = code.tolist(), counts.astype(np.int64).tolist()
+    return [
+        dict(zip(code_list[begin:end], count_list[begin:end], strict=True)) for begin, end in pairwise(bounds)
+    ]
+
+
+def merge(one: Mapping[int, int], other: Mapping[int, int]) -> Bins:
+    merged = dict(one)
+    for code, count in other.items():
+        merged[code] = merged.get(code, 0) + count
+    return merged
+
+
+@lru_cache(maxsize=1 << 12)
+def rank(percent: float, count: int) -> int:
+    """The nearest rank, from 1: so many of `count` values are at most the percentile."""
+    share = Decimal(str(percent)) * count / 100  # decimal: 99.9 % of 1000 is 999, not 999.0000000000001
+    return min(count, max(1, int(share.to_integral_value(rounding="ROUND_CEILING"))))
+
+
+def percentiles(bins: Mapping[int, int], percents: tuple[float, ...], low: float, high: float) -> list[float]:
+    """The nearest-rank percentiles of what was counted, each within 1 % and within [low, high]."""
+    ordered = sorted(bins)
+    passed = list(accumulate(bins[code] for code in ordered))
+    found = [bisect_left(passed, rank(percent, passed[-1])) for percent in percents]
+    return [min(max(value_of(ordered[at]), low), high) + 0.0 for at in found]

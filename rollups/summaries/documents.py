@@ -1,0 +1,227 @@
+"""Summaries as MongoDB documents: what people read, and beside it what merging needs.
+
+Each value field's sub-document ends with `state`: a byte of version, then what the readable keys cannot carry
+(exact sums, the `_id`s of first and last, the percentile bins). Where the policy expects an interval, the
+summary ends with `coverage`: which intervals hold a reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+from bson.binary import UuidRepresentation
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.datetime_ms import DatetimeMS
+from bson.int64 import Int64
+
+from buckets.columns import Series
+from buckets.fields.times import as_date
+from config.policies import Policy
+from rollups.calendar.windows import HOUR, to_ms
+from rollups.summaries import bins, coverage, exact
+from rollups.summaries.codec import Reader, Writer
+from rollups.summaries.summary import Mark, State, ValueState
+
+STATE_VERSION = 1
+
+OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
+    tz_aware=True,
+    uuid_representation=UuidRepresentation.STANDARD,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+)
+
+
+def identity(policy: Policy, series: Series, start_ms: int) -> bytes:
+    """The BSON of a summary's `_id`: {series: {…}, start}."""
+    return bson.encode(
+        {"series": series_document(policy, series), "start": DatetimeMS(start_ms)}, codec_options=OPTIONS
+    )
+
+
+def hourly(policy: Policy, series: Series, start_ms: int, state: State) -> bytes:
+    """The BSON of an hour's summary."""
+    return _encode(policy, series, start_ms, start_ms + HOUR, {}, state)
+
+
+def daily(policy: Policy, series: Series, start_ms: int, end_ms: int, zone: str, state: State) -> bytes:
+    """The BSON of a day's summary; it also tells its time zone and its length in hours."""
+    hours = (end_ms - start_ms) / HOUR
+    extra = {"timezone": zone, "hours": int(hours) if hours.is_integer() else hours}
+    return _encode(policy, series, start_ms, end_ms, extra, state)
+
+
+def percentile_key(percent: float) -> str:
+    """50.0 → p50, 99.9 → p99_9 (a dot in a key is a path to MongoDB)."""
+    return "p" + (str(int(percent)) if float(percent).is_integer() else str(percent).replace(".", "_"))
+
+
+def state_of(document: Mapping[str, Any], policy: Policy) -> State:
+    """The mergeable state of a summary read from MongoDB. Raises ValueError where it has no sound one."""
+    values = {name: _value_state(_at(document, name), name) for name in policy.value_names}
+    interval = coverage.interval_of(policy)
+    if interval is None:
+        return State(document["count"], values)
+    occupied = coverage.unpack(document.get("coverage"), milliseconds(document["start"]), interval)
+    return State(document["count"], values, occupied)
+
+
+def series_of(policy: Policy, document: Mapping[str, Any]) -> Series:
+    """The series that a summary stands for."""
+    found = [_at(document["_id"]["series"], name) for name in policy.series_names]
+    return tuple(int(value) if type(value) is Int64 else value for value in found)
+
+
+def leaving_out(policy: Policy) -> dict[str, int]:
+    """A projection without what `state_of` does not need: percentiles, mostly."""
+    percents = policy.rollup.percentiles if policy.rollup else ()
+    keys = ["sum", "avg", "stddev", *map(percentile_key, percents)]
+    return {f"{name}.{key}": 0 for name in policy.value_names for key in keys}
+
+
+def told(
+    state: State, percents: Sequence[float], completeness: coverage.Completeness | None
+) -> dict[str, Any]:
+    """What a summary would tell people of a state; `values` has each value field by its name."""
+    values = {name: _dated(_value_document(value, percents)) for name, value in state.values.items()}
+    for value in values.values():
+        del value["state"]
+    heard = _dated(_completeness(completeness)) if completeness else {}
+    return {"count": state.count, **heard, "values": values}
+
+
+def _dated(document: Mapping[str, Any]) -> dict[str, Any]:
+    """With aware datetimes."""
+    return {key: as_date(int(it)) if isinstance(it, DatetimeMS) else it for key, it in document.items()}
+
+
+def _encode(
+    policy: Policy, series: Series, start_ms: int, end_ms: int, extra: Mapping[str, Any], state: State
+) -> bytes:
+    start = DatetimeMS(start_ms)
+    fields = series_document(policy, series)
+    document: dict[str, Any] = {"_id": {"series": fields, "start": start}}
+    for name, value in zip(policy.series_names, series, strict=True):
+        if name != "_id":  # the summary has its own
+            _put(document, name, value)
+    document |= {"start": start, "end": DatetimeMS(end_ms), **extra, "count": state.count}
+    interval = coverage.interval_of(policy)
+    if interval is not None:
+        document |= _completeness(coverage.measure(state.occupied, start_ms, end_ms, interval))
+    percents = policy.rollup.percentiles if policy.rollup else ()
+    for name in policy.value_names:
+        _put(document, name, _value_document(state.values[name], percents))
+    if interval is not None:
+        document["coverage"] = coverage.pack(state.occupied, start_ms, interval)
+    return bson.encode(document, codec_options=OPTIONS)
+
+
+def _completeness(found: coverage.Completeness) -> dict[str, Any]:
+    seconds = found.hole_ms / 1000
+    return {
+        "expected": found.expected,
+        "missing": found.missing,
+        "longest_hole": int(seconds) if seconds.is_integer() else seconds,
+        "longest_hole_at": DatetimeMS(found.hole_at) if found.hole_ms else None,
+    }
+
+
+def series_document(policy: Policy, series: Series) -> dict[str, Any]:
+    """Returns a series as the `_id` of a summary names it."""
+    nested: dict[str, Any] = {}
+    for name, value in zip(policy.series_names, series, strict=True):
+        _put(nested, name, value)
+    return nested
+
+
+def _value_document(value: ValueState, percents: Sequence[float]) -> dict[str, Any]:
+    """`count` is 0 and `sum` 0.0 where there is no finite number; what then has no value is null."""
+    some = value.first is not None and value.last is not None
+    first, last = value.first or Mark(0, b"", 0.0), value.last or Mark(0, b"", 0.0)
+    found: Sequence[float | None] = [None] * len(percents)
+    if some and percents:
+        found = bins.percentiles(value.bins, tuple(percents), value.low, value.high)
+    readable: dict[str, Any] = {
+        "min": value.low,
+        "max": value.high,
+        "avg": exact.mean(value.total, value.count or 1),
+        "stddev": exact.deviation(value.total, value.squares, value.count),
+        "first": first.value,
+        "first_at": DatetimeMS(first.at),
+        "last": last.value,
+        "last_at": DatetimeMS(last.at),
+        **dict(zip(map(percentile_key, percents), found, strict=True)),
+    }
+    return {
+        "count": value.count,
+        "sum": exact.total(value.total),
+        **(readable if some else dict.fromkeys(readable)),
+        "nonfinite": value.nonfinite,
+        "nonnumeric": value.nonnumeric,
+        "state": _pack(value, first, last),
+    }
+
+
+def _pack(value: ValueState, first: Mark, last: Mark) -> bytes:
+    """Bins go as ascending codes, each as its distance from the one before: two or three bytes a bin."""
+    writer = Writer()
+    writer.number(STATE_VERSION)
+    writer.wide(value.total)
+    writer.wide(value.squares)
+    writer.string(first.id)
+    writer.string(last.id)
+    writer.number(len(value.bins))
+    before = 0
+    for code, count in sorted(value.bins.items()):
+        writer.signed(code - before)
+        writer.number(count)
+        before = code
+    return bytes(writer.data)
+
+
+def _value_state(document: Any, name: str) -> ValueState:
+    if not isinstance(document, Mapping) or not isinstance(document.get("state"), bytes):
+        raise ValueError(f"the summary has no state for {name!r}")
+    reader = Reader(document["state"])
+    version = reader.number()
+    if version != STATE_VERSION:
+        raise ValueError(f"the summary's state for {name!r} has version {version}; known is {STATE_VERSION}")
+    total, squares, first_id, last_id = reader.wide(), reader.wide(), reader.string(), reader.string()
+    counted: bins.Bins = {}
+    code = 0
+    for _ in range(reader.number()):
+        code += reader.signed()
+        counted[code] = reader.number()
+    reader.finish()
+    state = ValueState(0, document["nonfinite"], document["nonnumeric"])
+    if not document["count"]:
+        return state
+    state.count, state.total, state.squares, state.bins = document["count"], total, squares, counted
+    state.low, state.high = document["min"], document["max"]
+    state.first = Mark(milliseconds(document["first_at"]), first_id, document["first"])
+    state.last = Mark(milliseconds(document["last_at"]), last_id, document["last"])
+    return state
+
+
+def milliseconds(instant: datetime | DatetimeMS) -> int:
+    """A date as pymongo gives it, whatever its options."""
+    if isinstance(instant, DatetimeMS):
+        return int(instant)
+    return to_ms(instant if instant.tzinfo else instant.replace(tzinfo=UTC))  # pymongo's naive is UTC
+
+
+def _put(target: dict[str, Any], name: str, value: Any) -> None:
+    """Sets a dotted name, as nested sub-documents."""
+    *path, leaf = name.split(".")
+    for part in path:
+        target = target.setdefault(part, {})
+    target[leaf] = value
+
+
+def _at(document: Mapping[str, Any], name: str) -> Any:
+    found: Any = document
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found

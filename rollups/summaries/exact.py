@@ -1,0 +1,242 @@
+"""Exact sums of doubles: integers that add up in any order to the same bits.
+
+Every finite double is a whole multiple of 2**-1074, and its square of 2**-2148. So a sum is kept as a Python
+integer in those units. It is rounded once, when a person reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import inf, isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.layouts.layout import spread
+from rollups.summaries.numbers import Doubles, Integers, Numbers
+
+UNIT = 1074  # a sum counts in 2**-UNIT, a sum of squares in 2**-(2 * UNIT)
+
+_LIMB = 32
+_LOW = (1 << _LIMB) - 1
+_HALF = 27  # a mantissa of 53 bits splits into 26 and 27
+
+_PIECE = 20  # bits: products of two pieces have 40 …
+_LONGEST = 1 << 12  # … and the sum of so many, two products each, 53
+_MOST = 1 << 22  # … and what is cut adds up to 63
+_PIECES = 4
+_PIECES_OF_MOST, _MANTISSA, _MANY = 3, 53, 10_000  # three hold a mantissa and 7 bits more
+#: Values.
+_AT_ONCE = 1 << 16
+_FAR = 300  # products of pieces stay far inside what doubles can hold
+
+
+def sums(values: Doubles, starts: Integers) -> list[int]:
+    """The exact sum of each run of finite values, in units of 2**-1074; a run begins at each of `starts`."""
+    mantissa, shift, negative = _parts(values)
+    return _add_up(mantissa, shift, negative, starts)
+
+
+def squares(values: Doubles, starts: Integers) -> list[int]:
+    """The exact sum of squares of each run of finite values, in units of 2**-2148."""
+    mantissa, shift, _ = _parts(values)
+    high, low = mantissa >> _HALF, mantissa & ((1 << _HALF) - 1)
+    terms = ((high * high, 2 * _HALF), (2 * high * low, _HALF), (low * low, 0))
+    parts = [_add_up(term, 2 * shift + extra, None, starts) for term, extra in terms]
+    return [sum(part) for part in zip(*parts, strict=True)]
+
+
+def sums_and_squares(numbers: Numbers) -> tuple[list[int], list[int]]:
+    """`sums` and `squares` of each group, several times as fast where its magnitudes don't differ widely.
+
+    Values are split into a few pieces, each a whole number of up to _PIECE bits times a power of two that the
+    group shares. Sums of pieces, and of products of two, then fit into a double without rounding, as long as
+    a run is no longer than _LONGEST; what is longer is cut.
+    """
+    numbers = _cut(numbers)
+    exponents, spans = _magnitudes(numbers)
+    is_far = np.logical_or(np.abs(exponents) >= _FAR, len(numbers.values) >= _MOST)
+    near = numbers.values
+    if is_far.any():
+        near = np.where(np.repeat(is_far[numbers.group], numbers.lengths), 0.0, near)
+    exponents[is_far] = 0
+    scale = np.ldexp(1.0, exponents)[numbers.group]
+    is_short = (spans <= _PIECES_OF_MOST * _PIECE)[numbers.group]
+    added = np.zeros((_PIECES + 1, len(scale)))
+    squared = np.zeros((2 * _PIECES + 1, len(scale)))
+    for runs, some, starts in _in_parts(numbers, near):
+        pieces, has_rest = _pieces(some, starts, scale[runs], is_short=bool(is_short[runs].all()))
+        is_far[numbers.group[runs][has_rest]] = True
+        for place, terms in enumerate(pieces, 1):
+            added[place, runs] = np.add.reduceat(terms, starts)
+        for place, terms in _products(pieces):
+            squared[place, runs] = np.add.reduceat(terms, starts)
+    found = (
+        _whole(added / scale, numbers, exponents + UNIT),
+        _whole(squared / scale**2, numbers, 2 * (exponents + UNIT)),
+    )
+    for at, *exactly in _one_by_one(numbers, is_far):
+        for figures, figure in zip(found, exactly, strict=True):
+            figures[at] = figure
+    return found
+
+
+def _cut(numbers: Numbers) -> Numbers:
+    """The same, with no run longer than _LONGEST."""
+    if numbers.lengths.max() <= _LONGEST:
+        return numbers
+    starts = np.union1d(numbers.starts, np.arange(0, len(numbers.values), _LONGEST))
+    run = np.searchsorted(numbers.starts, starts, side="right") - 1
+    return Numbers(numbers.values, starts, numbers.group[run])
+
+
+def _magnitudes(numbers: Numbers) -> tuple[Integers, Integers]:
+    """Of each group: the exponent of a power of two above all magnitudes, and how many bits there are from
+    there to the last bit of any of its values."""
+    most, least = np.zeros(numbers.groups), np.full(numbers.groups, inf)
+    np.maximum.at(most, numbers.group, np.maximum(numbers.high, -numbers.low))
+    np.minimum.at(least, numbers.group, np.maximum(np.maximum(numbers.low, -numbers.high), 0.0))
+    exponents = np.frexp(most)[1].astype(np.int64)
+    return exponents, np.where(least > 0, exponents - np.frexp(least)[1] + _MANTISSA, _MANY)
+
+
+def _in_parts(numbers: Numbers, values: Doubles) -> Iterator[tuple[slice, Doubles, Integers]]:
+    """Some runs at once, so that what is made on the way stays in the processor's cache: which they are,
+    their values, and where each starts in these."""
+    edges = np.append(numbers.starts, len(values))
+    firsts = np.unique(np.searchsorted(numbers.starts, np.arange(0, len(values), _AT_ONCE)))
+    for low, high in pairwise([*firsts.tolist(), len(numbers.starts)]):
+        yield slice(low, high), values[edges[low] : edges[high]], edges[low:high] - edges[low]
+
+
+def _pieces(
+    values: Doubles, starts: Integers, scale: Doubles, *, is_short: bool
+) -> tuple[list[Doubles], NDArray[np.bool_]]:
+    """Pieces that add up to the values, and of which runs they don't: its magnitudes differ so much that it
+    would take more than a few. Piece i, from 1, of a run is a multiple of its scale * 2**(-i * _PIECE).
+    `is_short`: what the first two leave of any value is such a multiple already."""
+    # Adding so much makes a sum round to these multiples; taking it off again is exact.
+    shift = np.repeat(scale * (1.5 * 2.0 ** (52 - _PIECE)), np.diff(starts, append=len(values)))
+    rest = values
+    pieces: list[Doubles] = []
+    for _ in range(_PIECES):
+        if is_short and len(pieces) == _PIECES_OF_MOST - 1:
+            return [*pieces, rest], np.zeros(len(starts), dtype=np.bool_)
+        piece = rest + shift
+        piece -= shift
+        pieces.append(piece)
+        rest = rest - piece
+        if not rest.any():
+            break
+        shift *= 2.0**-_PIECE
+    return pieces, np.logical_or.reduceat(rest, starts)
+
+
+def _products(pieces: list[Doubles]) -> Iterator[tuple[int, Doubles]]:
+    """The square of the sum of the pieces, by place."""
+    for place in range(2, 2 * len(pieces) + 1):
+        terms = None
+        for one in range(max(0, place - 1 - len(pieces)), place // 2):
+            product = pieces[one] * pieces[place - 2 - one]
+            if 2 * one != place - 2:
+                product += product
+            terms = product if terms is None else terms + product
+        assert terms is not None
+        yield place, terms
+
+
+def _whole(sums: Doubles, numbers: Numbers, shifts: Integers) -> list[int]:
+    """What was added up of each group, times 2 to the power of its shift. `sums`: of each run at place i, in
+    units of 2**(-i * _PIECE)."""
+    found = [0] * numbers.groups
+    for place, some in enumerate(sums):
+        if some.any():
+            kept = np.zeros(numbers.groups, dtype=np.int64)
+            np.add.at(kept, numbers.group, (some * 2.0 ** (place * _PIECE)).astype(np.int64))
+            ups = (shifts - place * _PIECE).tolist()
+            found = [it + (more << up) for it, more, up in zip(found, kept.tolist(), ups, strict=True)]
+    return found
+
+
+def _one_by_one(numbers: Numbers, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
+    """Of each chosen group: it, the sum, the sum of squares."""
+    if not chosen.any():
+        return
+    runs = np.flatnonzero(chosen[numbers.group])
+    runs = runs[np.argsort(numbers.group[runs], kind="stable")]
+    lengths, group = numbers.lengths[runs], numbers.group[runs]
+    values = numbers.values[spread(numbers.starts[runs], lengths)]
+    firsts = np.flatnonzero(np.diff(group, prepend=-1))
+    starts = (np.cumsum(lengths) - lengths)[firsts]
+    yield from zip(group[firsts].tolist(), sums(values, starts), squares(values, starts), strict=True)
+
+
+def total(exact: int) -> float:
+    """The sum, correctly rounded; ±inf where it is larger than any double."""
+    return _divide(exact, 1 << UNIT)
+
+
+def mean(exact: int, count: int) -> float:
+    """The mean, correctly rounded: always finite, also where the sum is not."""
+    return _divide(exact, count << UNIT)
+
+
+def deviation(exact: int, exact_squares: int, count: int) -> float:
+    """The population's standard deviation, correctly rounded."""
+    square = count * exact_squares - exact * exact  # (count · deviation)² in units of 2**-2148
+    if square == 0:
+        return 0.0
+    zeros = ((square & -square).bit_length() - 1) // 2  # most bits are zero: a root takes long
+    square >>= 2 * zeros
+    # Enough bits that no double's rounding boundary, times count, falls between two neighbouring roots.
+    extra = max(1, 64 + count.bit_length() - square.bit_length() // 2)
+    scaled = square << (2 * extra)
+    root = isqrt(scaled)
+    sticky = 2 * root + (root * root != scaled)
+    return _divide(sticky << zeros, count << (UNIT + extra + 1))
+
+
+def _divide(numerator: int, denominator: int) -> float:
+    try:
+        return numerator / denominator + 0.0  # Python rounds int / int correctly; + 0.0 makes -0.0 0.0
+    except OverflowError:
+        return inf if numerator > 0 else -inf
+
+
+def _parts(values: Doubles) -> tuple[Integers, Integers, NDArray[np.bool_]]:
+    """value = ± mantissa · 2**shift · 2**-1074"""
+    bits = np.ascontiguousarray(values).view(np.int64)
+    exponent = (bits >> 52) & 0x7FF
+    mantissa = (bits & ((1 << 52) - 1)) | ((exponent > 0).astype(np.int64) << 52)
+    return mantissa, np.maximum(exponent, 1) - 1, bits < 0
+
+
+def _add_up(
+    magnitude: Integers, shift: Integers, negative: NDArray[np.bool_] | None, starts: Integers
+) -> list[int]:
+    """The sum of ± magnitude · 2**shift of each run; 0 <= magnitude < 2**63.
+
+    Each term falls into three limbs of at most 33 bits: int64 holds the sums of 2**30 of them.
+    """
+    used = magnitude != 0
+    if not used.any():
+        return [0] * len(starts)
+    base = int(shift[used].min())
+    place = np.where(used, shift - base, 0)
+    limb, offset = place >> 5, place & (_LIMB - 1)
+    low = (magnitude & _LOW) << offset
+    high = (magnitude >> _LIMB) << offset
+    parts = [low & _LOW, (low >> _LIMB) + (high & _LOW), high >> _LIMB]
+    if negative is not None:
+        parts = [np.where(negative, -part, part) for part in parts]
+    result = [0] * len(starts)
+    present = np.flatnonzero(np.bincount(limb)).tolist()  # one or two, unless magnitudes differ widely
+    for at in present:
+        here = limb == at
+        for index, part in enumerate(parts):
+            mine = part if len(present) == 1 else np.where(here, part, 0)
+            column = np.add.reduceat(mine, starts).tolist()
+            up = _LIMB * (at + index)
+            result = [so_far + (more << up) for so_far, more in zip(result, column, strict=True)]
+    return [value << base for value in result]

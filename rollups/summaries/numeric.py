@@ -1,0 +1,80 @@
+"""Which series have ever held a finite number in a value field, as a policy's summaries tell."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from bson.datetime_ms import DatetimeMS
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from pymongo.database import Database
+
+from buckets.columns import Series
+from buckets.fields.times import DAY_MS
+from buckets.models.series import series_key
+from config.policies import Policy
+from rollups.calendar.due import Kind, kinds_of
+from rollups.summaries import documents
+
+Document = dict[str, Any]
+#: Series that are asked for at once.
+_AT_ONCE = 100
+
+
+class Summaries:
+    """What one run asks of them. What a series ever had is asked once."""
+
+    def __init__(self, database: Database[Document], policy: Policy) -> None:
+        self._database = database
+        self._policy = policy
+        self._kinds = kinds_of(policy)
+        self._had: dict[bytes, set[str]] = {}
+
+    def had(self, wanted: Mapping[bytes, Series]) -> Mapping[bytes, set[str]]:
+        """Returns the value fields in which each of these series, by their keys, had a finite number ever."""
+        new = [series for key, series in wanted.items() if key not in self._had]
+        self._had |= {series_key(series): set() for series in new}
+        if self._kinds:  # of days and hours the fewer
+            for key, _, names in self._numeric(self._kinds[-1], new, MinKey(), MaxKey()):
+                self._had.setdefault(key, set()).update(names)
+        return {key: self._had[key] for key in wanted}
+
+    def days(self, wanted: Collection[Series], first_ms: int, last_ms: int) -> set[tuple[bytes, int, str]]:
+        """Returns on which UTC days (since 1970) from first to last these series had some, and where."""
+        low, high = (DatetimeMS(day * DAY_MS) for day in (first_ms // DAY_MS, last_ms // DAY_MS + 1))
+        return {
+            (key, day, name)
+            for kind in self._kinds
+            if _is_in_one_day(kind)
+            for key, day, names in self._numeric(kind, list(wanted), low, high, by_day=True)
+            for name in names
+        }
+
+    def _numeric(
+        self, kind: Kind, wanted: Sequence[Series], low: object, high: object, *, by_day: bool = False
+    ) -> Iterator[tuple[bytes, int, set[str]]]:
+        """Each series' key, a day (0 where all are taken together), and the value fields that had some."""
+        summaries = self._database.get_collection(kind.collection, codec_options=documents.OPTIONS)
+        day: Any = {"$floor": {"$divide": [{"$toLong": "$start"}, DAY_MS]}} if by_day else {"$literal": 0}
+        names = self._policy.value_names
+        numeric = {f"f{i}": {"$max": {"$gt": [f"${name}.count", 0]}} for i, name in enumerate(names)}
+        for at in range(0, len(wanted), _AT_ONCE):
+            spans = [self._span(series, low, high) for series in wanted[at : at + _AT_ONCE]]
+            group = {"_id": {"series": "$_id.series", "day": day}, **numeric}
+            for found in summaries.aggregate([{"$match": {"$or": spans}}, {"$group": group}]):
+                series = documents.series_of(self._policy, found)
+                had = {name for i, name in enumerate(names) if found[f"f{i}"]}
+                yield series_key(series), int(found["_id"]["day"]), had
+
+    def _span(self, series: Series, low: object, high: object) -> Document:
+        """Returns a query for the summaries of a series: their `_id`s lie together."""
+        held = documents.series_document(self._policy, series)
+        return {
+            "_id": {"$gte": {"series": held, "start": low}, "$lt": {"series": held, "start": high}},
+        }
+
+
+def _is_in_one_day(kind: Kind) -> bool:
+    """Whether each window lies in one UTC day."""
+    return kind.name == "hourly" or (kind.zone.key == "UTC" and not kind.local)

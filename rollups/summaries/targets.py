@@ -1,0 +1,171 @@
+"""Writing summaries: only what differs from what stands there."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
+from pymongo import DeleteOne, ReplaceOne
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError, OperationFailure
+
+from buckets.bson.cursor import find_raw
+from buckets.bson.raw import LOSSLESS
+from config.errors import BucketwiseError
+from config.policies import Policy
+from rollups.calendar.due import Span
+from rollups.guarded import Guard, majority, transaction
+from rollups.summaries.documents import milliseconds
+
+Document = dict[str, Any]
+_AT_ONCE = 1000
+_Operation = DeleteOne | ReplaceOne[RawBSONDocument]
+#: How a document begins, behind its length: the server puts `_id` first.
+_ID_FIRST = b"\x03_id\0"
+_SERIES_INDEX = "bucketwise_series"
+_START_INDEX = "bucketwise_start"
+#: DuplicateKey, IndexOptionsConflict, IndexKeySpecsConflict, CannotCreateIndex: what is there is in the way.
+_IN_THE_WAY = (11000, 85, 86, 67)
+
+
+@dataclass
+class Counts:
+    """Summaries of one kind. `written` were put, replaced or deleted; `deleted` of them had no reading left.
+
+    `kept` can't be checked: something else removed raw readings of their window by age.
+    """
+
+    due: int = 0  # windows
+    written: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    kept: int = 0
+
+
+def target(database: Database[Document], collection: str) -> Collection[RawBSONDocument]:
+    return database.get_collection(collection, codec_options=LOSSLESS, write_concern=majority(database))  # type: ignore[return-value]
+
+
+class Changes:
+    """How the summaries of some windows differ from what they should be."""
+
+    def __init__(self, database: Database[Document], collection: str) -> None:
+        self._database = database
+        self._collection = target(database, collection)
+        self.replaced: list[tuple[RawBSONDocument, RawBSONDocument]] = []
+        self.deleted: list[RawBSONDocument] = []
+        self.unchanged = 0
+        self.kept = 0
+
+    def compare(
+        self,
+        windows: Sequence[Span],
+        computed: dict[bytes, bytes],
+        keeps: Callable[[Span, RawBSONDocument, bytes | None], bool],
+    ) -> None:
+        """`computed`: `_id` → document, both BSON, for all series of the windows. `keeps` is asked of a
+        standing summary that differs: its window, it, and what was computed (None: it has no reading)."""
+        starts = [start for start, _ in windows]
+        waiting = dict(computed)
+        for raw in self._standing(windows):
+            name = _identity(raw)
+            if name in waiting and waiting[name] == raw:
+                del waiting[name]
+                self.unchanged += 1
+                continue
+            found = RawBSONDocument(raw, LOSSLESS)
+            if not isinstance(found["_id"], RawBSONDocument) or "series" not in found["_id"]:
+                continue  # it is no summary
+            at = bisect_right(starts, milliseconds(found["start"])) - 1
+            if at < 0 or milliseconds(found["start"]) >= windows[at][1]:
+                continue  # of a window that is not due
+            identity = found["_id"]
+            wanted = waiting.pop(bytes(identity.raw), None)
+            if keeps(windows[at], found, wanted):
+                self.kept += 1
+            elif wanted is not None:
+                self.replaced.append((identity, RawBSONDocument(wanted, LOSSLESS)))
+            else:
+                self.deleted.append(identity)
+        self.replaced += [
+            (RawBSONDocument(key, LOSSLESS), RawBSONDocument(document, LOSSLESS))
+            for key, document in waiting.items()
+        ]
+
+    def _standing(self, windows: Sequence[Span]) -> Iterator[bytes]:
+        span = {"$gte": DatetimeMS(windows[0][0]), "$lt": DatetimeMS(windows[-1][1])}
+        return chain.from_iterable(find_raw(self._collection, {"start": span}))
+
+    def apply(self, policy: Policy, guard: Guard) -> None:
+        """Deletes first: a summary whose `_id` is written otherwise now must not stand in the way.
+
+        A run that has lost its lease while it slept writes nothing: another may have mended this since.
+        """
+        if not self.deleted and not self.replaced:
+            return
+        _ensure_indexes(self._collection, policy)
+        operations: list[_Operation]
+        operations = [DeleteOne({"_id": identity}) for identity in self.deleted]
+        operations += [ReplaceOne({"_id": key}, document, upsert=True) for key, document in self.replaced]
+        for at in range(0, len(operations), _AT_ONCE):
+            try:
+                piece = operations[at : at + _AT_ONCE]
+                transaction(self._database, guard, partial(_write, self._collection, piece))
+            except BulkWriteError as error:
+                raise BucketwiseError(_explain(policy, self._collection.name, error)) from error
+
+
+def _identity(document: bytes) -> bytes:
+    """The BSON of a document's `_id`, where that is a document and stands first; else something else."""
+    start = 4 + len(_ID_FIRST)
+    return document[start : start + int.from_bytes(document[start : start + 4], "little")]
+
+
+def _write(
+    collection: Collection[RawBSONDocument], piece: Sequence[_Operation], session: ClientSession
+) -> None:
+    collection.bulk_write(piece, ordered=True, session=session)
+
+
+def _ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> None:
+    """Made on first use. The unique one is made anew where the policy's series fields are others now."""
+    names = ("_id.series._id" if name == "_id" else name for name in policy.series_names)
+    series = [*((name, 1) for name in names), ("start", 1)]
+    standing = collection.index_information()
+    ours = standing.get(_SERIES_INDEX)
+    try:
+        if ours is not None and _key(ours) != series:
+            collection.drop_index(_SERIES_INDEX)
+            del standing[_SERIES_INDEX]
+        if not any(_key(index) == series and index.get("unique") for index in standing.values()):
+            collection.create_index(series, unique=True, name=_SERIES_INDEX)
+        if not any(key[0] == ("start", 1) for key in [series, *map(_key, standing.values())]):
+            collection.create_index([("start", 1)], name=_START_INDEX)
+    except OperationFailure as error:
+        if error.code not in _IN_THE_WAY:
+            raise
+        fields = ", ".join(name for name, _ in series)
+        said = (error.details or {}).get("errmsg", error)
+        raise BucketwiseError(
+            f"policy {policy.name}: can't make the indexes of {collection.name} on ({fields}): {said}. "
+            "Is something there that this policy did not write? Remove it, or name another collection."
+        ) from error
+
+
+def _key(index: Mapping[str, Any]) -> list[tuple[str, int]]:
+    return list(index["key"])
+
+
+def _explain(policy: Policy, collection: str, error: BulkWriteError) -> str:
+    details = error.details or {}
+    failed = [*details.get("writeErrors", []), *details.get("writeConcernErrors", [])]
+    reason = failed[0].get("errmsg", error) if failed else error
+    return f"policy {policy.name}: can't write summaries to {collection}: {reason}"
