@@ -37,7 +37,7 @@ def _linked(page: Path) -> set[Path]:
 def test_two_clicks_lead_from_the_readme_to_every_page() -> None:
     first = _linked(ROOT / "README.md")
     second = {page for index in first if index.suffix == ".md" for page in _linked(index)}
-    assert set(PAGES) - first - second == {ROOT / "README.md"}
+    assert set(PAGES) - first - second - {ROOT / "README.md"} == set()
 
 
 def test_the_index_lists_every_page_of_its_folder() -> None:
