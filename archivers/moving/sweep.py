@@ -20,6 +20,7 @@ from buckets.bson.prefetch import ahead
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot, decode
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
+from buckets.source import Source
 
 #: So many buckets tell how many bytes a reading takes, before all that were read are decoded.
 _TELLING = 100
@@ -33,6 +34,16 @@ class _Ending(NamedTuple):
 
 def _size(found: _Ending) -> int:
     return found.batch.size
+
+
+def _expired(source: Source, start: int, end: int) -> Generator[_Ending, None, None]:
+    """Day by day."""
+    at = start
+    while (found := source.earliest_ending(at)) is not None and found < end:
+        at = max(at, found)  # epoch seconds may round down, to before `at`
+        stop = min((at // DAY_MS + 1) * DAY_MS, end)
+        yield from (_Ending(at, stop, batch) for batch in source.ending(at, stop))
+        at = stop
 
 
 class Sweep:
@@ -50,9 +61,12 @@ class Sweep:
         self._numeric = Numeric(work)
 
     def run(self, start: int, end: int) -> None:
-        filling, begun = self._filling, start
+        filling, source, begun = self._filling, self._work.source, start
+        source.look_at_texts()
+        for batch in source.strays():
+            self._work.report.quarantine(decode(batch, self._work.policy).quarantined)
         with (
-            closing(self._expired(start, end)) as by_day,
+            closing(_expired(source, start, end)) as by_day,
             closing(ahead(by_day, lambda: True, _size, AHEAD)) as expired,
         ):
             for at, stop, batch in expired:
@@ -70,17 +84,6 @@ class Sweep:
         self._select()
         self._flush()
         self._archiver.finish()
-        for batch in self._work.source.strays():
-            self._work.report.quarantine(decode(batch, self._work.policy).quarantined)
-
-    def _expired(self, start: int, end: int) -> Generator[_Ending, None, None]:
-        """Day by day."""
-        source, at = self._work.source, start
-        while (found := source.earliest_ending(at)) is not None and found < end:
-            at = max(at, found)  # epoch seconds may round down, to before `at`
-            stop = min((at // DAY_MS + 1) * DAY_MS, end)
-            yield from (_Ending(at, stop, batch) for batch in source.ending(at, stop))
-            at = stop
 
     def _select(self) -> None:
         """What makes a commit is decoded at once, as far as its size tells how many readings it holds."""

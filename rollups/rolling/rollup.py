@@ -168,6 +168,7 @@ class _Run:
             dry_run=self.dry_run,
         )
         self.worn.changed = late.changed
+        self.source.look_at_texts()  # not before: what comes in from now on is for the next run to hear of
         # An empty source may yet be filled with old readings: its first run is still to come.
         nothing = not through and self.archived_span is None and self.source.earliest() is None
         self.quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
@@ -283,7 +284,7 @@ class _Run:
             return []
         edges = {local: sorted({edge for span in it for edge in span}) for local, it in of_clock.items()}
         bounds = self._bounds(of_each) if of_each > 1 else []
-        return [self.reader.read(Asked(edges, share)) for share in shares(bounds)]
+        return [self.reader.read(Asked(edges, share, self.source.is_plain)) for share in shares(bounds)]
 
     def _of_clock(self, windows: Windows) -> dict[bool, list[Span]]:
         found: dict[bool, list[Span]] = {}
