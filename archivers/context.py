@@ -18,7 +18,7 @@ from archivers.format.keys import Keys
 from archivers.records.deletions import Deletions
 from archivers.records.pins import Pins
 from archivers.records.receipts import Receipts
-from archivers.units import Units
+from archivers.tasks import Executor
 from buckets.bson.raw import Batch
 from buckets.columns import Quarantined, Series
 from buckets.decoding.decode import Lot, decode
@@ -126,7 +126,7 @@ class Work:
     rolled_up: RolledUp
     keys: Keys
     knows_run: KnowsRun
-    units: Units
+    executor: Executor
 
     @property
     def archive(self) -> Archive:

@@ -139,7 +139,7 @@ class OfflineRun:
         self._before: dict[str, Commit] | None = None  # what was archived before this run reads anything
         self._waiting = _Waiting()
         self._books = Books(work, self._archive, origin)
-        self._copies = Copies(self._archive, origin, work.units, work.check)
+        self._copies = Copies(self._archive, origin, work.executor, work.check)
 
     def recover(self) -> None:
         Recovery(self._work, self._archive, self._books).run()

@@ -24,7 +24,7 @@ from archivers.records.heads import check_all_there, check_heads
 from archivers.records.pins import fingerprint
 from archivers.records.receipts import Receipts
 from archivers.stores.base import ObjectStore
-from archivers.units import Here, Opened, Units
+from archivers.tasks import Connections, Executor, LocalExecutor
 from archivers.writes.delete import chunks, compare_all, measured
 from buckets.bson.cursor import AHEAD
 from buckets.bson.prefetch import ahead
@@ -68,7 +68,7 @@ def archive(
     check: Callable[[], None],
     dry_run: bool = False,
     progress: Callable[[str, int], None],
-    units: Units | None = None,
+    executor: Executor | None = None,
 ) -> ArchiveReport:
     """Archive what has expired.
 
@@ -82,9 +82,21 @@ def archive(
     if policy.archive.to == "none":
         return report
     asked = rolled_up if through is not None else _always
-    units = units or Here(Opened(database, store))
+    executor = executor or LocalExecutor(Connections(database, store))
     work = Work(
-        database, policy, now, fence, guard, check, progress, report, dry_run, asked, keys, knows_run, units
+        database,
+        policy,
+        now,
+        fence,
+        guard,
+        check,
+        progress,
+        report,
+        dry_run,
+        asked,
+        keys,
+        knows_run,
+        executor,
     )
     _check_deletable(work)
     start = FIRST_MS if since is None else as_ms(since)
@@ -141,7 +153,7 @@ def recover(
             _always,
             keys,
             knows_run,
-            Here(Opened(database, store)),
+            LocalExecutor(Connections(database, store)),
         )
         with closing(_archiver(work, store)) as archiver:
             archiver.recover()
@@ -204,7 +216,7 @@ class _Sweep:
         self._pending: list[Lot] = []
         self._read: list[Batch] = []
         self._per_cell: float | None = None
-        self._share = work.units.memory / USUAL_MEMORY
+        self._share = work.executor.memory / USUAL_MEMORY
         self._first, self._last = LAST_MS, FIRST_MS
         self._numeric = Numeric(work)
 

@@ -22,7 +22,7 @@ from archivers.records.deletions import deletions
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.records.receipts import Receipts
 from archivers.stores.base import ObjectStore
-from archivers.units import Here, Opened, Units
+from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.columns import Quarantined
 from buckets.fields.selectors import extended_json
 from buckets.fields.times import FIRST_MS, LAST_MS
@@ -49,13 +49,13 @@ def audit(
     now: datetime,
     *,
     keys: Keys = UNSIGNED,
-    units: Units | None = None,
+    executor: Executor | None = None,
     check: Callable[[], None],
     progress: Callable[[str, int], None],
 ) -> list[Finding]:
     """All findings of one policy. Reads every part of its archive, and what is live and due."""
-    units = units or Here(Opened(database, store))
-    auditor = _Audit(database, policy, store, now, keys, units, check, progress)
+    executor = executor or LocalExecutor(Connections(database, store))
+    auditor = _Audit(database, policy, store, now, keys, executor, check, progress)
     return [
         *auditor.ttl(),
         *auditor.parts(),
@@ -73,7 +73,7 @@ class _Audit:
     store: ObjectStore | None
     now: datetime
     keys: Keys
-    units: Units
+    executor: Executor
     check: Callable[[], None]
     progress: Callable[[str, int], None]
 
@@ -123,7 +123,7 @@ class _Audit:
             _settling_later(self.policy),
             self.now,
             whole=True,
-            reader=slice_reader(self.units, Opened(self.database, self.store), self.policy),
+            reader=slice_reader(self.executor, Connections(self.database, self.store), self.policy),
             archived_span=archived.span(),
             books=RECEIPTS,
             guard=dry,

@@ -34,7 +34,7 @@ from buckets.models import timeseries
 from config.errors import BucketwiseError, UsageError
 from config.policies import Policy
 from rollups.guarded import Guard
-from rollups.units import at_once, result_of
+from rollups.tasks import at_once, result_of
 
 Document = dict[str, Any]
 

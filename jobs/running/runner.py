@@ -16,11 +16,11 @@ from pymongo.database import Database
 
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.stores import ObjectStore
-from archivers.units import Opened, Units
+from archivers.tasks import Connections, Executor
 from config.policies import Policy
 from jobs import clock
 from jobs.call import Call
-from jobs.execution.processes import Workers, alone
+from jobs.execution.executors import local
 from jobs.failures import OUTCOMES, Failure, explain
 from jobs.output.progress import Progress
 from jobs.output.report import Result, worst
@@ -30,8 +30,8 @@ from jobs.stopping import Stop
 from rollups.guarded import dry
 
 Document = dict[str, Any]
-#: Who does the units of work, for one policy's turn.
-Staff = Callable[[Opened], AbstractContextManager[Workers]]
+#: Who does the tasks, for one policy's turn.
+Staff = Callable[[Connections], AbstractContextManager[Executor]]
 log = structlog.get_logger()
 
 
@@ -55,7 +55,7 @@ class Work:
     guard: Callable[[ClientSession], None]
     check: Callable[[], None]
     progress: Progress
-    units: Units
+    executor: Executor
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Runner:
     hosts: str = ""
     keys: Keys = UNSIGNED
     known: Sequence[Policy] = ()  # all policies of the file
-    staff: Staff = alone
+    staff: Staff = local
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
@@ -106,7 +106,7 @@ class Runner:
         since: datetime | None = None,
         until: datetime | None = None,
         dry_run: bool = False,
-        staff: Staff = alone,
+        staff: Staff = local,
     ) -> Runner:
         """A runner for what the command line asks for."""
         return cls(
@@ -149,7 +149,7 @@ class Runner:
             self.stop.check()
             if not self.is_now_given and any(step.by_present for step in self.steps):
                 clock.check_skew(self.now, self._server_now)
-            with self.staff(Opened(self.database, self.store)) as workers:
+            with self.staff(Connections(self.database, self.store)) as workers:
                 if self.dry_run:
                     self._do(result, self._work(policy, 0, self.now, dry, workers, self.stop.check))
                     return result
@@ -166,7 +166,7 @@ class Runner:
         """Asked once, at the start: `now` is that of the first policy for all of them."""
         return clock.of_server(self.database)
 
-    def _do_recorded(self, result: Result, policy: Policy, lease: Lease, workers: Workers) -> None:
+    def _do_recorded(self, result: Result, policy: Policy, lease: Lease, workers: Executor) -> None:
         ledger = Ledger(self.database)
         entry = ledger.start(self.run, self.verb, policy.name, self.now, lease)
 
@@ -193,7 +193,7 @@ class Runner:
         fence: int,
         taken_at: datetime,
         guard: Callable[[ClientSession], None],
-        workers: Workers,
+        workers: Executor,
         is_ours: Callable[[], None],
     ) -> Work:
         def check() -> None:
@@ -219,7 +219,7 @@ class Runner:
             guard=guard,
             check=check,
             progress=self.progress,
-            units=workers,
+            executor=workers,
         )
 
     def _fail(self, result: Result, error: BaseException) -> None:

@@ -23,7 +23,7 @@ from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.records.receipts import Receipts
 from archivers.restoring.restore import restore
 from archivers.restoring.standing import How
-from archivers.units import Here, Opened, Units
+from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.columns import Quarantined
 from buckets.fields.times import FIRST_MS, as_date
 from config.errors import HaltedError
@@ -84,7 +84,7 @@ def _knows_run(work: Work) -> Callable[[int, datetime], bool]:
 def _roll_up(work: Work) -> Done:
     _prepare(work)
     report = _roll_up_range(
-        work, work.since, work.until, work.units, dry_run=work.dry_run, progress=work.progress
+        work, work.since, work.until, work.executor, dry_run=work.dry_run, progress=work.progress
     )
     empty = report.empty_fields(work.policy)
     body = {
@@ -112,20 +112,20 @@ def _roll_up_range(
     work: Work,
     since: datetime | None,
     until: datetime | None,
-    units: Units,
+    executor: Executor,
     *,
     dry_run: bool,
     progress: Callable[[str, int], None],
 ) -> RollupReport:
     archived = ArchivedReader(work.database, work.policy, work.store)
-    opened = Opened(work.database, work.store)
+    connections = Connections(work.database, work.store)
     return roll_up(
         work.database,
         work.policy,
         work.now,
         since=since,
         until=until,
-        reader=slice_reader(units, opened, work.policy),
+        reader=slice_reader(executor, connections, work.policy),
         archived_span=archived.span(),
         shadowed=archived.shadowed,
         is_cleared=work.is_archived_by_another,
@@ -160,7 +160,7 @@ def _archive(work: Work) -> Done:
         check=work.check,
         dry_run=work.dry_run,
         progress=work.progress,
-        units=work.units,
+        executor=work.executor,
     )
     stays = bool(report.quarantined or report.changed or report.valueless)
     body = _archive_body(report, work.policy, mender.mended) | said(fit)
@@ -191,7 +191,7 @@ class _Mender:
                 since = until = None
             else:
                 since, until = as_date(start_ms), as_date(end_ms)
-            here = Here(Opened(work.database, work.store))  # most often a few windows
+            here = LocalExecutor(Connections(work.database, work.store))  # most often a few windows
             report = _roll_up_range(work, since, until, here, dry_run=False, progress=_silent)
             self.mended += report.hourly.written + report.daily.written
             self._watch = Watch(work.database, work.policy, RECEIPTS)
@@ -317,7 +317,7 @@ def _audit(work: Work) -> Done:
         work.store,
         work.now,
         keys=work.keys,
-        units=work.units,
+        executor=work.executor,
         check=work.check,
         progress=work.progress,
     )
