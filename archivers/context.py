@@ -17,7 +17,7 @@ from archivers.records.deletions import Deletions
 from archivers.records.pins import Pins
 from archivers.records.receipts import Receipts
 from archivers.stores.base import ObjectStore
-from archivers.units import Opened, Units
+from archivers.tasks import Connections, Executor
 from buckets.bson.raw import Batch
 from buckets.fields.times import as_ms
 from buckets.models import timeseries
@@ -41,15 +41,15 @@ class ArchiveContext(RunContext):
     """What one run of one policy works with, and where it archives."""
 
     store: ObjectStore | None
-    executor: Units
+    executor: Executor
     keys: Keys = UNSIGNED
     fence: int = 0  # of the lease; 0 where nothing is written
     knows_run: KnowsRun = knows_none
 
     @property
-    def opened(self) -> Opened:
+    def connections(self) -> Connections:
         """Returns what a task works with, in this process."""
-        return Opened(self.database, self.store)
+        return Connections(self.database, self.store)
 
     @property
     def to(self) -> str:

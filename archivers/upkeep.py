@@ -9,7 +9,7 @@ from archivers.context import ArchiveContext
 from archivers.reading.reader import ArchivedReader
 from archivers.reading.slices import slice_reader
 from archivers.records.receipts import COLLECTION as RECEIPTS
-from archivers.units import Here
+from archivers.tasks import LocalExecutor
 from buckets.fields.times import EVER, TimeRange, as_date
 from config.policies import Policy
 from rollups.changes.late import Watch
@@ -29,7 +29,7 @@ def roll_up_all(
         context.now,
         since=within.since,
         until=within.until,
-        reader=slice_reader(context.executor, context.opened, context.policy),
+        reader=slice_reader(context.executor, context.connections, context.policy),
         archived_span=archived.span(),
         shadowed=archived.shadowed,
         is_cleared=is_cleared,
@@ -49,7 +49,7 @@ class Upkeep:
         self, context: ArchiveContext, readers: Sequence[Policy], *, is_cleared: bool, dry_run: bool = False
     ) -> None:
         """`readers`: other policies that roll up the same collection."""
-        self._context = replace(context, progress=silent, executor=Here(context.opened))
+        self._context = replace(context, progress=silent, executor=LocalExecutor(context.connections))
         self._is_cleared = is_cleared
         self._dry_run = dry_run
         self._watch = Watch(context.database, context.policy, RECEIPTS)

@@ -17,7 +17,7 @@ from archivers.reading.slices import slice_reader
 from archivers.records.deletions import deletions
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.report import VALUELESS, ArchiveReport
-from archivers.units import Here
+from archivers.tasks import LocalExecutor
 from buckets.columns import Quarantined
 from buckets.fields.selectors import extended_json
 from buckets.fields.times import FIRST_MS, LAST_MS
@@ -99,7 +99,7 @@ class _Audit:
             _settling_later(self.policy),
             context.now,
             whole=True,
-            reader=slice_reader(context.executor, context.opened, self.policy),
+            reader=slice_reader(context.executor, context.connections, self.policy),
             archived_span=self.archived.span(),
             books=RECEIPTS,
             guard=dry,
@@ -190,7 +190,7 @@ class _Audit:
             self.context,
             now=self.context.now - SLACK,
             keys=self.context.keys.lenient(),  # what is not signed is found above
-            executor=Here(self.context.opened),
+            executor=LocalExecutor(self.context.connections),
         )
         return plan_archive(context, ArchiveOptions())
 

@@ -29,7 +29,7 @@ from buckets.fields.times import as_ms
 from buckets.models import timeseries
 from config.errors import BucketwiseError
 from config.policies import Policy
-from rollups.units import at_once, result_of
+from rollups.tasks import at_once, result_of
 
 Document = dict[str, Any]
 

@@ -31,8 +31,8 @@ from rollups.rolling.worn import Worn
 from rollups.summaries import documents
 from rollups.summaries.summary import State
 from rollups.summaries.targets import Changes, Counts, target
+from rollups.tasks import result_of
 from rollups.ttl import clears
-from rollups.units import result_of
 
 Document = dict[str, Any]
 Windows = dict[KindName, list[Span]]

@@ -25,7 +25,7 @@ from config.policies import Policy
 from rollups.calendar.due import Span
 from rollups.summaries.coverage import interval_of
 from rollups.summaries.summary import State, aggregate, merge
-from rollups.units import at_once
+from rollups.tasks import at_once
 
 Document = dict[str, Any]
 Archived = Callable[[int, int], Iterable[Batch]]

@@ -24,7 +24,7 @@ from archivers.restoring.restore import RestoreReport, restore
 from archivers.restoring.unpin import unpin
 from archivers.run import RolledUp, always
 from archivers.stores import ObjectStore, open_store
-from archivers.units import Here, Opened
+from archivers.tasks import Connections, LocalExecutor
 from buckets.fields.times import TimeRange
 from config.policies import Policy, Store
 from tests.archivers.builders import LATER, Case, raw_documents
@@ -75,7 +75,7 @@ class Cycle:
             "keys": self.keys,
             "knows_run": lambda fence, now: (fence, now) in self.runs,
         } | given
-        whole.setdefault("executor", Here(Opened(self.database, whole["store"])))
+        whole.setdefault("executor", LocalExecutor(Connections(self.database, whole["store"])))
         return ArchiveContext(self.database, self.policy, now, **whole)
 
     def run(
