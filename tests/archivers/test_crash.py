@@ -324,7 +324,7 @@ def test_a_crash_at_every_step(
         world.keep(False)
         world.finish()
         world.check_receipts()
-    assert not steps.died and die_at > 8
+    assert not steps.died and die_at > 5
     assert stride > 1 or {"before transaction", "before commit", "after commit"} <= names
 
 
