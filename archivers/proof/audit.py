@@ -30,8 +30,10 @@ from buckets.source import Source
 from config.policies import Policy
 from rollups import ttl
 from rollups.answers.holes import longest_holes
+from rollups.context import RunContext
 from rollups.guarded import dry
 from rollups.rolling.expiry import expire_summaries
+from rollups.rolling.options import Archived, RollupOptions
 from rollups.rolling.rollup import roll_up
 
 Document = dict[str, Any]
@@ -118,18 +120,12 @@ class _Audit:
         if self.policy.rollup is None:
             return
         archived = ArchivedReader(self.database, self.policy, self.store)
+        policy = _settling_later(self.policy)
+        reader = slice_reader(self.units, Opened(self.database, self.store), self.policy)
         report = roll_up(
-            self.database,
-            _settling_later(self.policy),
-            self.now,
-            whole=True,
-            reader=slice_reader(self.units, Opened(self.database, self.store), self.policy),
-            archived_span=archived.span(),
-            books=RECEIPTS,
-            guard=dry,
-            check=self.check,
-            dry_run=True,
-            progress=self.progress,
+            RunContext(self.database, policy, self.now, dry, self.check, self.progress),
+            RollupOptions(whole=True, dry_run=True),
+            Archived(reader, RECEIPTS, archived.span()),
         )
         for kind, counts in (("hourly", report.hourly), ("daily", report.daily)):
             if counts.written:

@@ -35,10 +35,12 @@ from jobs.running.runner import Done, Step, Work
 from rollups import progress as rollup_progress
 from rollups.calendar.due import Calendar, kinds_of
 from rollups.changes.late import Late, Watch
+from rollups.context import RunContext
 from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
 from rollups.rolling.expiry import expire_summaries
-from rollups.rolling.rollup import RollupReport, roll_up
+from rollups.rolling.options import Archived, RollupOptions, RollupReport
+from rollups.rolling.rollup import roll_up
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
@@ -120,20 +122,9 @@ def _roll_up_range(
     archived = ArchivedReader(work.database, work.policy, work.store)
     opened = Opened(work.database, work.store)
     return roll_up(
-        work.database,
-        work.policy,
-        work.now,
-        since=since,
-        until=until,
-        reader=slice_reader(units, opened, work.policy),
-        archived_span=archived.span(),
-        shadowed=archived.shadowed,
-        is_cleared=work.is_archived_by_another,
-        books=RECEIPTS,
-        guard=work.guard,
-        check=work.check,
-        dry_run=dry_run,
-        progress=progress,
+        RunContext(work.database, work.policy, work.now, work.guard, work.check, progress),
+        RollupOptions(since, until, is_cleared=work.is_archived_by_another, dry_run=dry_run),
+        Archived(slice_reader(units, opened, work.policy), RECEIPTS, archived.span(), archived.shadowed),
     )
 
 
@@ -193,7 +184,7 @@ class _Mender:
                 since, until = as_date(start_ms), as_date(end_ms)
             here = Here(Opened(work.database, work.store))  # most often a few windows
             report = _roll_up_range(work, since, until, here, dry_run=False, progress=_silent)
-            self.mended += report.hourly.written + report.daily.written
+            self.mended += report.written
             self._watch = Watch(work.database, work.policy, RECEIPTS)
         return True
 
