@@ -26,6 +26,7 @@ from rollups import ttl
 from rollups.answers.holes import longest_holes
 from rollups.guarded import dry
 from rollups.rolling.expiry import expire_summaries
+from rollups.rolling.options import Archived, RollupOptions
 from rollups.rolling.rollup import roll_up
 
 Document = dict[str, Any]
@@ -94,18 +95,11 @@ class _Audit:
         if self.policy.rollup is None:
             return
         context = self.context
+        reader = slice_reader(context.executor, context.connections, self.policy)
         report = roll_up(
-            context.database,
-            _settling_later(self.policy),
-            context.now,
-            whole=True,
-            reader=slice_reader(context.executor, context.connections, self.policy),
-            archived_span=self.archived.span(),
-            books=RECEIPTS,
-            guard=dry,
-            check=context.check,
-            dry_run=True,
-            progress=context.progress,
+            replace(context, policy=_settling_later(self.policy), guard=dry),
+            RollupOptions(whole=True, dry_run=True),
+            Archived(reader, RECEIPTS, self.archived.span()),
         )
         for kind, counts in (("hourly", report.hourly), ("daily", report.daily)):
             if counts.written:
