@@ -40,7 +40,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     finder = SliceFinder(context.database, calendar, planner.source, planner.archived.span)
     reading = ReadAhead(
         context.database,
-        context.policy,
+        planner.source,
         calendar,
         planner.archived.reader,
         context.check,
