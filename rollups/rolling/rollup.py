@@ -44,7 +44,6 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         calendar,
         planner.archived.reader,
         context.check,
-        planner.source.is_plain,
     )
     for number, (piece, found) in enumerate(reading.read(finder.slices(plan.spans))):
         if number == 0:
