@@ -222,12 +222,20 @@ class Source:
         return self._extreme(self._last, FIRST_MS, DESCENDING)
 
     def _latest_sample(self) -> int | None:
-        """Of buckets whose last time no field tells."""
-        sort = [(sample_index(self.policy) or str(self.policy.samples_field), DESCENDING)]
-        raw = find_raw(self.collection, {}, self._session, _only(*telling(self.policy)), sort, limit=1)
-        spans = [told(self.policy, document) for some in raw for document in some]
-        found = max((span[1] - 1 for span in spans if span), default=None)
-        return found if found is None or not sample_form(self.policy).is_text else found + UNSORTED_MS
+        """Of buckets whose last time no field tells. The index sorts by type first, so that a time of one type
+        may hide a later one of another: what comes after the first one found is looked at as well."""
+        only, sort = _only(*telling(self.policy)), sample_index(self.policy) or str(self.policy.samples_field)
+        found = self._ends(find_raw(self.collection, {}, self._session, only, [(sort, DESCENDING)], limit=1))
+        later = samples.holding(self.policy, self._form, max(found, default=FIRST_MS) + 1, LAST_MS + 1)
+        found += self._ends(find_raw(self.collection, later, self._session, only))
+        latest = max(found, default=None)
+        return latest if latest is None or not sample_form(self.policy).is_text else latest + UNSORTED_MS
+
+    def _ends(self, raw: Iterator[Docs]) -> list[int]:
+        """The last time that any of these buckets tells, if one does."""
+        spans = (told(self.policy, document) for some in raw for document in some)
+        latest = max((span[1] - 1 for span in spans if span), default=None)
+        return [] if latest is None else [latest]
 
     def _is_running(self, at: int) -> bool:
         """Whether a bucket of unknown length covers the instant."""
