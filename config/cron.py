@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from cronsim import CronSim, CronSimError
 
-from config.problems import Fault
+from config.problems import InvalidValueError
 
 _ALIASES = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *"}
 #: The fields in their order, and what may stand in each.
@@ -25,14 +25,6 @@ _TERM = re.compile(rf"(?:\*|{_VALUE}-{_VALUE})(?:/[0-9]{{1,4}})?|{_VALUE}", re.I
 _UNTIL_SUNDAY = re.compile(r"\b(?!sun-|0+-)(\w+)-(?:sun|0+)\b", re.IGNORECASE)
 _STEP_IN_ONE_VALUE = re.compile(r"\b(\w+)-\1/[0-9]+", re.IGNORECASE)
 _MEND = 'write five fields, such as "15 2 * * *" (02:15 UTC daily), or @hourly, @daily, @weekly, @monthly'
-
-
-class CronError(ValueError):
-    """The text is not a cron expression, or one that never fires."""
-
-    def __init__(self, message: str, mend: str = _MEND) -> None:
-        super().__init__(message)
-        self.fault = Fault(message, mend)
 
 
 @dataclass(frozen=True)
@@ -52,14 +44,15 @@ class Cron:
 
 
 def parse_cron(text: str) -> Cron:
-    """Returns the schedule that `text` names. Raises CronError."""
+    """Returns the schedule that `text` names. Raises InvalidValueError."""
     words = text.split()
     if len(words) == 1 and words[0].startswith("@"):
         if words[0] not in _ALIASES:
-            raise CronError(f"there is no {words[0]}; there are {', '.join(_ALIASES)}")
+            raise InvalidValueError(f"there is no {words[0]}; there are {', '.join(_ALIASES)}", _MEND)
         words = _ALIASES[words[0]].split()
     if len(words) != len(_FIELDS):
-        raise CronError(f"it has {len(words)} fields, and cron has 5: minute, hour, day, month, weekday")
+        message = f"it has {len(words)} fields, and cron has 5: minute, hour, day, month, weekday"
+        raise InvalidValueError(message, _MEND)
     # Two things that cron takes, and `cronsim` doesn't: `fri-sun`, and a step in a range of one value.
     words[4] = _UNTIL_SUNDAY.sub(r"\1-7", words[4])
     words = [_STEP_IN_ONE_VALUE.sub(r"\1", word) for word in words]
@@ -70,7 +63,7 @@ def parse_cron(text: str) -> Cron:
         CronSim(" ".join(words), _ANY_TIME)
     except CronSimError:  # each field is sound
         message = "it never fires: none of its months has such a day"
-        raise CronError(message, "name a day that one of its months has") from None
+        raise InvalidValueError(message, "name a day that one of its months has") from None
     return Cron(" ".join(words))
 
 
@@ -85,7 +78,8 @@ def _check_term(term: str, position: int) -> None:
             return
     except CronSimError:
         pass
-    raise CronError(
+    raise InvalidValueError(
         f"the {name} cannot be `{term}`: it takes {values}, lists (`1,3`), ranges that ascend (`1-5`),"
-        " and steps of 1 or more through a range (`*/5`, `1-5/2`)"
+        " and steps of 1 or more through a range (`*/5`, `1-5/2`)",
+        _MEND,
     )
