@@ -222,8 +222,8 @@ class Source:
         return self._extreme(self._last, FIRST_MS, DESCENDING)
 
     def _latest_sample(self) -> int | None:
-        """Of buckets whose last time no field tells. The index sorts by type first, so that a time of one type
-        may hide a later one of another: what comes after the first one found is looked at as well."""
+        """Of buckets whose last time no field tells. An index sorts by type first, so that a time of one type
+        may hide a later one of another: what comes after the one found is looked at as well."""
         only, sort = _only(*telling(self.policy)), sample_index(self.policy) or str(self.policy.samples_field)
         found = self._ends(find_raw(self.collection, {}, self._session, only, [(sort, DESCENDING)], limit=1))
         later = samples.holding(self.policy, self._form, max(found, default=FIRST_MS) + 1, LAST_MS + 1)

@@ -11,9 +11,10 @@ from pymongo.database import Database
 
 from archivers.restoring.options import RestoreOptions
 from archivers.restoring.standing import How, Mode
-from config.durations import MEND, DurationError, parse_duration
+from config.durations import parse_duration
 from config.errors import UsageError
 from config.policies import Policy
+from config.problems import InvalidValueError
 from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
 from jobs.clock import parse_range
@@ -106,8 +107,8 @@ def _pinned_until(call: Call, policy: Policy, to: str, keep_for: str) -> datetim
     try:
         span = parse_duration(keep_for)
         return None if span is None else call.now + span
-    except DurationError as error:
-        raise UsageError(f"--keep-for {keep_for}: {error}; {MEND}") from None
+    except InvalidValueError as error:
+        raise UsageError(f"--keep-for {keep_for}: {error}; {error.fault.mend}") from None
     except OverflowError:
         raise UsageError(f"--keep-for {keep_for}: that is after the year 9999") from None
 

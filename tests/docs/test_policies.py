@@ -17,7 +17,7 @@ from config.durations import format_duration
 from config.loading.environment import OVERRIDES
 from config.loading.load import PATH_VARIABLE, load
 from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, Store, Table, Workers
-from config.work import format_size
+from config.sizes import format_size
 from tests.docs.pages import ROOT, Block, blocks_in, code, rows, section
 
 PAGE = ROOT / "docs" / "policies.md"
