@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
-from archivers.context import Work
 from archivers.format.archive import Copied, OfflineArchive, Origin
 from archivers.format.chain import Place
 from archivers.format.manifest import Manifest
 from archivers.records.deletions import LAST, last_of, ranges
 from archivers.records.heads import HEADS, Heads, advanced, heads_of
+from archivers.run import ArchiveRun
 from archivers.writes.delete import Outcome
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
@@ -24,7 +24,7 @@ from rollups.guarded import transaction
 class Books:
     """Of one run. All is written in transactions that fail for a run that has lost its lease."""
 
-    def __init__(self, work: Work, archive: OfflineArchive, origin: Origin) -> None:
+    def __init__(self, work: ArchiveRun, archive: OfflineArchive, origin: Origin) -> None:
         self.receipts = work.receipts
         self._work = work
         self._archive = archive

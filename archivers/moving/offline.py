@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.context import NOT_ROLLED_UP, Work
-from archivers.format.archive import OfflineArchive, Origin
+from archivers.format.archive import Origin
 from archivers.format.manifest import Commit, Manifest
 from archivers.moving.commits import Books
 from archivers.moving.copies import Copies
 from archivers.moving.recovery import Recovery
-from archivers.stores.base import ObjectStore
+from archivers.report import NOT_ROLLED_UP
+from archivers.run import ArchiveRun
 from archivers.versions.history import OfflineHistories
 from archivers.writes.delete import chunks, guarded_delete, same_id, units
 from buckets.bson.raw import Batch
@@ -128,10 +128,12 @@ def _among(batch: Batch, lots: Iterable[NDArray[np.uint64]]) -> NDArray[np.bool_
 class OfflineRun:
     """Satisfies `Archiver`."""
 
-    def __init__(self, work: Work, store: ObjectStore) -> None:
+    def __init__(self, work: ArchiveRun) -> None:
+        archive = work.offline(work.keys)
+        assert archive is not None
         self._work = work
         self._receipts = work.receipts
-        self._archive = OfflineArchive(work.policy, store, self._receipts.seal, work.keys)
+        self._archive = archive
         made_with = None
         if work.measured:
             made_with = timeseries.made_with(work.database, work.policy.collection)

@@ -16,8 +16,8 @@ from pymongo import ASCENDING
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.context import Work
 from archivers.records.deletions import KEPT, packed_ids
+from archivers.run import ArchiveRun
 from archivers.versions.merging import Merging
 from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_id, units
 from archivers.writes.inserts import insert_raw, make_packed
@@ -53,7 +53,7 @@ def archived_source(
 class OnlineRun:
     """Satisfies `Archiver`."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: ArchiveRun) -> None:
         self._work = work
         self._receipts = work.receipts
         self._target, self._overflow = places = archive_collections(work.policy)

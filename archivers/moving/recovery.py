@@ -10,12 +10,12 @@ from functools import partial
 
 import numpy as np
 
-from archivers.context import Work
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.moving.commits import Books
 from archivers.records.deletions import latest
 from archivers.records.heads import Heads, check_all_there, check_heads, read_heads, write_heads
+from archivers.run import ArchiveRun
 from archivers.writes.delete import compare_all, units
 from buckets.bson.raw import Batch
 from buckets.fields.times import as_ms
@@ -24,7 +24,7 @@ from buckets.fields.times import as_ms
 class Recovery:
     """Before a run reads anything."""
 
-    def __init__(self, work: Work, archive: OfflineArchive, books: Books) -> None:
+    def __init__(self, work: ArchiveRun, archive: OfflineArchive, books: Books) -> None:
         self._work = work
         self._archive = archive
         self._books = books

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
-from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pymongo.client_session import ClientSession
-from pymongo.database import Database
 
-from archivers.context import NOT_ROLLED_UP, Archiver, ArchiveReport, KnowsRun, RolledUp, Work
-from archivers.format.archive import OfflineArchive
-from archivers.format.keys import Keys
-from archivers.moving.offline import OfflineRun
-from archivers.moving.online import OnlineRun
 from archivers.moving.valueless import Numeric
-from archivers.records.heads import check_all_there, check_heads
 from archivers.records.pins import fingerprint
-from archivers.records.receipts import Receipts
-from archivers.stores.base import ObjectStore
-from archivers.tasks import Connections, Executor, LocalExecutor
+from archivers.report import NOT_ROLLED_UP
+from archivers.run import Archiver, ArchiveRun
 from archivers.writes.delete import chunks, compare_all, measured
 from buckets.bson.cursor import AHEAD
 from buckets.bson.prefetch import ahead
@@ -32,9 +22,8 @@ from buckets.bson.raw import Batch
 from buckets.columns import Quarantined
 from buckets.decoding.decode import Decoded, Lot, decode
 from buckets.fields.selectors import extended_json
-from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_ms, as_text
-from config.errors import BucketwiseError
-from config.policies import USUAL_MEMORY, Policy
+from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_text
+from config.policies import USUAL_MEMORY
 from rollups.guarded import transaction
 
 #: A commit is closed at about so many readings, or bytes of BSON, where memory is as usual; with twice the
@@ -51,151 +40,6 @@ _TELLING = 100
 Document = dict[str, Any]
 
 
-def archive(
-    database: Database[Document],
-    policy: Policy,
-    now: datetime,
-    *,
-    store: ObjectStore | None,
-    keys: Keys,
-    fence: int,
-    knows_run: KnowsRun,
-    guard: Callable[[ClientSession], None],
-    through: int | None,
-    rolled_up: RolledUp,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    check: Callable[[], None],
-    dry_run: bool = False,
-    progress: Callable[[str, int], None],
-    executor: Executor | None = None,
-) -> ArchiveReport:
-    """Archive what has expired.
-
-    `through`: every window that ends at or before it (milliseconds) is rolled up; None: the policy rolls
-    nothing up. `rolled_up(start_ms, end_ms)` says whether the summaries of the windows that the range
-    touches hold what is there now. Where they don't, the buckets stay.
-    `knows_run` tells a run of this database from one that it has forgotten since it was put back.
-    """
-    assert policy.archive is not None
-    report = ArchiveReport(policy.archive.to)
-    if policy.archive.to == "none":
-        return report
-    asked = rolled_up if through is not None else _always
-    executor = executor or LocalExecutor(Connections(database, store))
-    work = Work(
-        database,
-        policy,
-        now,
-        fence,
-        guard,
-        check,
-        progress,
-        report,
-        dry_run,
-        asked,
-        keys,
-        knows_run,
-        executor,
-    )
-    _check_deletable(work)
-    start = FIRST_MS if since is None else as_ms(since)
-    end = min(work.cutoff, LAST_MS + 1 if until is None else as_ms(until))
-    with closing(_archiver(work, store)) as archiver:
-        if not dry_run:
-            archiver.recover()
-            work.pins.forget()
-            archiver.settle(start, end)
-        _Sweep(work, archiver, through).run(start, end)
-    return report
-
-
-def _check_deletable(work: Work) -> None:
-    """Raises BucketwiseError where a delete would be refused, or a transaction try it for minutes."""
-    if work.kept:
-        return
-    for info in work.source.listed:
-        what = "a view" if info["type"] == "view" else "a capped collection"
-        if info["type"] == "view" or info["options"].get("capped"):
-            raise BucketwiseError(
-                f"policy {work.policy.name}: {info['name']} is {what}, and nothing can be deleted from it. "
-                "Set archive.delete = false, or name the collection that holds the buckets. Nothing was "
-                "archived"
-            )
-
-
-def recover(
-    database: Database[Document],
-    policy: Policy,
-    now: datetime,
-    *,
-    store: ObjectStore | None,
-    keys: Keys,
-    fence: int,
-    knows_run: KnowsRun,
-    guard: Callable[[ClientSession], None],
-    check: Callable[[], None],
-) -> None:
-    """Finish or undo what a crash left, and see that the archive is all there: before anything is rolled up
-    from it. Raises HaltedError where it is not."""
-    if policy.archive is not None and policy.archive.to != "none":
-        report = ArchiveReport(policy.archive.to)
-        work = Work(
-            database,
-            policy,
-            now,
-            fence,
-            guard,
-            check,
-            _silent,
-            report,
-            False,
-            _always,
-            keys,
-            knows_run,
-            LocalExecutor(Connections(database, store)),
-        )
-        with closing(_archiver(work, store)) as archiver:
-            archiver.recover()
-
-
-def _always(_start_ms: int, _end_ms: int, *, anew: bool = False) -> bool:
-    """Where nothing is rolled up, every summary is as it should be."""
-    del anew
-    return True
-
-
-def _silent(_label: str, _count: int) -> None:
-    """Recovery has no progress to tell."""
-
-
-def check_archive(database: Database[Document], policy: Policy, store: ObjectStore | None) -> None:
-    """See that all that was archived is where the policy says: it would be missing from every summary.
-
-    Raises BucketwiseError where the policy has archived to another kind of archive, DamagedError where a
-    commit is gone, or the store is an older state of what it was. Changes nothing.
-    """
-    if policy.archive is not None and policy.archive.to == "offline" and store is not None:
-        receipts = Receipts(database, policy.name)
-        held = OfflineArchive(policy, store, receipts.seal)
-        check_heads(receipts, held)
-        check_all_there(receipts, held)
-    to = policy.archive.to if policy.archive is not None else "none"
-    if other := Receipts(database, policy.name).other_kind(to):
-        raise BucketwiseError(
-            f"policy {policy.name}: buckets lie in its {other} archive, and archive.to says {to!r}: "
-            'its summaries could not be told from both. Set archive.to back (archive.after = "forever" ends '
-            "archiving), or restore those buckets and start a policy with another name. Nothing was changed"
-        )
-
-
-def _archiver(work: Work, store: ObjectStore | None) -> Archiver:
-    if work.archive.to == "online":
-        return OnlineRun(work)
-    assert store is not None
-    return OfflineRun(work, store)
-
-
 class _Ending(NamedTuple):
     start: int  # milliseconds
     stop: int
@@ -206,10 +50,10 @@ def _size(found: _Ending) -> int:
     return found.batch.size
 
 
-class _Sweep:
+class Sweep:
     """Goes through the expired buckets day by day, and moves what may go in pieces of bounded size."""
 
-    def __init__(self, work: Work, archiver: Archiver, through: int | None) -> None:
+    def __init__(self, work: ArchiveRun, archiver: Archiver, through: int | None) -> None:
         self._work = work
         self._archiver = archiver
         self._through = through

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.context import Work
 from archivers.records.deletions import archived_before, packed_ids
 from archivers.records.receipts import MERGED, MERGING
+from archivers.run import ArchiveRun
 from archivers.versions.history import History, Version, folds, one_of
 from archivers.versions.kept import Kept, KeptVersions, is_too_large
 from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_id
@@ -42,7 +42,7 @@ class Merging:
 
     def __init__(
         self,
-        work: Work,
+        work: ArchiveRun,
         archived: Callable[[ClientSession | None], Source],
         take_back: Callable[[Sequence[Any], ClientSession], None],
         places: tuple[str, str | None],

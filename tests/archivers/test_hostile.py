@@ -196,7 +196,7 @@ def test_a_cursor_that_gives_a_bucket_twice(
     database["iot"].create_index("last")
     database["iot"].create_index("first")
     cycle = cycle_of(database, file_store, samples("dates"), to).load()
-    inner = sweep._Sweep._sort
+    inner = sweep.Sweep._sort
     seen: list[int] = []
 
     def sort(self: Any, batch: Any) -> None:
@@ -208,7 +208,7 @@ def test_a_cursor_that_gives_a_bucket_twice(
             for again in self._work.source.by_ids(["001", "002"]):
                 inner(self, again)
 
-    monkeypatch.setattr(sweep._Sweep, "_sort", sort)
+    monkeypatch.setattr(sweep.Sweep, "_sort", sort)
     live = [raw for raw in cycle.live() if bson.decode(raw)["_id"] != "001"]
     report = cycle.run()
     assert (report.buckets, report.deleted, report.changed) == (60, 60, 0)

@@ -151,12 +151,16 @@ def sampled(database: Database[Document], file_store: Store) -> Cycle:
     return Cycle(database, Case(base.name, base.policy, [], []), file_store)
 
 
+def _later(days: float | None) -> datetime | None:
+    return None if days is None else later(days)
+
+
 def test_a_version_that_lies_apart_from_the_others(sampled: Cycle) -> None:
     """Commits of one reading, and one of two months: all versions are found, whichever was met first."""
     archive(sampled, days(1.5), days(1.25), days(1.5, 40.0), days(40.5))
     wanted = [encode(days(1.25, 1.5, 40.0, 40.5))]
     for since, until in ((None, 1.3), (40.2, None), (None, None), (None, None)):
-        report = sampled.restore("back", since=since and later(since), until=until and later(until))
+        report = sampled.restore("back", since=_later(since), until=_later(until))
     assert raw_documents(sampled.database, "back") == wanted
     assert (report.buckets, report.readings, report.versions) == (1, 4, 3)
     for _ in range(2):

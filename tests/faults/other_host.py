@@ -50,7 +50,7 @@ def install(
     `at_once`: in one commit, so that several are under way."""
     delete.MAX_BUCKETS = pieces
     archive.MAX_READINGS = 1
-    archive._Sweep._cut = lambda self, batch: iter([batch])  # type: ignore[method-assign]  # noqa: ARG005
+    archive.Sweep._cut = lambda self, batch: iter([batch])  # type: ignore[method-assign]  # noqa: ARG005
     raw_cursor._AT_ONCE = raw_cursor._FIRST = at_once
     wrong = [skew]
     current, steady, asleep = clock.current, clock.steady, [0.0]

@@ -178,7 +178,7 @@ def _make_small() -> None:
     """Few readings make several commits and batches of deletes; few events several replies of the stream."""
     sweep: Any = import_module("archivers.moving.sweep")
     sweep.MAX_READINGS = 1
-    sweep._Sweep._cut = lambda _self, batch: [batch]  # a commit of each reply
+    sweep.Sweep._cut = lambda _self, batch: [batch]  # a commit of each reply
     setattr(import_module("rollups.rolling.rollup"), "_MUCH", 1)  # noqa: B010
     for module in ("archivers.writes.delete", "archivers.moving.online"):
         setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010

@@ -125,7 +125,7 @@ STEPS = (
         _PROGRESS + "note_fit",
         ("first run", "first run online"),
     ),
-    Step("planned", "sort into what goes", "archivers.moving.sweep:_Sweep._sort", ("offline", "online")),
+    Step("planned", "sort into what goes", "archivers.moving.sweep:Sweep._sort", ("offline", "online")),
     Step("encoded", "encode", "buckets.packing.pack:pack", _COPIES),
     Step("part made", "make part", "archivers.format.parquet:write_part", _COPIES),
     Step("buckets file made", "make buckets file", "archivers.format.parquet:write_buckets", _COPIES),
@@ -286,7 +286,10 @@ STEPS = (
     ),
     Step("restore committed", "mongo commit restore", "archivers.restoring.restore:restore", ("restore",)),
     Step(
-        "unpinned", "mongo delete bucketwise_pins in transaction", "archivers.records.pins:unpin", ("unpin",)
+        "unpinned",
+        "mongo delete bucketwise_pins in transaction",
+        "archivers.restoring.unpin:unpin",
+        ("unpin",),
     ),
-    Step("unpin committed", "mongo commit unpin", "archivers.records.pins:unpin", ("unpin",)),
+    Step("unpin committed", "mongo commit unpin", "archivers.restoring.unpin:unpin", ("unpin",)),
 )
