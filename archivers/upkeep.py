@@ -14,7 +14,8 @@ from buckets.fields.times import EVER, TimeRange, as_date
 from config.policies import Policy
 from rollups.changes.late import Watch
 from rollups.context import silent
-from rollups.rolling.rollup import RollupReport, roll_up
+from rollups.rolling.options import Archived, RollupOptions, RollupReport
+from rollups.rolling.rollup import roll_up
 
 
 def roll_up_all(
@@ -23,21 +24,11 @@ def roll_up_all(
     """Rolls up what is due, from live and archived buckets. `is_cleared`: something removes raw data that is
     in no archive of this policy."""
     archived = ArchivedReader(context.database, context.policy, context.store)
+    reader = slice_reader(context.executor, context.connections, context.policy)
     return roll_up(
-        context.database,
-        context.policy,
-        context.now,
-        since=within.since,
-        until=within.until,
-        reader=slice_reader(context.executor, context.connections, context.policy),
-        archived_span=archived.span(),
-        shadowed=archived.shadowed,
-        is_cleared=is_cleared,
-        books=RECEIPTS,
-        guard=context.guard,
-        check=context.check,
-        dry_run=dry_run,
-        progress=context.progress,
+        context,
+        RollupOptions(*within, is_cleared=is_cleared, dry_run=dry_run),
+        Archived(reader, RECEIPTS, archived.span(), archived.shadowed),
     )
 
 
@@ -70,6 +61,6 @@ class Upkeep:
             tells_all = self._watch.can_tell and not anew
             within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
             report = roll_up_all(self._context, within, is_cleared=self._is_cleared)
-            self.written += report.hourly.written + report.daily.written
+            self.written += report.written
             self._watch = Watch(self._context.database, self._context.policy, RECEIPTS)
         return True

@@ -10,6 +10,7 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
+from archivers.moving.forecast import Forecast
 from archivers.moving.offline import OfflineRun
 from archivers.moving.online import OnlineRun
 from archivers.moving.sweep import Sweep
@@ -18,7 +19,7 @@ from archivers.records.receipts import Receipts
 from archivers.report import ArchiveReport
 from archivers.run import Archiver, ArchiveRun, RolledUp, always
 from archivers.stores.base import ObjectStore
-from buckets.fields.times import EVER, TimeRange
+from buckets.fields.times import EVER, LAST_MS, TimeRange, as_date, as_text
 from config.errors import BucketwiseError
 from config.policies import Policy
 
@@ -37,23 +38,44 @@ class ArchiveOptions:
     range: TimeRange = EVER
     through: int | None = None
     rolled_up: RolledUp = always
-    dry_run: bool = False
+
+    @property
+    def keeps_up(self) -> RolledUp:
+        """Returns what brings summaries up to date; where nothing is rolled up, all are."""
+        return always if self.through is None else self.rolled_up
+
+    def expired(self, context: ArchiveContext) -> tuple[int, int]:
+        """Returns the range, in milliseconds, of the ends of buckets that have expired."""
+        return self.range.start_ms, min(context.cutoff, self.range.end_ms)
 
 
 def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
     """Archives what has expired. Returns what was done, and what stays for which reason."""
-    rolled_up = always if options.through is None else options.rolled_up
-    run = ArchiveRun.of(context, rolled_up=rolled_up, dry_run=options.dry_run)
+    run = ArchiveRun.of(context, rolled_up=options.keeps_up)
     if run.to == "none":
         return run.report
     _check_deletable(run)
-    start, end = options.range.start_ms, min(run.cutoff, options.range.end_ms)
+    start, end = options.expired(run)
     with closing(_archiver(run)) as archiver:
-        if not run.dry_run:
-            archiver.recover()
-            run.pins.forget()
-            archiver.settle(start, end)
-        Sweep(run, archiver, options.through).run(start, end)
+        archiver.recover()
+        run.pins.forget()
+        archiver.settle(start, end)
+        Sweep(run, archiver, options.through, rechecks=True).run(start, end)
+    return run.report
+
+
+def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
+    """Returns what `archive` would do, and what would stay for which reason. Changes nothing."""
+    run = ArchiveRun.of(context, rolled_up=options.keeps_up, dry_run=True)
+    if run.to == "none":
+        return run.report
+    _check_deletable(run)
+    start, end = options.expired(run)
+    with closing(Forecast(run, _archiver(run))) as archiver:
+        Sweep(run, archiver, options.through, rechecks=False).run(start, end)
+    if young := run.source.count_ending(max(start, end), LAST_MS + 1):
+        edge = as_text(as_date(end))
+        run.report.reasons[f"not expired: the last reading is not before {edge}"] += young
     return run.report
 
 

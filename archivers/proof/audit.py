@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from archivers.context import ArchiveContext
-from archivers.moving.archive import ArchiveOptions, archive
+from archivers.moving.archive import ArchiveOptions, plan_archive
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.verify import verify
 from archivers.reading.reader import ArchivedReader
@@ -26,6 +26,7 @@ from rollups import ttl
 from rollups.answers.holes import longest_holes
 from rollups.guarded import dry
 from rollups.rolling.expiry import expire_summaries
+from rollups.rolling.options import Archived, RollupOptions
 from rollups.rolling.rollup import roll_up
 
 Document = dict[str, Any]
@@ -94,18 +95,11 @@ class _Audit:
         if self.policy.rollup is None:
             return
         context = self.context
+        reader = slice_reader(context.executor, context.connections, self.policy)
         report = roll_up(
-            context.database,
-            _settling_later(self.policy),
-            context.now,
-            whole=True,
-            reader=slice_reader(context.executor, context.connections, self.policy),
-            archived_span=self.archived.span(),
-            books=RECEIPTS,
-            guard=dry,
-            check=context.check,
-            dry_run=True,
-            progress=context.progress,
+            replace(context, policy=_settling_later(self.policy), guard=dry),
+            RollupOptions(whole=True, dry_run=True),
+            Archived(reader, RECEIPTS, self.archived.span()),
         )
         for kind, counts in (("hourly", report.hourly), ("daily", report.daily)):
             if counts.written:
@@ -192,7 +186,7 @@ class _Audit:
             keys=self.context.keys.lenient(),  # what is not signed is found above
             executor=LocalExecutor(self.context.connections),
         )
-        return archive(context, ArchiveOptions(dry_run=True))
+        return plan_archive(context, ArchiveOptions())
 
     def _quarantined(self, found: list[Quarantined]) -> Iterator[Finding]:
         for bucket in found[:MAX_QUARANTINED]:

@@ -12,6 +12,7 @@ from archivers.records.heads import check_heads, is_forgotten, read_heads
 from archivers.records.receipts import COLLECTION, Receipts
 from archivers.stores.base import Corrupt, NotFound
 from archivers.versions.kept import KeptVersions
+from archivers.versions.superseded import Superseded
 from buckets.fields.times import EVER, TimeRange
 from config.errors import HaltedError
 
@@ -48,6 +49,8 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
         archive = OfflineArchive(context.policy, store, registered.get, context.keys)
         chain = _verify_chain(receipts, archive, registered, report)
         _verify_commits(context, archive, within, report)
+        for error in Superseded(store, context.policy.name).damaged():
+            report.add(error)
     if context.to == "online":
         for error in KeptVersions(context.database, context.policy).damaged():
             report.add(error)

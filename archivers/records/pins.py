@@ -29,6 +29,8 @@ from rollups.guarded import majority
 
 COLLECTION = "bucketwise_pins"
 Document = dict[str, Any]
+#: Bytes of a fingerprint.
+SIZE = 16
 
 
 class Pin(NamedTuple):
@@ -46,7 +48,7 @@ class Pin(NamedTuple):
 
 def fingerprint(batch: Batch, index: int) -> bytes:
     """Tells a bucket from what it was. Nothing is deleted on its account."""
-    return hashlib.sha256(batch.unit(index)).digest()[:16]
+    return hashlib.sha256(batch.unit(index)).digest()[:SIZE]
 
 
 class Pins:

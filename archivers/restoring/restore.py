@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -20,6 +21,7 @@ from archivers.restoring.settle import Settling
 from archivers.restoring.standing import Mode, Plan, Target
 from archivers.restoring.wanted import Asked, Found, Wanted
 from archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
+from archivers.versions.superseded import Superseded
 from archivers.writes.delete import chunks
 from buckets.bson.prefetch import ahead
 from buckets.bson.raw import Batch
@@ -62,6 +64,8 @@ def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
     asked = Asked(policy, options.within.start_ms, options.within.end_ms, options.series)
     restoring = _Restoring(context, target, asked)
     found = _archived(context, options, books)
+    if options.how.mode == Mode.all and context.to == "offline":
+        found = itertools.chain(found, _superseded(context, options, books))
     with ThreadPoolExecutor(1, "bucketwise-reader") as reader:
         restoring.bring(ahead(map(asked.of, found), lambda: True), reader)
     return restoring.finished()
@@ -103,9 +107,9 @@ class _Restoring:
             put_measurements(target.database, target.policy, target.to, piece.main)
             return
         met = self._settling.met(piece)
-        held = self._held(piece)
+        held = self._held(piece, wanted.policy)
         self._uncount(piece, sorted({*met, *held}), wanted.policy)
-        self._settling.add(piece.take(np.setdiff1d(held, met).astype(np.int64)))
+        self._settling.add(piece.take(np.setdiff1d(held, met).astype(np.int64)), wanted.policy)
         new = np.setdiff1d(np.arange(len(piece)), [*met, *held])
         piece, here = piece.take(new), here[new]
         done = put(target.database, target.policy, target.to, piece, target.guard, here, wanted.note)
@@ -113,14 +117,16 @@ class _Restoring:
         self._seen = reader.submit(see, target.database, done)
         blocked = sorted(done.blocked)
         self._uncount(piece, blocked, wanted.policy)
-        self._settling.add(piece.take(np.array(blocked, dtype=np.int64)))
+        self._settling.add(piece.take(np.array(blocked, dtype=np.int64)), wanted.policy)
         self._report.pinned += len(piece) - len(blocked) if target.is_source else 0
 
-    def _held(self, piece: Batch) -> list[int]:
+    def _held(self, piece: Batch, policy: Policy) -> list[int]:
         """Buckets of which there are other versions, for all that is in their way."""
         histories = self._settling.histories
-        held = histories.parted(piece) if self._asked.is_part else []
-        return held if self._target.how.mode == Mode.merged else sorted({*held, *histories.merged(piece)})
+        held = histories.parted(piece, policy) if self._asked.is_part else []
+        if self._target.how.mode == Mode.merged:
+            return held
+        return sorted({*held, *histories.merged(piece, policy)})
 
     def _uncount(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
         """They are counted where they are settled."""
@@ -172,6 +178,17 @@ def _archived(context: ArchiveContext, options: RestoreOptions, books: Books | N
         note = partial(books.offline, manifest, batch) if books else _note_nothing
         span = as_ms(manifest.first), as_ms(manifest.last)
         yield Found(Lot(batch, manifest.archived_policy), note, span, manifest.readings, manifest.commit)
+
+
+def _superseded(context: ArchiveContext, options: RestoreOptions, books: Books | None) -> Iterator[Found]:
+    """Gives versions that count no more: no commit may hold another one of their buckets."""
+    assert context.store is not None
+    within = options.within
+    superseded = Superseded(context.store, context.policy.name)
+    for _, manifest, read in superseded.around(within.start_ms, within.end_ms):
+        batch = read()
+        note = partial(books.superseded, batch) if books else _note_nothing
+        yield Found(Lot(batch, manifest.archived_policy), note)
 
 
 def _note_nothing(_chosen: Indices, _session: ClientSession) -> None:

@@ -108,14 +108,14 @@ class Runner:
             self.stop.check()
             if not self.is_now_given and any(step.by_present for step in self.steps):
                 clock.check_skew(self.now, self._server_now)
-            with self.options.staff(Connections(self.database, self.store)) as workers:
+            with self.options.staff(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
-                    self._do(result, self._turn(policy, None, workers))
+                    self._do(result, self._turn(policy, None, executor))
                     return result
                 with Lease(self.database, policy.name) as lease:
                     if not is_wanted():
                         return None
-                    self._do_recorded(result, policy, lease, workers)
+                    self._do_recorded(result, policy, lease, executor)
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         return result
@@ -125,12 +125,12 @@ class Runner:
         """Asked once, at the start: `now` is that of the first policy for all of them."""
         return clock.of_server(self.database)
 
-    def _do_recorded(self, result: Result, policy: Policy, lease: Lease, workers: Executor) -> None:
+    def _do_recorded(self, result: Result, policy: Policy, lease: Lease, executor: Executor) -> None:
         ledger = Ledger(self.database)
         entry = ledger.start(self.run, self.verb, policy.name, self.now, lease)
 
         try:
-            self._do(result, self._turn(policy, lease, workers))
+            self._do(result, self._turn(policy, lease, executor))
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
             # Once another run has the lease, what was found changed or missing is its doing.
             self._fail(result, lease.taken() or error)
@@ -145,14 +145,14 @@ class Runner:
             result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
             result.exit_code = worst([result.exit_code, done.exit_code])
 
-    def _turn(self, policy: Policy, lease: Lease | None, workers: Executor) -> Turn:
+    def _turn(self, policy: Policy, lease: Lease | None, executor: Executor) -> Turn:
         """Returns a policy's turn; without a lease it can't write."""
 
         def check() -> None:
             if lease is not None:
                 lease.check()
             self.stop.check()
-            workers.check()
+            executor.check()
 
         context = ArchiveContext(
             self.database,
@@ -162,7 +162,7 @@ class Runner:
             check,
             self.progress,
             store=self.store,
-            executor=workers,
+            executor=executor,
             keys=self.keys,
             fence=0 if lease is None else lease.fence,
             knows_run=partial(Ledger(self.database).knows, policy.name),

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from archivers.format.keys import Keys
-from archivers.moving.archive import ArchiveOptions, archive, check_archive, recover
+from archivers.moving.archive import ArchiveOptions, archive, check_archive, plan_archive, recover
 from archivers.proof.audit import audit
 from archivers.proof.checks import check
 from archivers.proof.sign import sign
@@ -99,8 +99,8 @@ def _archive(turn: Turn) -> Done:
     fit = see_fit(turn) if archives(turn) else None
     stop_for(fit, context.policy)
     upkeep = Upkeep(context, turn.readers, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run)
-    options = ArchiveOptions(turn.within, _through(turn), upkeep, turn.dry_run)
-    report = archive(context, options)
+    options = ArchiveOptions(turn.within, _through(turn), upkeep)
+    report = plan_archive(context, options) if turn.dry_run else archive(context, options)
     stays = bool(report.quarantined or report.changed or report.valueless)
     body = _archive_body(report, context.policy, upkeep.written) | said(fit)
     return Done(body, LEFT_SOMETHING if stays else 0)

@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext
 from archivers.format.keys import UNSIGNED, Keys
-from archivers.moving.archive import ArchiveOptions, archive
+from archivers.moving.archive import ArchiveOptions, archive, plan_archive
 from archivers.proof.sign import SignReport, sign
 from archivers.proof.verify import VerifyReport, verify
 from archivers.report import ArchiveReport
@@ -94,8 +94,9 @@ class Cycle:
             self.fence += 1
             fence = self.fence
         self.runs.add((fence, now))
-        options = ArchiveOptions(TimeRange(since, until), through, rolled_up, dry_run)
-        return archive(self.context(now, fence=fence, **given), options)
+        options = ArchiveOptions(TimeRange(since, until), through, rolled_up)
+        context = self.context(now, fence=fence, **given)
+        return plan_archive(context, options) if dry_run else archive(context, options)
 
     def restore(
         self,

@@ -13,7 +13,7 @@ import pytest
 from pymongo.database import Database
 
 from archivers.format.keys import Keys
-from archivers.moving import sweep
+from archivers.moving import filling
 from archivers.moving.archive import check_archive
 from archivers.proof.audit import audit
 from archivers.report import ArchiveReport
@@ -284,7 +284,7 @@ class CountingStore:
 
 
 def test_a_run_costs_the_same_after_many_commits(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "MAX_READINGS", 1)
+    monkeypatch.setattr(filling, "MAX_READINGS", 1)
     asked = []
     for number in range(4):
         archive_some(cycle, number)

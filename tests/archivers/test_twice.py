@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
+from archivers.moving import filling, sweep
 from archivers.moving import offline as offline_run
-from archivers.moving import sweep
 from buckets.bson.raw import Batch, Docs
 from config.policies import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, samples
@@ -53,13 +53,13 @@ def test_a_bucket_that_grows_after_its_copy(
     inner = sweep.Sweep._flush
 
     def flush(self: Any) -> None:
-        moves = bool(self._pending)
+        moves = bool(self._filling._going)
         inner(self)
         if moves:
             database["iot"].replace_one({"_id": "a1"}, grown)
 
     monkeypatch.setattr(sweep, "ahead", lambda days, *_: days)  # the next day is read once it has grown
-    monkeypatch.setattr(sweep, "MAX_READINGS", 4)
+    monkeypatch.setattr(filling, "MAX_READINGS", 4)
     monkeypatch.setattr(offline_run, "_IN_MEMORY", in_memory)
     monkeypatch.setattr(sweep.Sweep, "_flush", flush)
     report = cycle.run()
@@ -106,12 +106,12 @@ def test_a_bucket_that_grows_while_its_copy_is_under_way_and_then_goes(
         return delete(self, *args)
 
     def note(self: Any) -> None:
-        if self._pending:
+        if self._filling._going:
             events.append("flush")
         flush(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "MAX_READINGS", 4)
+        patch.setattr(filling, "MAX_READINGS", 4)
         patch.setattr(sweep, "ahead", all_at_once)
         patch.setattr(sweep.Sweep, "_flush", note)
         patch.setattr(offline_run.OfflineRun, "_delete", go)

@@ -348,7 +348,7 @@ def _forkservers() -> list[int]:
 
 
 def _kill_some(dice: random.Random, is_over: threading.Event) -> None:
-    """Executor, one or all, and twice what they are forked from."""
+    """Workers, one or all, and twice what they are forked from."""
     for turn in range(12):
         if is_over.wait(dice.uniform(0, 0.1)):
             return
