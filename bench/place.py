@@ -153,6 +153,10 @@ class Place:
         self._index(self.copy)
 
 
+#: What is measured. It is given a client's database that has answered already.
+Action = Callable[[Place], None]
+
+
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(it)}" for key, it in value.items()) + " }"

@@ -10,6 +10,7 @@ no commit.
     <policy>/meta/manifests/<commit>.json             manifest
     <policy>/meta/superseded/<commit>.bson            what was taken out of a commit: not part of the archive
     <policy>/meta/superseded/<commit>.<seal>.json     the manifest of a commit that was dropped
+    <policy>/meta/versions/<commit>.<sha256>.bson     versions that count no more (`versions/superseded.py`)
 
 Each manifest names the seals of those that were the heads when it was made, so that they form a chain: none
 can be changed, taken out or put back to what it was without the heads telling. A manifest stays when its

@@ -33,6 +33,10 @@ class Books:
         self._set_live(manifest, chosen, True, session)
         self.pins.put(batch.take(chosen), self.until, session)
 
+    def superseded(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+        """Of a version that counts no more nothing is to be told but the pin."""
+        self.pins.put(batch.take(chosen), self.until, session)
+
     def _set_live(
         self, manifest: Manifest, chosen: Indices, is_live: NDArray[np.bool_] | bool, session: ClientSession
     ) -> None:
@@ -56,6 +60,8 @@ class Books:
         commits: dict[str, list[tuple[Version, bool]]] = {}
         for plan in plans:
             for version in plan.history.versions:
+                if version.is_superseded:
+                    continue
                 is_live = self.how.mode == Mode.merged or version is plan.history.last
                 if version.commit is not None:
                     commits.setdefault(version.commit.commit, []).append((version, is_live))
@@ -64,7 +70,7 @@ class Books:
             live = np.array([is_live for _, is_live in found], dtype=np.bool_)
             assert found[0][0].commit is not None
             self._set_live(found[0][0].commit, positions, live, session)
-        if plans and not commits:
+        if plans and plans[0].history.last.commit is None:
             whole = Batch.concat([plan.final for plan in plans])
             self.online(whole, np.arange(len(whole)), session)
         elif plans:

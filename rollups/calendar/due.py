@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -140,3 +140,11 @@ class Calendar:
             and (expired is None or end >= expired)
             and spans.touch(start - kind.reach, end + kind.reach)
         ]
+
+    def by_clock(self, windows: Mapping[KindName, Sequence[Span]]) -> dict[bool, list[Span]]:
+        """Returns the windows of a slice by whether they go by the readings' own clocks."""
+        found: dict[bool, list[Span]] = {}
+        for kind in self.kinds:
+            if windows[kind.name]:
+                found.setdefault(kind.local, []).extend(windows[kind.name])
+        return found

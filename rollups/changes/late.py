@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 from pymongo.database import Database
@@ -16,12 +15,13 @@ from config.policies import Policy
 from rollups.calendar.due import Calendar, KindName, Span, Spans, kinds_of, widened
 from rollups.calendar.windows import HIGHEST
 from rollups.changes.stream import Changed, LostError, Stream, UnavailableError, collections_of, flat
+from rollups.context import RunContext
 from rollups.progress import Bookmark, Progress, load, store
 
 Document = dict[str, Any]
 Mode = Literal["stream", "scan"]
 #: Where archived copies lie whose bucket is live.
-Shadowed = Callable[[], Iterable[Span]]
+Superseded = Callable[[], Iterable[Span]]
 _MOST_DAYS = 400  # a query each
 _PRE_IMAGES = (
     "db.runCommand({collMod: %r, changeStreamPreAndPostImages: {enabled: true}}) lets later ones tell it"
@@ -44,45 +44,102 @@ class Late:
     bookmark: Bookmark | None = None
 
 
-def find_late(
-    database: Database[Document],
-    policy: Policy,
-    source: Source,
-    loaded: Progress,
-    calendar: Calendar,
-    *,
-    clears: Callable[[], bool],
-    books: str,
-    shadowed: Shadowed,
-    check: Callable[[], None],
-    dry_run: bool,
-) -> Late:
-    """`loaded`: what is rolled up, and where the stream was left. `clears`: see `rollups.ttl`. `books`: see
-    `rollups.changes.stream`.
+@dataclass(frozen=True)
+class LateFinder:
+    """Finds what has changed in windows that are rolled up. `clears`: see `rollups.ttl`."""
 
-    Raises BucketwiseError where the policy insists on a stream, and there is none.
-    """
-    assert policy.rollup is not None
+    context: RunContext
+    source: Source
+    calendar: Calendar
+    stream: Stream
+    clears: Callable[[], bool]
+    superseded: Superseded
 
-    def scan(reason: str | None) -> Late:
+    def find(self, loaded: Progress) -> Late:
+        """Returns where to look again. `loaded`: what is rolled up, and where the stream was left.
+
+        Raises BucketwiseError where the policy insists on a stream, and there is none.
+        """
+        policy = self.context.policy
+        assert policy.rollup is not None
+        if policy.rollup.late_data == "scan":
+            return self._scan(loaded, None)
+        if policy.model == "timeseries":
+            return self._scan(loaded, "native time-series collections have no change streams")
+        try:
+            return self._follow(loaded)
+        except UnavailableError as error:
+            if policy.rollup.late_data == "stream":
+                raise BucketwiseError(
+                    f'policy {policy.name}: rollup.late_data = "stream", and there is no change stream to '
+                    f'read: {error}. Mend that, or write "auto"; nothing was changed'
+                ) from error
+            return self._scan(loaded, f"there is no change stream to read: {error}")
+
+    def _scan(self, loaded: Progress, reason: str | None) -> Late:
         # The bookmark stays: a stream may yet go on from it.
-        return Late("scan", [(calendar.recheck_from, HIGHEST)], reason=reason, bookmark=loaded.bookmark)
+        span = (self.calendar.recheck_from, HIGHEST)
+        return Late("scan", [span], reason=reason, bookmark=loaded.bookmark)
 
-    if policy.rollup.late_data == "scan":
-        return scan(None)
-    if policy.model == "timeseries":
-        return scan("native time-series collections have no change streams")
-    stream = Stream(database, policy, source, books)
-    finder = _Finder(database, policy, source, loaded, calendar, stream, clears, shadowed)
-    try:
-        return finder.find(check, dry_run=dry_run)
-    except UnavailableError as error:
-        if policy.rollup.late_data == "stream":
-            raise BucketwiseError(
-                f'policy {policy.name}: rollup.late_data = "stream", and there is no change stream to read: '
-                f'{error}. Mend that, or write "auto"; nothing was changed'
-            ) from error
-        return scan(f"there is no change stream to read: {error}")
+    def _follow(self, loaded: Progress) -> Late:
+        through, standing = loaded.through, loaded.bookmark
+        if not through:  # everything is read anyway
+            return Late("stream", [], bookmark=self._anew())
+        if standing is None:
+            return self._look_back(loaded, "no earlier run has left a bookmark in the change stream")
+        live, collections = standing.live, collections_of(self.source)
+        rolled_up_to, check = _rolled_up_to(self.context.policy, through), self.context.check
+        try:
+            if collections != standing.collections:
+                raise LostError("the collection is another one than it was: dropped, renamed or restored")
+            changed = self.stream.drain(standing.token, rolled_up_to, check)
+            if changed.is_anything and self.stream.leaves_marks:
+                # Before another mark: what is live at that was live now, or came in since.
+                live = live_days(self.source)
+                changed = changed.then(self.stream.drain(changed.token, rolled_up_to, check))
+        except LostError as error:
+            reason = f"the change stream does not go on from the last run's bookmark: {error}"
+            return self._look_back(loaded, reason)
+        live = [*live, *changed.told, (min(through.values()), HIGHEST)]
+        bookmark = Bookmark(changed.token, collections, Spans(live).spans)
+        spans, reason_ = self._looked_for(changed, standing)
+        return Late("stream", flat(spans), spans, changed.events, reason_, bookmark)
+
+    def _looked_for(self, changed: Changed, standing: Bookmark) -> tuple[Mapping[str, Spans], str | None]:
+        """By operation: the spans that were told, and for changes that don't tell, all that was live."""
+        spans, unknown = dict(changed.spans), +changed.unknown
+        if spans["delete"].spans or unknown["delete"]:
+            if self.clears():  # MongoDB's own deletes are no changes of the readings: summaries outlive them
+                spans["delete"] = Spans(())
+                del unknown["delete"]
+            else:  # what such a bucket has left in the archive counts again
+                spans["delete"] = Spans([*spans["delete"].spans, *self.superseded()])
+        if not unknown:
+            return spans, None
+        for operation in unknown:  # where a move went from is not told: no proof against any one summary
+            told = "update" if operation == "move" else operation
+            spans[told] = Spans([*spans[told].spans, *standing.live])
+        return spans, (
+            f"{unknown.total()} changes (deletes, replacements, moves) do not tell what time they touched: "
+            f"looked back over all that was live; {_PRE_IMAGES % self.context.policy.collection}"
+        )
+
+    def _look_back(self, loaded: Progress, reason: str) -> Late:
+        """Over all that is live, or was."""
+        bookmark = self._anew()
+        was = loaded.bookmark.live if loaded.bookmark else ()
+        return Late(
+            "stream",
+            [*bookmark.live, *was],
+            reason=f"{reason}: looked back over all that is live",
+            bookmark=bookmark,
+        )
+
+    def _anew(self) -> Bookmark:
+        """From here on. What was live before, or after, may be in summaries."""
+        before = live_days(self.source)
+        token, collections = self.stream.token_now(), collections_of(self.source)
+        return Bookmark(token, collections, Spans([*before, *live_days(self.source)]).spans)
 
 
 class Watch:
@@ -93,13 +150,12 @@ class Watch:
         self, database: Database[Document], policy: Policy, books: str, *, dry_run: bool = False
     ) -> None:
         loaded = load(database, policy)
-        self._stream = Stream(database, policy, Source(database, policy), books)
+        self._stream = Stream(policy, Source(database, policy), books, leaves_marks=not dry_run)
         self._kinds = kinds_of(policy)
         self._bookmark = loaded.bookmark if may_stream(policy) else None
         self._token = self._bookmark.token if self._bookmark else None
         self._rolled_up_to = _rolled_up_to(policy, loaded.through) if loaded.through else None
         self._changed = Spans(())
-        self._dry_run = dry_run
 
     @property
     def can_tell(self) -> bool:
@@ -112,7 +168,7 @@ class Watch:
         if self._bookmark is None or self._token is None:
             return may_have
         try:
-            more = self._stream.drain(self._token, self._rolled_up_to, check, dry_run=self._dry_run)
+            more = self._stream.drain(self._token, self._rolled_up_to, check)
         except LostError:
             self._token = None
             return may_have
@@ -135,95 +191,13 @@ def _rolled_up_to(policy: Policy, through: Mapping[KindName, int]) -> int:
     return max(through[kind.name] + kind.reach for kind in kinds_of(policy))
 
 
-@dataclass(frozen=True)
-class _Finder:
-    database: Database[Document]
-    policy: Policy
-    source: Source
-    loaded: Progress
-    calendar: Calendar
-    stream: Stream
-    clears: Callable[[], bool]
-    shadowed: Shadowed
-
-    def find(self, check: Callable[[], None], *, dry_run: bool) -> Late:
-        through, standing = self.loaded.through, self.loaded.bookmark
-        if not through:  # everything is read anyway
-            return Late("stream", [], bookmark=self._anew())
-        if standing is None:
-            return self._look_back("no earlier run has left a bookmark in the change stream")
-        live, collections = standing.live, collections_of(self.source)
-        drain = partial(
-            self.stream.drain, rolled_up_to=_rolled_up_to(self.policy, through), check=check, dry_run=dry_run
-        )
-        try:
-            if collections != standing.collections:
-                raise LostError("the collection is another one than it was: dropped, renamed or restored")
-            changed = drain(standing.token)
-            if changed.is_anything and not dry_run:
-                # Before another mark: what is live at that was live now, or came in since.
-                live = live_days(self.source)
-                changed = changed.then(drain(changed.token))
-        except LostError as error:
-            return self._look_back(f"the change stream does not go on from the last run's bookmark: {error}")
-        live = [*live, *changed.told, (min(through.values()), HIGHEST)]
-        bookmark = Bookmark(changed.token, collections, Spans(live).spans)
-        spans, reason = self._looked_for(changed, standing)
-        return Late("stream", flat(spans), spans, changed.events, reason, bookmark)
-
-    def _looked_for(self, changed: Changed, standing: Bookmark) -> tuple[Mapping[str, Spans], str | None]:
-        """By operation: the spans that were told, and for changes that don't tell, all that was live."""
-        spans, unknown = dict(changed.spans), +changed.unknown
-        if spans["delete"].spans or unknown["delete"]:
-            if self.clears():  # MongoDB's own deletes are no changes of the readings: summaries outlive them
-                spans["delete"] = Spans(())
-                del unknown["delete"]
-            else:  # what such a bucket has left in the archive counts again
-                spans["delete"] = Spans([*spans["delete"].spans, *self.shadowed()])
-        if not unknown:
-            return spans, None
-        for operation in unknown:  # where a move went from is not told: no proof against any one summary
-            told = "update" if operation == "move" else operation
-            spans[told] = Spans([*spans[told].spans, *standing.live])
-        return spans, (
-            f"{unknown.total()} changes (deletes, replacements, moves) do not tell what time they touched: "
-            f"looked back over all that was live; {_PRE_IMAGES % self.policy.collection}"
-        )
-
-    def _look_back(self, reason: str) -> Late:
-        """Over all that is live, or was."""
-        bookmark = self._anew()
-        was = self.loaded.bookmark.live if self.loaded.bookmark else ()
-        return Late(
-            "stream",
-            [*bookmark.live, *was],
-            reason=f"{reason}: looked back over all that is live",
-            bookmark=bookmark,
-        )
-
-    def _anew(self) -> Bookmark:
-        """From here on. What was live before, or after, may be in summaries."""
-        before = live_days(self.source)
-        token, collections = self.stream.token_now(), collections_of(self.source)
-        return Bookmark(token, collections, Spans([*before, *live_days(self.source)]).spans)
-
-
-def read_on(
-    database: Database[Document],
-    policy: Policy,
-    source: Source,
-    bookmark: Bookmark,
-    calendar: Calendar,
-    books: str,
-    check: Callable[[], None],
-) -> Bookmark:
+def read_on(stream: Stream, bookmark: Bookmark, calendar: Calendar, check: Callable[[], None]) -> Bookmark:
     """The bookmark, once all windows of the calendar are rolled up: behind the summaries that this run has
     written, if nothing else has happened. They are of the same database, and else each who reads the stream
     next, the archive among them, reads past every one."""
     through = {kind.name: kind.through(calendar.due_end) for kind in calendar.kinds}
-    stream = Stream(database, policy, source, books)
     try:
-        changed = stream.drain(bookmark.token, _rolled_up_to(policy, through), check, dry_run=False)
+        changed = stream.drain(bookmark.token, _rolled_up_to(stream.policy, through), check)
     except (LostError, UnavailableError):
         return bookmark
     return bookmark if changed.is_anything else replace(bookmark, token=changed.token)
@@ -240,11 +214,15 @@ def note_live(database: Database[Document], policy: Policy, live: Sequence[Span]
 
 def live_days(source: Source) -> Sequence[Span]:
     """The UTC days that live buckets cover, those that follow each other as one span. Where there are very
-    many, and where a bucket may be of any length, the last span holds the rest."""
+    many, and where a bucket may be of any length, the last span holds the rest. Where times are text, the
+    days beside them count as well: no text need be looked at."""
     days: list[Span] = []
+    beside = DAY_MS if source.has_texts else 0
+    source = source.rough
     at = source.earliest()
     most = 0 if source.policy.model == "samples" else _MOST_DAYS
     while at is not None and len(days) < most:
         days.append((at // DAY_MS * DAY_MS, (at // DAY_MS + 1) * DAY_MS))
         at = source.earliest(days[-1][1])
-    return Spans([*days, *([(at, HIGHEST)] if at is not None else [])]).spans
+    rest = [(at, HIGHEST)] if at is not None else []
+    return Spans((start - beside, end + beside) for start, end in (*days, *rest)).spans

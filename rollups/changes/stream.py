@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import bson
 from pymongo.change_stream import ChangeStream
-from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from buckets.bson.raw import TOLERANT
@@ -87,11 +86,16 @@ def collections_of(source: Source) -> dict[str, str]:
 
 
 class Stream:
-    """The changes of one policy's source. `books` is where own transactions are written down."""
+    """The changes of one policy's source. `books` is where own transactions are written down.
 
-    def __init__(self, database: Database[Document], policy: Policy, source: Source, books: str) -> None:
-        self._database = database.with_options(codec_options=TOLERANT)
-        self._policy = policy
+    `leaves_marks`: whether it may write into the database to know when it has read far enough. A dry run
+    does not, and reads until nothing comes, or what is new.
+    """
+
+    def __init__(self, policy: Policy, source: Source, books: str, *, leaves_marks: bool = True) -> None:
+        self._database = source.collection.database.with_options(codec_options=TOLERANT)
+        self.policy = policy
+        self.leaves_marks = leaves_marks
         self._source = source
         self._books = books
         self._reader = EventReader(policy)
@@ -103,24 +107,17 @@ class Stream:
                 _read(stream.try_next, is_resumed=False)
             return stream.resume_token
 
-    def drain(
-        self,
-        token: Mapping[str, Any],
-        rolled_up_to: int | None,
-        check: Callable[[], None],
-        *,
-        dry_run: bool,
-    ) -> Changed:
+    def drain(self, token: Mapping[str, Any], rolled_up_to: int | None, check: Callable[[], None]) -> Changed:
         """Read all that has happened up to now. Readings that came in at or after `rolled_up_to`
-        (milliseconds) are left out. A dry run leaves no mark, and reads until nothing comes, or what is new.
+        (milliseconds) are left out.
 
         Raises LostError, UnavailableError, and BucketwiseError where the stream stays silent.
         """
         found = _Gathering(self._source, self._reader)
         # Before the stream is opened: most often its first reply tells of the mark.
-        mark = None if dry_run else progress.leave_mark(self._database, self._policy)
+        mark = progress.leave_mark(self._database, self.policy) if self.leaves_marks else None
         with self._open(token, rolled_up_to) as stream:
-            started = self._database.client.admin.command("ping").get("operationTime") if dry_run else None
+            started = None if mark else self._database.client.admin.command("ping").get("operationTime")
             for event in self._events(stream, mark, check):
                 if started is not None and event["clusterTime"] > started:
                     break
@@ -158,7 +155,7 @@ class Stream:
         if waits < _MOST_WAITS:
             raise LostError("the database was dropped")
         raise BucketwiseError(
-            f"policy {self._policy.name}: the change stream has not told of a write within "
+            f"policy {self.policy.name}: the change stream has not told of a write within "
             f"{_MOST_WAITS * _WAIT_MS // 1000} s: can a majority of the replica set be reached? It is safe "
             'to run again; rollup.late_data = "scan" does without the stream'
         )
@@ -177,9 +174,9 @@ class Stream:
     def _pipeline(self, rolled_up_to: int | None) -> list[Document]:
         own = [
             {"ns.coll": self._books},
-            {"ns.coll": progress.COLLECTION, "documentKey._id": progress.mark_id(self._policy)},
+            {"ns.coll": progress.COLLECTION, "documentKey._id": progress.mark_id(self.policy)},
         ]
-        pipeline: list[Document] = [{"$match": {"$or": [{"ns.coll": {"$in": self._policy.sources}}, *own]}}]
+        pipeline: list[Document] = [{"$match": {"$or": [{"ns.coll": {"$in": self.policy.sources}}, *own]}}]
         if rolled_up_to is not None:
             pipeline.append({"$match": {"$nor": [self._reader.new_readings(rolled_up_to)]}})
         return [*pipeline, {"$project": self._reader.projection()}]

@@ -35,11 +35,10 @@ MAX_DETAILS = 1000
 class Quarantine:
     """What one run finds broken. Each bucket counts once, however often it is met."""
 
-    def __init__(self, database: Database[Document], policy: Policy, now: datetime, *, dry_run: bool) -> None:
+    def __init__(self, database: Database[Document], policy: Policy, now: datetime) -> None:
         self.details: list[Quarantined] = []
         self._policy = policy
         self._now = now
-        self._dry_run = dry_run
         self._met: set[int] = set()  # hashes: a few bytes a bucket, however many are broken
         self._may_heal = False
         # As it lies there: an `_id` that is a document must name the same bucket again.
@@ -55,8 +54,8 @@ class Quarantine:
         """Reports and records them."""
         new = [bucket for bucket in found if self._is_new(bucket)]
         self.details += new[: MAX_DETAILS - len(self.details)]
-        if new and not self._dry_run:
-            self._collection.bulk_write([self._record(bucket) for bucket in new], ordered=False)
+        if new:
+            self._write(new)
 
     def recheck(self, source: Source) -> set[Span]:
         """Reads again what is recorded. What is still broken is added; of what is sound now, the UTC days of
@@ -79,7 +78,7 @@ class Quarantine:
     def forget(self) -> None:
         """Drops what this run, which rechecked all, did not find broken. A run cut off before leaves the
         records, so that the next one rolls up the same days."""
-        if self._dry_run or not self._may_heal:
+        if not self._may_heal:
             return
         name = self._policy.name
         known = (document["_id"]["id"] for document in self._recorded())
@@ -91,6 +90,9 @@ class Quarantine:
         before = len(self._met)
         self._met.add(_key(_named(bucket)))
         return len(self._met) > before
+
+    def _write(self, new: list[Quarantined]) -> None:
+        self._collection.bulk_write([self._record(bucket) for bucket in new], ordered=False)
 
     def _record(self, bucket: Quarantined) -> UpdateOne:
         seen = {"field": bucket.field, "reason": bucket.reason, "last_seen": self._now}
@@ -105,6 +107,16 @@ class Quarantine:
         mine = {"_id": {"$gte": low, "$lte": high}}
         # From the `_id` index alone, a NaN would come without its payload: `span` is not in it.
         return self._collection.find(mine, {"_id": 1, "span": 1}).sort("_id", 1)
+
+
+class UnrecordedQuarantine(Quarantine):
+    """What a dry run finds broken: reported, and not recorded."""
+
+    def forget(self) -> None:
+        """Leaves the records of earlier runs as they are."""
+
+    def _write(self, new: list[Quarantined]) -> None:
+        """Records nothing."""
 
 
 def _key(identity: Any) -> int:

@@ -49,6 +49,14 @@ class Counts:
     deleted: int = 0
     kept: int = 0
 
+    def add(self, changes: Changes, due: int) -> None:
+        """Counts what became of so many windows."""
+        self.due += due
+        self.written += len(changes.replaced) + len(changes.deleted)
+        self.deleted += len(changes.deleted)
+        self.unchanged += changes.unchanged
+        self.kept += changes.kept
+
 
 def target(database: Database[Document], collection: str) -> Collection[RawBSONDocument]:
     return database.get_collection(collection, codec_options=LOSSLESS, write_concern=majority(database))  # type: ignore[return-value]

@@ -15,7 +15,9 @@ from pymongo.database import Database
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.source import Source
 from config.policies import Policy
-from rollups.rolling.rollup import RollupReport, roll_up
+from rollups.context import RunContext
+from rollups.rolling.options import Archived, RollupOptions, RollupReport
+from rollups.rolling.rollup import roll_up
 from rollups.rolling.slices import here
 
 Document = dict[str, Any]
@@ -46,17 +48,14 @@ class Bench:
         def archived(start_ms: int, end_ms: int) -> Iterator[Batch]:
             yield from archive.batches(start_ms, end_ms)
 
+        guard = more.pop("guard", nobody_else)
+        progress = more.pop("progress", lambda _what, count: self.slices.append(count))
+        reader = more.pop("reader", here(Source(self.database, policy), archived, policy))
+        span = None if first is None or last is None else (first, last + 86_400_000)
         return roll_up(
-            self.database,
-            policy,
-            now,
-            reader=more.pop("reader", here(Source(self.database, policy), archived, policy)),
-            books="books",
-            guard=more.pop("guard", nobody_else),
-            archived_span=None if first is None or last is None else (first, last + 86_400_000),
-            check=check,
-            progress=more.pop("progress", lambda _what, count: self.slices.append(count)),
-            **more,
+            RunContext(self.database, policy, now, guard, check, progress),
+            RollupOptions(**more),
+            Archived(reader, "books", span),
         )
 
     def raw(self, collection: str) -> dict[bytes, bytes]:

@@ -17,7 +17,7 @@ from rollups.answers.summarize import summarize
 from rollups.calendar.due import Calendar, kinds_of
 from rollups.calendar.windows import to_ms
 from rollups.progress import rolled_up_through
-from rollups.rolling.rollup import RollupReport
+from rollups.rolling.options import RollupReport
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]

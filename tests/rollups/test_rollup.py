@@ -17,7 +17,7 @@ from config.errors import BucketwiseError, InterruptedRun
 from config.policies import Policy, Retain, Rollup
 from rollups.calendar.windows import to_ms
 from rollups.progress import NO_GATE, rolled_up_through
-from rollups.rolling.rollup import RollupReport
+from rollups.rolling.options import RollupReport
 from rollups.summaries import documents
 from rollups.summaries.summary import merge
 from tests.rollups.conftest import Bench

@@ -28,7 +28,7 @@ from rollups.changes import late
 from rollups.changes.late import Watch
 from rollups.changes.stream import Changed, Stream
 from rollups.rolling import rollup
-from rollups.rolling.rollup import RollupReport
+from rollups.rolling.options import RollupReport
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]
@@ -683,7 +683,7 @@ def test_a_stream_that_is_opened_while_writes_come_in_has_a_token(bench: Bench) 
     for writer in writers:
         writer.start()
     try:
-        stream = Stream(bench.database, policy, Source(bench.database, policy), "books")
+        stream = Stream(policy, Source(bench.database, policy), "books")
         assert all(stream.token_now() for _ in range(60))
     finally:
         stop.set()

@@ -167,11 +167,11 @@ def test_check_is_asked_while_many_events_are_read(bench: Bench) -> None:
     bench.database["ticks"].update_many({}, {"$inc": {"p": 1.0}})
     for _ in range(30):
         bench.database["ticks"].update_many({}, {"$inc": {"p": 1.0}})
-    stream = Stream(bench.database, policy, Source(bench.database, policy), "books")
+    stream = Stream(policy, Source(bench.database, policy), "books")
     bookmark = loaded(bench.database, policy).bookmark
     assert bookmark is not None
     asked: list[int] = []
-    changed = stream.drain(bookmark.token, None, lambda: asked.append(1), dry_run=False)
+    changed = stream.drain(bookmark.token, None, lambda: asked.append(1))
     assert changed.events > 2000
     assert asked
 

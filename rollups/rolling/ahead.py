@@ -1,0 +1,144 @@
+"""Slices in the order of time, read ahead of their write."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+from bson.datetime_ms import DatetimeMS
+from pymongo.database import Database
+
+from buckets.source import Source
+from rollups.calendar.due import Calendar, KindName, Span, Spans, widened
+from rollups.calendar.windows import LOWEST
+from rollups.rolling.slices import Asked, Found, Reader, shares
+from rollups.summaries import documents
+from rollups.summaries.targets import target
+from rollups.tasks import result_of
+
+Document = dict[str, Any]
+Windows = dict[KindName, list[Span]]
+#: So many tell which series there are.
+_LAST_SUMMARIES = 10_000
+
+
+class Slice(NamedTuple):
+    """A stretch of time, and its due windows by their kind."""
+
+    span: Span
+    windows: Windows
+
+
+@dataclass(frozen=True)
+class SliceFinder:
+    """Finds the slices in which there is anything: live or archived buckets, or summaries."""
+
+    database: Database[Document]
+    calendar: Calendar
+    source: Source
+    archived_span: Span | None
+
+    def slices(self, wanted: Mapping[KindName, Sequence[Span]]) -> Iterator[Slice]:
+        """Yields them in the order of time, with the due windows that touch the spans of their kind."""
+        kinds = self.calendar.kinds
+        spans = {kind: Spans(parts) for kind, parts in wanted.items()}
+        for piece in self._pieces(widened(kinds, chain.from_iterable(wanted.values()))):
+            yield Slice(piece, {it.name: self.calendar.windows(it, piece, spans[it.name]) for it in kinds})
+
+    def _pieces(self, spans: Spans) -> Iterator[Span]:
+        done = LOWEST
+        for start, end in spans.spans:
+            at = self._first_slice(max(start, done))
+            while at is not None and at < min(end, self.calendar.due_end):
+                piece = self.calendar.slice_at(at, done)
+                yield piece
+                done = piece[1]
+                at = self._first_slice(max(at, done))
+
+    def _first_slice(self, at: int) -> int | None:
+        """An instant, at or after `at`, in the first slice whose windows may have something in them."""
+        reach = self.calendar.reach
+        found = self._next(max(LOWEST, at - reach))
+        return None if found is None else max(at, found - reach)
+
+    def _next(self, at: int) -> int | None:
+        """The first instant at or after `at` where there is something to look at."""
+        found = [self.source.earliest(at)]
+        if self.archived_span is not None and at < self.archived_span[1]:
+            found.append(max(at, self.archived_span[0]))
+        for kind in self.calendar.kinds:
+            later = {"start": {"$gte": DatetimeMS(at)}}
+            first = target(self.database, kind.collection).find_one(later, {"start": 1}, sort=[("start", 1)])
+            found.append(documents.milliseconds(first["start"]) if first else None)
+        return min((instant for instant in found if instant is not None), default=None)
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """Reads slices, some while an earlier one is written.
+
+    That a reading comes in, or goes, between the read and the write is nothing new: its event is behind the
+    mark up to which the stream was read, which was before all of this, so that the next run hears of it. And
+    all reads are made after this is called: where buckets are to go once it is done, what they held before
+    doesn't count.
+    """
+
+    database: Database[Document]
+    source: Source
+    calendar: Calendar
+    reader: Reader
+    check: Callable[[], None]
+
+    def read(self, slices: Iterator[Slice]) -> Iterator[tuple[Slice, Found | None]]:
+        """Yields what is in each; None where nothing of it is due."""
+        first = list(islice(slices, self.reader.workers))
+        # A run has often no more than one slice to read, and several to read it.
+        of_each = -(-self.reader.workers // len(first)) if first else 1
+        under_way: deque[tuple[Slice, list[Future[Found]]]] = deque()
+        largest = 0
+        for it in chain(first, slices):
+            self.check()
+            under_way.append((it, self._ask(it.windows, of_each)))
+            while len(under_way) >= self.reader.ahead(largest):
+                found = _joined(under_way[0][1], self.check)
+                largest = max(largest, found.size() if found else 0)
+                yield under_way.popleft()[0], found
+        for it, parts in under_way:
+            self.check()
+            yield it, _joined(parts, self.check)
+
+    def _ask(self, windows: Windows, of_each: int) -> list[Future[Found]]:
+        """To read a slice, in so many shares."""
+        by_clock = self.calendar.by_clock(windows)
+        if not by_clock:
+            return []
+        edges = {local: sorted({edge for span in it for edge in span}) for local, it in by_clock.items()}
+        bounds = self._bounds(of_each) if of_each > 1 else []
+        return [self.reader.read(Asked(edges, share, self.source.is_plain)) for share in shares(bounds)]
+
+    def _bounds(self, count: int) -> list[Any]:
+        """Values of the first series field that cut the series in so many parts, each about as large. They
+        are those of the last summaries: whatever they are, no bucket is missed."""
+        if not self.source.policy.series_fields or self.source.policy.model == "timeseries":
+            return []
+        series = f"$_id.series.{self.source.policy.series_names[0]}"
+        last: list[Document] = [{"$sort": {"start": -1}}, {"$limit": _LAST_SUMMARIES}]
+        of_last: list[Document] = [*last, {"$group": {"_id": series}}, {"$sort": {"_id": 1}}]
+        name = self.calendar.kinds[-1].collection
+        summaries = self.database.get_collection(name, codec_options=documents.OPTIONS)
+        known = [it["_id"] for it in summaries.aggregate(of_last)]
+        return [known[at * len(known) // count] for at in range(1, count)] if len(known) >= count else []
+
+
+def _joined(parts: list[Future[Found]], check: Callable[[], None]) -> Found | None:
+    """What all shares of a slice hold; None where nothing was asked for."""
+    if not parts:
+        return None
+    found, *others = (result_of(part, check) for part in parts)
+    for other in others:
+        found.add(other)
+    return found

@@ -1,0 +1,72 @@
+"""What a roll-up is asked for, what the archive adds to it, and what it reports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from buckets.columns import Quarantined
+from config.policies import Policy
+from rollups.calendar.due import KindName, Span
+from rollups.calendar.windows import HIGHEST, LOWEST, to_ms
+from rollups.changes.late import Late
+from rollups.rolling.slices import Reader
+from rollups.summaries.targets import Counts
+
+
+@dataclass(frozen=True)
+class RollupOptions:
+    """Which windows to roll up, and how.
+
+    Without a range and without `whole`: what is not rolled up yet, and what has changed since, or may have.
+    """
+
+    since: datetime | None = None  # exactly the due windows that touch [since, until)
+    until: datetime | None = None
+    whole: bool = False  # all due windows, but for those whose summaries have gone by their `retain`
+    is_cleared: bool = False  # something removes raw data that the reader does not find in an archive
+    dry_run: bool = False  # only count what would be written
+
+    @property
+    def range(self) -> Span | None:
+        """Returns the range asked for, in milliseconds; None where none was."""
+        if self.since is None and self.until is None:
+            return None
+        start = LOWEST if self.since is None else to_ms(self.since)
+        return start, HIGHEST if self.until is None else to_ms(self.until)
+
+
+@dataclass(frozen=True)
+class Archived:
+    """The archived half of a policy's readings, and how it is read together with the live one."""
+
+    reader: Reader  # reads slices of what is live and what is archived
+    receipts: str  # the collection that each transaction of an archive run writes to
+    span: Span | None = None  # holds all archived readings
+    superseded: Callable[[], Iterable[Span]] = tuple  # where copies of live buckets lie
+
+
+@dataclass
+class RollupReport:
+    """What a roll-up did, or would do. `readings`: those in the windows looked at, each once."""
+
+    hourly: Counts = field(default_factory=Counts)
+    daily: Counts = field(default_factory=Counts)
+    readings: int = 0
+    finite: Counter[str] = field(default_factory=Counter)  # value field -> how many of them hold a number
+    late: Late | None = None  # None: a range was asked for
+    quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
+    quarantined_total: int = 0
+
+    def of(self, kind: KindName) -> Counts:
+        return self.hourly if kind == "hourly" else self.daily
+
+    @property
+    def written(self) -> int:
+        return self.hourly.written + self.daily.written
+
+    def empty_fields(self, policy: Policy) -> list[str]:
+        """Returns the value fields in which no reading held a finite number, though some has to."""
+        return [name for name in policy.numeric_names if self.readings and not self.finite[name]]

@@ -1,0 +1,141 @@
+"""Finds what a roll-up has to look at: what is not rolled up yet, what has changed since, or a range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+
+from buckets.bson.raw import Batch
+from buckets.columns import Quarantined
+from buckets.decoding.decode import decode
+from buckets.source import Source
+from rollups.calendar.due import Calendar, KindName, Span, Spans
+from rollups.calendar.windows import HIGHEST, LOWEST
+from rollups.changes.late import Late, LateFinder
+from rollups.changes.stream import Stream
+from rollups.context import RunContext
+from rollups.progress import Bookmark, Progress, gone_before, load
+from rollups.rolling.options import Archived, RollupOptions
+from rollups.rolling.records import Records
+from rollups.ttl import clears
+
+
+@dataclass(frozen=True)
+class RollupPlan:
+    """What to look at, and how far the policy was rolled up before.
+
+    Every due window that touches its kind's `spans` is looked at. `late` is None where a range, or all, was
+    asked for: then neither watermark nor bookmark moves.
+    """
+
+    spans: Mapping[KindName, Sequence[Span]]
+    through: Mapping[KindName, int] = field(default_factory=dict)
+    late: Late | None = None
+    meanwhile: Bookmark | None = None  # stands until all is done
+    is_empty: bool = False  # the source may yet be filled with old readings: its first run is still to come
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans a roll-up of one policy."""
+
+    context: RunContext
+    options: RollupOptions
+    archived: Archived
+    calendar: Calendar
+    source: Source
+    records: Records
+
+    def plan(self) -> RollupPlan:
+        """Returns what is due. Raises BucketwiseError where the policy's changes can't be read."""
+        span = self.options.range
+        if span is not None:
+            self.records.note_live(self.source)
+            return RollupPlan({kind.name: [span] for kind in self.calendar.kinds})
+        if self.options.whole:
+            gone = gone_before(self.context.database, self.context.policy)
+            kinds = self.calendar.kinds
+            return RollupPlan({kind.name: [(gone.get(kind.name, LOWEST), HIGHEST)] for kind in kinds})
+        return self._catch_up()
+
+    @cached_property
+    def is_cleared(self) -> bool:
+        """Whether something deletes raw data that no archive of the policy holds by then."""
+        return self.options.is_cleared or clears(self.source)
+
+    @cached_property
+    def stream(self) -> Stream:
+        leaves_marks = not self.options.dry_run
+        return Stream(self.context.policy, self.source, self.archived.receipts, leaves_marks=leaves_marks)
+
+    def _catch_up(self) -> RollupPlan:
+        loaded = load(self.context.database, self.context.policy)
+        # Clipped: a run with a later `--now` than this one's said more than is true now.
+        ends = {kind.name: kind.through(self.calendar.due_end) for kind in self.calendar.kinds}
+        through = {
+            name: min(loaded.through[name], end) for name, end in ends.items() if name in loaded.through
+        }
+        finder = LateFinder(
+            self.context,
+            self.source,
+            self.calendar,
+            self.stream,
+            lambda: self.is_cleared,
+            self.archived.superseded,
+        )
+        late = finder.find(Progress(through, loaded.bookmark))
+        self.source.look_at_texts()  # not before: what comes in from now on is for the next run to hear of
+        is_empty = not through and self.archived.span is None and self.source.earliest() is None
+        quarantine = self.records.quarantine
+        quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
+        changed = [*late.spans, *quarantine.recheck(self.source)]
+        return RollupPlan(
+            {name: [(through.get(name, LOWEST), end), *changed] for name, end in ends.items()},
+            through,
+            late,
+            _meanwhile(loaded.bookmark, late.bookmark) if through else late.bookmark,
+            is_empty,
+        )
+
+    def _quarantined_in(self, batch: Batch) -> list[Quarantined]:
+        return decode(batch, self.context.policy).quarantined
+
+
+class Watermark:
+    """How far the policy is rolled up, as it moves while the plan is carried out."""
+
+    def __init__(self, plan: RollupPlan, calendar: Calendar, save: Callable[[Progress], None]) -> None:
+        self._through = dict(plan.through)
+        self._bookmark = plan.meanwhile
+        self._moves = plan.late is not None
+        self._may_save = self._moves and not plan.is_empty
+        self._calendar = calendar
+        self._save = save
+
+    def begin(self) -> None:
+        """Called before the first summary is written, if there is any."""
+        if self._moves and self._through:
+            self._save(Progress(self._through, self._bookmark))
+
+    def reach(self, end: int) -> None:
+        """Moves it on: all windows that end by then are rolled up."""
+        if not self._may_save:
+            return
+        for kind in self._calendar.kinds:
+            reached = kind.through(min(end, self._calendar.due_end))
+            self._through[kind.name] = max(self._through.get(kind.name, reached), reached)
+        self._save(Progress(self._through, self._bookmark))
+
+    def finish(self, bookmark: Bookmark | None) -> None:
+        """All is done: from here on the next run reads the stream."""
+        self._bookmark = bookmark
+        self.reach(self._calendar.due_end)
+
+
+def _meanwhile(old: Bookmark | None, new: Bookmark | None) -> Bookmark | None:
+    """Until all is done: the next run has to hear of the same changes, and where what is live now was."""
+    if old is None or new is None:
+        return old
+    return replace(old, live=Spans([*old.live, *new.live]).spans)

@@ -1,0 +1,81 @@
+"""What a roll-up puts down in MongoDB; or, for a dry run, what it leaves as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from buckets.source import Source
+from rollups.calendar.due import Calendar
+from rollups.changes.late import live_days, note_live, read_on
+from rollups.changes.stream import Stream
+from rollups.context import RunContext
+from rollups.progress import Bookmark, Progress, store
+from rollups.rolling.quarantine import Quarantine, UnrecordedQuarantine
+from rollups.summaries.targets import Changes
+
+
+class Records(Protocol):
+    """Where a run puts what it came to."""
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """Returns where broken buckets are reported and recorded."""
+
+    def apply(self, changes: Changes) -> None:
+        """Writes the summaries that differ."""
+
+    def save(self, progress: Progress) -> None:
+        """Stores how far the policy is rolled up. What it says must be written by then."""
+
+    def note_live(self, source: Source) -> None:
+        """Adds what is live now to what the standing bookmark knows to have been live."""
+
+    def read_on(self, stream: Stream, bookmark: Bookmark, calendar: Calendar) -> Bookmark:
+        """Returns the bookmark behind the summaries that this run has written."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """Writes everything."""
+
+    context: RunContext
+    quarantine: Quarantine
+
+    def apply(self, changes: Changes) -> None:
+        changes.apply(self.context.policy, self.context.guard)
+
+    def save(self, progress: Progress) -> None:
+        store(self.context.database, self.context.policy, progress)
+
+    def note_live(self, source: Source) -> None:
+        note_live(self.context.database, self.context.policy, live_days(source))
+
+    def read_on(self, stream: Stream, bookmark: Bookmark, calendar: Calendar) -> Bookmark:
+        return read_on(stream, bookmark, calendar, self.context.check)
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """Writes nothing: what a dry run finds is only counted."""
+
+    quarantine: Quarantine
+
+    def apply(self, changes: Changes) -> None:
+        """Leaves the summaries as they are."""
+
+    def save(self, progress: Progress) -> None:
+        """Leaves the progress as it is."""
+
+    def note_live(self, source: Source) -> None:
+        """Leaves the bookmark as it is."""
+
+    def read_on(self, _stream: Stream, bookmark: Bookmark, _calendar: Calendar) -> Bookmark:
+        return bookmark
+
+
+def records_of(context: RunContext, *, dry_run: bool) -> Records:
+    """Returns where a run of this kind puts what it came to."""
+    if dry_run:
+        return Unwritten(UnrecordedQuarantine(context.database, context.policy, context.now))
+    return Written(context, Quarantine(context.database, context.policy, context.now))
