@@ -20,7 +20,7 @@ from pymongo.database import Database
 
 from bench.workloads import FIRST_DAY, Workload
 from config.policies import Policy
-from jobs.demo.place import DemoCall
+from jobs.demo.stage import DemoCall
 from jobs.embedded import embedded_mongod
 from jobs.output.report import Report
 from jobs.stopping import Stop
