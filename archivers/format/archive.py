@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from archivers.format import parquet
-from archivers.format.chain import Chain, Place, unknown
+from archivers.format.chain import Chain, ChainPosition, unknown
 from archivers.format.keys import Keys
 from archivers.format.manifest import (
     LAYOUT_KEYS,
@@ -218,7 +218,7 @@ class OfflineArchive:
             self.store.put_bytes(file.key, written.pop(file.key))
         return draft
 
-    def commit(self, copied: Copied, place: Place, check: Callable[[], None]) -> Manifest:
+    def commit(self, copied: Copied, place: ChainPosition, check: Callable[[], None]) -> Manifest:
         """Write the manifest: from now on the copy is part of the archive.
 
         `check` raises where the run must stop: a run that has lost its lease has to leave no manifest behind.
@@ -296,7 +296,7 @@ class OfflineArchive:
         """Whether any of a commit's files is there."""
         return any(self.store.head(file.key) is not None for file in manifest.files)
 
-    def see(self, manifest: Manifest) -> None:
+    def check_present(self, manifest: Manifest) -> None:
         """Raise DamagedError where the commit is gone: somebody else cleared the store since it was read."""
         if self.store.head(manifest_key(self.policy.name, manifest.commit)) is None:
             self.miss(manifest.commit)

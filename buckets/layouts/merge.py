@@ -10,7 +10,7 @@ import numpy as np
 
 from buckets.bson.raw import Docs
 from buckets.bson.types import ARRAY, CODE, DOCUMENT, STRING, SYMBOL
-from buckets.layouts.cache import Recent
+from buckets.layouts.cache import ByteLimitedCache
 from buckets.layouts.layout import ALWAYS, Element, Flags, Layout, NamesIn, Path, Variants
 from buckets.layouts.steps import Choice, Close, Each, Open, Skip, Step, Test, Text, words_of
 from buckets.layouts.union import Union
@@ -109,7 +109,7 @@ class _Made(NamedTuple):
         return self.union.size
 
 
-_made: Recent[_Made] = Recent(_REMEMBERED)
+_made: ByteLimitedCache[_Made] = ByteLimitedCache(_REMEMBERED)
 
 
 def union_of(

@@ -18,7 +18,6 @@ from archivers.reading.formats import Format, write
 from archivers.reading.readings import Readings
 from buckets.fields.selectors import extended_json
 from config.errors import UsageError
-from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
@@ -28,6 +27,7 @@ from jobs.output.tables import printable, readings_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import LEFT_SOMETHING, quarantine_body
 from jobs.running.turn import Done, Step, Turn
+from jobs.selection import Series, one_policy, parse_series
 from rollups.context import Progress
 
 EXAMPLES = [

@@ -15,7 +15,6 @@ from config.durations import parse_duration
 from config.errors import UsageError
 from config.policies import Policy
 from config.problems import InvalidValueError
-from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.connect import Document
@@ -24,6 +23,7 @@ from jobs.output.report import Report
 from jobs.output.tables import restore_table
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import restore_step
+from jobs.selection import Series, one_policy, parse_series
 from jobs.stopping import interruptible
 
 EXAMPLES = [

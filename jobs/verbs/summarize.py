@@ -9,13 +9,13 @@ import typer
 
 from buckets.fields.times import as_date
 from config.errors import UsageError
-from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.output.report import Report
 from jobs.output.tables import summarize_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.turn import Done, Step, Turn
+from jobs.selection import Series, one_policy, parse_series
 from rollups.answers.summarize import Answer
 from rollups.answers.summarize import summarize as summarize_range
 from rollups.calendar.tiling import Piece

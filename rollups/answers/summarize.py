@@ -12,7 +12,14 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from buckets.columns import Series
-from buckets.fields.selectors import Asked, check_asked, extended_json, is_asked, series_order, summary_query
+from buckets.fields.selectors import (
+    Selector,
+    check_selector,
+    extended_json,
+    selects,
+    series_order,
+    summary_query,
+)
 from buckets.models.series import series_key
 from config.errors import BucketwiseError, UsageError
 from config.policies import Policy
@@ -64,7 +71,7 @@ def summarize(  # noqa: PLR0913  (for people who write Python)
     *,
     since: datetime,
     until: datetime,
-    series: Asked | None = None,
+    series: Selector | None = None,
     percentiles: Sequence[float] | None = None,
     by_series: bool = True,
     check: Callable[[], None] = lambda: None,
@@ -84,7 +91,7 @@ def summarize(  # noqa: PLR0913  (for people who write Python)
     answered as far as it is: see `Answer.tiling`.
     """
     asked = series or {}
-    check_asked(policy, asked)
+    check_selector(policy, asked)
     percents = _percentiles(policy, percentiles)
     start, end = to_ms(since), to_ms(until)
     if not LOWEST <= start < end < HIGHEST:
@@ -124,7 +131,7 @@ def _percentiles(policy: Policy, asked: Sequence[float] | None) -> tuple[float, 
 
 
 def _states(
-    database: Database[Document], policy: Policy, kind: Kind, piece: Piece, asked: Asked, binned: bool
+    database: Database[Document], policy: Policy, kind: Kind, piece: Piece, selector: Selector, binned: bool
 ) -> Iterator[tuple[Series, State]]:
     collection: Collection[Document] = database.get_collection(
         kind.collection, codec_options=documents.OPTIONS
@@ -132,12 +139,12 @@ def _states(
     wanted = {
         "start": {"$gte": DatetimeMS(piece.start), "$lt": DatetimeMS(piece.end)},
         "_id.series": {"$exists": True},  # only summaries have such an `_id`
-        **summary_query(asked),
+        **summary_query(selector),
     }
     window: Span | None = None
     for found in collection.find(wanted, documents.leaving_out(policy), batch_size=_AT_ONCE):
         series = documents.series_of(policy, found)
-        if not is_asked(series, policy, asked):
+        if not selects(series, policy, selector):
             continue
         start, end = documents.milliseconds(found["start"]), documents.milliseconds(found["end"])
         if window != (start, end):
