@@ -35,15 +35,12 @@ class ArchiveRun(ArchiveContext):
 
     report: ArchiveReport
     rolled_up: RolledUp = always
-    dry_run: bool = False
 
     @classmethod
-    def of(
-        cls, context: ArchiveContext, *, rolled_up: RolledUp = always, dry_run: bool = False
-    ) -> ArchiveRun:
+    def of(cls, context: ArchiveContext, *, rolled_up: RolledUp = always) -> ArchiveRun:
         """Returns a run in this context, with nothing done yet."""
         given = {it.name: getattr(context, it.name) for it in fields(context)}
-        return cls(**given, report=ArchiveReport(context.to), rolled_up=rolled_up, dry_run=dry_run)
+        return cls(**given, report=ArchiveReport(context.to), rolled_up=rolled_up)
 
     def going(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
         """Of copies that earlier runs made: those that end in [start, end), and whose originals neither pins

@@ -92,7 +92,7 @@ class Source:
         """Returns the same where all texts are taken for plain ones: those with an offset from UTC are found
         up to a day off."""
         found = copy.copy(self)
-        found._form = self._form.plain
+        found._form = self._form.plain  # noqa: SLF001  (of its own class)
         return found
 
     def look_at_texts(self) -> None:

@@ -10,7 +10,7 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
-from archivers.moving.forecast import Forecast
+from archivers.moving.forecast import Forecast, OfflineForecast
 from archivers.moving.offline import OfflineRun
 from archivers.moving.online import OnlineRun
 from archivers.moving.sweep import Sweep
@@ -66,12 +66,13 @@ def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
 
 def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
     """Returns what `archive` would do, and what would stay for which reason. Changes nothing."""
-    run = ArchiveRun.of(context, rolled_up=options.keeps_up, dry_run=True)
+    run = ArchiveRun.of(context, rolled_up=options.keeps_up)
     if run.to == "none":
         return run.report
     _check_deletable(run)
     start, end = options.expired(run)
-    with closing(Forecast(run, _archiver(run))) as archiver:
+    inner = OnlineRun(run) if run.to == "online" else OfflineForecast(run)
+    with closing(Forecast(run, inner)) as archiver:
         Sweep(run, archiver, options.through, rechecks=False).run(start, end)
     if young := run.source.count_ending(max(start, end), LAST_MS + 1):
         edge = as_text(as_date(end))

@@ -31,7 +31,7 @@ AHEAD = 1
 
 class _Begun(NamedTuple):
     copy: Future[Any]
-    settle: Callable[[Any], Copied]  # what it gives, as seen here
+    accept: Callable[[Any], Copied]  # of what it gives
 
 
 class Copies:
@@ -67,7 +67,7 @@ class Copies:
             lot.forget()
             given = lot.batch.main.raw_ids, lot.batch.digest, types, self._origin
             copy = self._executor.submit(copy_buckets, lot.policy, *given)
-            self._begun.append(_Begun(copy, partial(self._seen, lot, types)))
+            self._begun.append(_Begun(copy, partial(self._accept, lot, types)))
         else:  # which needs the lot no more once it is copied
             self._begun.append(_Begun(self._threads.submit(self._copy, lot, types), _as_it_is))
 
@@ -75,8 +75,8 @@ class Copies:
         """The copies in the order in which they were begun, but for the last `ahead` of them. Raises what
         copying raised."""
         while len(self._begun) > ahead:
-            copy, settle = self._begun.popleft()
-            yield settle(result_of(copy, self._check))
+            copy, accept = self._begun.popleft()
+            yield accept(result_of(copy, self._check))
 
     def close(self) -> None:
         """Give up what is under way. Raises HaltedError where a copy was not what it should be, which nobody
@@ -92,7 +92,7 @@ class Copies:
     def _copy(self, lot: Lot, types: dict[str, str]) -> Copied:
         return self._archive.copy(lot, types, self._origin, self._check)
 
-    def _seen(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
+    def _accept(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
         """Re-read here as well: what a worker says of its copy is not taken on trust."""
         if draft is None:  # a bucket has changed since it was read here
             return self._copy(lot, types)

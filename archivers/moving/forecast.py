@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from archivers.format.manifest import Manifest
+from archivers.moving.offline import OfflineRun
 from archivers.run import Archiver, ArchiveRun
 from buckets.bson.raw import Batch
 from buckets.columns import Series
@@ -42,3 +44,14 @@ class Forecast:
 
     def close(self) -> None:
         self._archiver.close()
+
+
+class OfflineForecast(OfflineRun):
+    """The same for an offline archive: what earlier runs have copied is left alone."""
+
+    def _settle_held(
+        self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
+    ) -> None:
+        del outdated, live
+        waits = self._work.waits(manifest.created)
+        self._work.report.leave(len(same), waits or "copied by an earlier run, and deleted by the next")

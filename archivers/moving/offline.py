@@ -33,7 +33,6 @@ from config.policies import Policy
 Indices = NDArray[np.int64]
 #: Bytes of names that need no file.
 _IN_MEMORY = 1 << 20
-_HELD = "copied by an earlier run, and deleted by the next"
 
 
 class _UnderWay(NamedTuple):
@@ -217,7 +216,7 @@ class OfflineRun:
         """Of copies that live buckets equal: those that had gone, and that the archive has later versions of.
         What was written again as it was is the last version now: its copy is made anew, behind the others."""
         gone = np.flatnonzero(~live)
-        if self._work.dry_run or self._work.measured or not len(gone):
+        if self._work.measured or not len(gone):
             return set()
         back = same.take(gone)
         histories = OfflineHistories(self._archive).of(back, policy, [])
@@ -231,10 +230,8 @@ class OfflineRun:
         """Of a commit: live buckets that equal its copies, and live ones that are newer than its copies."""
         work = self._work
         waits = work.waits(manifest.created)
-        if waits or work.dry_run:
-            work.report.leave(len(same), waits or _HELD)
-        if work.dry_run:
-            return
+        if waits:
+            work.report.leave(len(same), waits)
         if not live[same].all():  # they were deleted, and came back as they were
             live[same] = True
             self._books.register(manifest, live, is_new=False)

@@ -62,8 +62,6 @@ class OnlineRun:
         self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
         self._stale: set[bytes] = set()  # of buckets whose copies have become old
         self._merging = Merging(work, source, self._take_back, places)
-        if not work.dry_run:
-            self._make_collections()
 
     def _make_collections(self) -> None:
         """With zstd blocks, and the index that range queries by series and time need."""
@@ -91,6 +89,7 @@ class OnlineRun:
 
     def recover(self) -> None:
         """A crash leaves nothing half done; `settle` deletes what is left to delete."""
+        self._make_collections()
         self._receipts.prepare()
 
     def settle(self, start_ms: int, end_ms: int) -> None:

@@ -60,7 +60,7 @@ class Readings:
     where the archive is damaged, or not all there.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (for people who write Python)
         self,
         database: Database[Document],
         policy: Policy,

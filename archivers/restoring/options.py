@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext
 from archivers.moving.online import archive_collections
-from archivers.restoring.standing import MERGED, How, Mode
+from archivers.restoring.target import MERGED, How, Mode
 from buckets.fields.selectors import check_asked
 from buckets.fields.times import EVER, TimeRange
 from config.errors import UsageError

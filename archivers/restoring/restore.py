@@ -18,7 +18,7 @@ from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.put import Indices, put, put_measurements, see
 from archivers.restoring.restored import Books
 from archivers.restoring.settle import Settling
-from archivers.restoring.standing import Mode, Plan, Target
+from archivers.restoring.target import Mode, Plan, Target
 from archivers.restoring.wanted import Asked, Found, Wanted
 from archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
 from archivers.versions.superseded import Superseded
@@ -112,7 +112,7 @@ class _Restoring:
         self._settling.add(piece.take(np.setdiff1d(held, met).astype(np.int64)), wanted.policy)
         new = np.setdiff1d(np.arange(len(piece)), [*met, *held])
         piece, here = piece.take(new), here[new]
-        done = put(target.database, target.policy, target.to, piece, target.guard, here, wanted.note)
+        done = put(target, piece, here, wanted.note)
         result_of(self._seen, self._check)
         self._seen = reader.submit(see, target.database, done)
         blocked = sorted(done.blocked)

@@ -13,7 +13,7 @@ from archivers.format.manifest import Manifest
 from archivers.records.pins import Pins
 from archivers.records.receipts import Receipts
 from archivers.restoring.put import Indices
-from archivers.restoring.standing import How, Mode, Plan
+from archivers.restoring.target import How, Mode, Plan
 from archivers.versions.history import Version
 from buckets.bson.raw import Batch
 from buckets.fields.times import FIRST_MS, as_date

@@ -15,7 +15,8 @@ import numpy as np
 from pymongo.client_session import ClientSession
 
 from archivers.restoring.put import Put, see, standing_in
-from archivers.restoring.standing import How, Mode, Plan, Standing, Target, documents_of
+from archivers.restoring.standing import Standing, documents_of
+from archivers.restoring.target import How, Mode, Plan, Target
 from archivers.versions.history import (
     Fold,
     Histories,

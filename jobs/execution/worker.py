@@ -94,13 +94,13 @@ def serve(where: Where, calls: Connection, parent: Connection) -> None:
     """Does what comes over `calls`, one after another, until the process is told to leave."""
     enter(parent)
     try:
-        with suppress(EOFError, OSError):  # the run is no more
-            while True:
-                outcome = calls.recv()()
-                try:
-                    calls.send(outcome)
-                except Exception as error:  # noqa: BLE001  # it can't be pickled, and nothing was sent
-                    calls.send(Outcome.of_error(error, where))
+        while True:
+            try:
+                calls.send(calls.recv()())
+            except (EOFError, OSError):
+                break  # the run is no more
+            except Exception as error:  # noqa: BLE001  # it can't be pickled: nothing was sent
+                calls.send(Outcome.of_error(error, where))
     finally:
         os._exit(1)
 

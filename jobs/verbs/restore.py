@@ -10,7 +10,7 @@ import typer
 from pymongo.database import Database
 
 from archivers.restoring.options import RestoreOptions
-from archivers.restoring.standing import How, Mode
+from archivers.restoring.target import How, Mode
 from config.durations import parse_duration
 from config.errors import UsageError
 from config.policies import Policy

@@ -57,7 +57,7 @@ class Answer:
         return documents.told(state, self.percentiles, found)
 
 
-def summarize(
+def summarize(  # noqa: PLR0913  (for people who write Python)
     database: Database[Document],
     policy: Policy,
     now: datetime,

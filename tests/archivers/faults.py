@@ -11,7 +11,7 @@ import pytest
 from pymongo.client_session import ClientSession
 
 from archivers.moving import commits as books
-from archivers.moving import online, sweep
+from archivers.moving import online, selection
 from archivers.records.receipts import Receipts
 from archivers.restoring import put, settle, unpin
 from archivers.stores import Capabilities, ObjectStore, StoreObject
@@ -105,7 +105,7 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
         steps.step("after commit")
         return result
 
-    for module in (books, delete, merging, online, put, settle, sweep, unpin):
+    for module in (books, delete, merging, online, put, selection, settle, unpin):
         monkeypatch.setattr(module, "transaction", transaction)
     burying = Receipts.bury
 

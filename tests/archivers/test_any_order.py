@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 from pymongo.database import Database
 
-from archivers.restoring.standing import How, Mode
+from archivers.restoring.target import How, Mode
 from config.errors import BucketwiseError
 from config.policies import Store
 from tests.archivers.builders import DAY0, MINUTE, Case, samples, slots

@@ -191,7 +191,7 @@ def test_more_memory_makes_larger_commits(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, bound: str, usual: int
 ) -> None:
     monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 2)
-    monkeypatch.setattr(f"archivers.moving.sweep.{bound}", usual)
+    monkeypatch.setattr(f"archivers.moving.filling.{bound}", usual)
     found = []
     for share in (0.5, 1, 100):
         cycle = Cycle(database, slots("second"), file_store).load()

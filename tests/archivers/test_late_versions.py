@@ -10,7 +10,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.standing import How, Mode
+from archivers.restoring.target import How, Mode
 from config.errors import BucketwiseError, UsageError
 from config.policies import Store
 from tests.archivers.builders import (

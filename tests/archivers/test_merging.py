@@ -12,7 +12,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.standing import How, Mode
+from archivers.restoring.target import How, Mode
 from buckets.fields.times import as_ms
 from config.errors import HaltedError, UsageError
 from config.policies import Store

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.standing import How, Mode
+from archivers.restoring.target import How, Mode
 from config.policies import Store
 from tests.archivers.builders import LATER, Case, encode, insert, raw_documents, slots
 from tests.archivers.harness import Cycle

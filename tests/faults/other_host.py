@@ -28,7 +28,7 @@ _TRANSACTIONS = {
     "archivers.moving.commits": "receipt",
     "archivers.moving.online": "copy",
     "archivers.restoring.put": "restore",
-    "archivers.moving.sweep": "pin",
+    "archivers.moving.selection": "pin",
     "rollups.summaries.targets": "summaries",
 }
 _passed: Counter[str] = Counter()
