@@ -6,48 +6,27 @@ import hashlib
 import json
 from typing import Any
 
-from config.policies import Policy
+from config.policies import LAYOUT_KEYS, Policy, Table
 
-_DECISIVE = {
-    "collection",
-    "model",
-    "time_field",
-    "series_fields",
-    "value_fields",
-    "slot",
-    "samples_field",
-    "sample_time_field",
-    "start_field",
-    "end_field",
-    "count_field",
-    "sum_fields",
-    "overflow",
-}
-_LATER = (
-    *("expected_interval", "local_offset_field", "time_unit", "sample_time_unit", "slot_levels", "span"),
-    *("samples_as", "attributes_field", "attribute_key", "attribute_value"),
-)
+_DECISIVE = LAYOUT_KEYS | {"collection", "expected_interval", "local_offset_field"}
 _DECISIVE_IN_ROLLUP = {"hourly", "daily", "timezone", "percentiles"}
 
 
 def fingerprint(policy: Policy) -> str:
     """16 hex digits that change where the policy's summaries would; how long what stays does not count."""
-    rollup = policy.rollup.model_dump(mode="json", include=_DECISIVE_IN_ROLLUP) if policy.rollup else None
-    return _digest({**_layout(policy), "rollup": rollup})
+    rollup = _said(policy.rollup, _DECISIVE_IN_ROLLUP) if policy.rollup else None
+    return _digest({**_said(policy, _DECISIVE), "rollup": rollup})
 
 
 def layout_fingerprint(policy: Policy) -> str:
     """Returns 16 hex digits that change where the policy would read its documents otherwise, or ask more of
     them."""
-    return _digest({**_layout(policy), "nonnumeric_ok": sorted(policy.nonnumeric_ok)})
+    return _digest({**_said(policy, _DECISIVE), "nonnumeric_ok": sorted(policy.nonnumeric_ok)})
 
 
-def _layout(policy: Policy) -> dict[str, Any]:
-    said = policy.model_dump(mode="json", include=_DECISIVE)
-    for later in _LATER:
-        if getattr(policy, later) != Policy.model_fields[later].default:  # else left out: older ones stay
-            said |= policy.model_dump(mode="json", include={later})
-    return said
+def _said(table: Table, keys: set[str]) -> dict[str, Any]:
+    """Without what is as by default: a key that a later release adds changes no fingerprint by itself."""
+    return table.model_dump(mode="json", include=keys, exclude_defaults=True)
 
 
 def _digest(said: dict[str, Any]) -> str:

@@ -24,7 +24,6 @@ from archivers.format import parquet
 from archivers.format.chain import Chain, ChainPosition, unknown
 from archivers.format.keys import Keys
 from archivers.format.manifest import (
-    LAYOUT_KEYS,
     Commit,
     DamagedError,
     Manifest,
@@ -48,7 +47,7 @@ from buckets.fields.times import DAY_MS, as_date, as_ms
 from buckets.packing.pack import Packed, PackedGroup, pack
 from buckets.packing.unpack import Readings, gives, unpack
 from config.errors import HaltedError
-from config.policies import Policy
+from config.policies import LAYOUT_KEYS, Policy
 
 
 class Origin(NamedTuple):
