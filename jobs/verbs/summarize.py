@@ -37,19 +37,21 @@ class By(StrEnum):
     none = "none"
 
 
-Since = Annotated[str, typer.Option("--since", metavar="INSTANT", help="From this instant on, ISO 8601.")]
+Since = Annotated[
+    str, typer.Option("--since", metavar="INSTANT", help="Start of the range (ISO 8601), inclusive.")
+]
 Until = Annotated[
-    str, typer.Option("--until", metavar="INSTANT", help="Up to this instant, itself excluded.")
+    str, typer.Option("--until", metavar="INSTANT", help="End of the range (ISO 8601), exclusive.")
 ]
 Percentiles = Annotated[
     str | None,
     typer.Option(
         "--percentiles",
         metavar="LIST",
-        help="Any from 0 to 100, both included, as 50,99.9. Else those of the policy.",
+        help="Percentiles from 0 to 100, such as 50,99.9. Default: those of the policy.",
     ),
 ]
-ByWhat = Annotated[By, typer.Option("--by", help="One answer a series, or one of all of them together.")]
+ByWhat = Annotated[By, typer.Option("--by", help="One result per series, or one for all series together.")]
 
 
 def summarize(
@@ -61,7 +63,7 @@ def summarize(
     percentiles: Percentiles = None,
     by: ByWhat = By.series,
 ) -> Report:
-    """Answer a range from its summaries.
+    """Summarize a range from its summaries.
 
     Any statistic and any percentile, by merging daily and hourly summaries; raw readings are never read.
     The range must be made up of whole hours (UTC) or whole days of the policy's time zone. Where a part of

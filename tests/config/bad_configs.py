@@ -353,7 +353,7 @@ CONNECTIONS = [
         "postgres://bob:hunter2@db/x",
         ":2: mongodb.uri",
         'value: "postgres://***@db/x"',
-        "it does not start with mongodb:// or mongodb+srv://",
+        "does not start with mongodb:// or mongodb+srv://",
         "mongodb://host:27017",
     ),
     bad("uri-no-scheme", _URI, "bob:hunter2", "mongodb.uri", "value: ***", "does not start with mongodb://"),
@@ -411,7 +411,7 @@ CONNECTIONS = [
         "gs://bucket/x",
         "store.url",
         'value: "gs://bucket/x"',
-        "a store is s3:// or file://",
+        "not a supported store URL",
         '"s3://bucket/prefix"',
     ),
     bad(
@@ -423,15 +423,22 @@ CONNECTIONS = [
         "`.` or `..`",
         "in full",
     ),
-    bad("store-home", _URL, "s3://acme/~/a", "store.url", "`~` stands for no home directory", "in full"),
+    bad(
+        "store-home", _URL, "s3://acme/~/a", "store.url", "`~` is not expanded to a home directory", "in full"
+    ),
     bad("store-absolute", _URL, "s3://acme//a", "store.url", "a part of the path is empty", "one slash"),
     bad("store-operator", _URL, "s3://acme/$where", "store.url", "starts with `$`", "`${NAME}`"),
-    bad("store-relative", _URL, "file://data/x", "store.url", "has to be absolute", "file:///var/lib"),
+    bad("store-relative", _URL, "file://data/x", "store.url", "must be absolute", "file:///var/lib"),
     bad("store-empty-end", _URL, "s3://acme//", "store.url", "a part of the path is empty", "one slash"),
-    bad("store-root", _URL, "file:///", "store.url", "root of the whole disk", "a directory of its own"),
-    bad("store-query", _URL, "s3://acme/a?x=1", "store.url", "it holds ?, #, %", "without them"),
+    bad("store-root", _URL, "file:///", "store.url", "is the root directory", "a directory of its own"),
+    bad("store-query", _URL, "s3://acme/a?x=1", "store.url", "contains ?, #, %", "leave them out"),
     bad(
-        "store-bucket", _URL, "s3://Acme_Archive/x", "store.url", "no such bucket name", "lower-case letters"
+        "store-bucket",
+        _URL,
+        "s3://Acme_Archive/x",
+        "store.url",
+        "not a valid S3 bucket name",
+        "lower-case letters",
     ),
     bad(
         "store-credentials",
@@ -448,7 +455,7 @@ CONNECTIONS = [
         f'url = "{_URL}"\nendpoint_url = "minio:9000"',
         "store.endpoint_url",
         'value: "minio:9000"',
-        "it is no http:// or https:// URL",
+        "not an http:// or https:// URL",
         '"http://host:port"',
     ),
     bad(
@@ -456,7 +463,7 @@ CONNECTIONS = [
         f'url = "{_URL}"',
         f'url = "{_URL}"\nendpoint_url = "http://[::1"',
         "store.endpoint_url",
-        "it is no URL",
+        "not a valid URL",
     ),
     bad(
         "endpoint-query",
@@ -479,7 +486,7 @@ CONNECTIONS = [
         f'url = "{_URL}"\nregion = "us east"',
         "store.region",
         'value: "us east"',
-        "it is no region",
+        "not a valid region",
         '"us-east-1"',
     ),
     bad(
