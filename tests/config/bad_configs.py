@@ -421,10 +421,15 @@ CONNECTIONS = [
         "store.url",
         'value: "s3://acme/a/../b"',
         "`.` or `..`",
-        "in full",
+        "the full path",
     ),
     bad(
-        "store-home", _URL, "s3://acme/~/a", "store.url", "`~` is not expanded to a home directory", "in full"
+        "store-home",
+        _URL,
+        "s3://acme/~/a",
+        "store.url",
+        "`~` is not expanded to a home directory",
+        "the full path",
     ),
     bad("store-absolute", _URL, "s3://acme//a", "store.url", "a part of the path is empty", "one slash"),
     bad("store-operator", _URL, "s3://acme/$where", "store.url", "starts with `$`", "`${NAME}`"),
