@@ -8,32 +8,26 @@ from typing import Any
 
 from config.policies import Policy
 
+#: Counted up by whatever changes what a summary of the same readings is: all summaries are then made anew.
+SUMMARY_SCHEMA = 1
+
 _DECISIVE = {
-    "collection",
-    "model",
-    "time_field",
-    "series_fields",
-    "value_fields",
-    "slot",
-    "samples_field",
-    "sample_time_field",
-    "start_field",
-    "end_field",
-    "count_field",
-    "sum_fields",
-    "overflow",
+    *("collection", "model", "series_fields", "value_fields"),
+    *("time_field", "time_unit", "slot", "slot_levels", "span"),
+    *("samples_field", "samples_as", "sample_time_field", "sample_time_unit"),
+    *("start_field", "end_field", "count_field", "sum_fields", "overflow"),
+    *("attributes_field", "attribute_key", "attribute_value"),
+    *("expected_interval", "local_offset_field"),
 }
-_LATER = (
-    *("expected_interval", "local_offset_field", "time_unit", "sample_time_unit", "slot_levels", "span"),
-    *("samples_as", "attributes_field", "attribute_key", "attribute_value"),
-)
+#: Further levels are rolled up without it: what is new of them is made of the summaries that stand.
 _DECISIVE_IN_ROLLUP = {"hourly", "daily", "timezone", "percentiles"}
 
 
 def fingerprint(policy: Policy) -> str:
-    """16 hex digits that change where the policy's summaries would; how long what stays does not count."""
+    """Returns 16 hex digits that change where the policy's summaries would; how long what stays does not
+    count."""
     rollup = policy.rollup.model_dump(mode="json", include=_DECISIVE_IN_ROLLUP) if policy.rollup else None
-    return _digest({**_layout(policy), "rollup": rollup})
+    return _digest({**_layout(policy), "rollup": rollup, "summary_schema": SUMMARY_SCHEMA})
 
 
 def layout_fingerprint(policy: Policy) -> str:
@@ -43,11 +37,7 @@ def layout_fingerprint(policy: Policy) -> str:
 
 
 def _layout(policy: Policy) -> dict[str, Any]:
-    said = policy.model_dump(mode="json", include=_DECISIVE)
-    for later in _LATER:
-        if getattr(policy, later) != Policy.model_fields[later].default:  # else left out: older ones stay
-            said |= policy.model_dump(mode="json", include={later})
-    return said
+    return policy.model_dump(mode="json", include=_DECISIVE)
 
 
 def _digest(said: dict[str, Any]) -> str:

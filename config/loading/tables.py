@@ -41,7 +41,7 @@ def read_table(model: type[T], table: dict[str, Any], key: Key, report: Report, 
     Every unknown, missing or unfit key is reported. In place of an unfit value stands the default, or a
     neutral value where there is none: the model is sound, and fit for further checks only.
     """
-    fields = {name: field for name, field in model.model_fields.items() if name not in given}
+    fields = {it.alias or name: it for name, it in model.model_fields.items() if name not in given}
     table = known_keys(table, fields, key, report)
     values = dict(given)
     for name, field in fields.items():
@@ -86,17 +86,30 @@ def _read(annotation: Any, value: Any, key: Key, report: Report) -> Any:
         return _read_choice(get_args(annotation), value)
     if annotation == tuple[SecretStr, ...]:
         return _read_secrets(value)
+    if get_origin(annotation) is tuple and _is_table(get_args(annotation)[0]):
+        return _read_tables(get_args(annotation)[0], value, key, report)
     if get_origin(annotation) is tuple:
         return _read_list(get_args(annotation)[0], value, report)
     if annotation is SecretStr:
         return SecretStr(_of_kind(str, value))
     if get_origin(annotation) is dict:
         return _read_names(value, key, report)
-    if isinstance(annotation, type) and issubclass(annotation, Table):
+    if _is_table(annotation):
         if not isinstance(value, dict):
             raise Unfit("it has to be a table", f"write [{dotted(key)}], and its keys below")
         return read_table(annotation, value, key, report)
     return _of_kind(annotation, value)
+
+
+def _is_table(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Table)
+
+
+def _read_tables(model: type[T], value: Any, key: Key, report: Report) -> tuple[T, ...]:
+    """Reads a list of tables; each stands at its number, from 1."""
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise Unfit("it has to be a list of tables", f"write [[{dotted(key)}]], and the keys of each below")
+    return tuple(read_table(model, item, (*key, str(at)), report) for at, item in enumerate(value, start=1))
 
 
 def _unwrap(annotation: Any) -> tuple[Any, bool]:

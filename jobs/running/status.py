@@ -10,7 +10,7 @@ from buckets.fields.times import FIRST_MS, as_date, as_ms
 from buckets.source import Source
 from jobs.running.ledger import Ledger
 from jobs.running.runner import Done, Step, Work
-from rollups.progress import NO_GATE, rolled_up_through
+from rollups.progress import NO_GATE, load, rolled_up_through
 from rollups.rolling import quarantine
 
 LAST_RUNS = 5
@@ -24,6 +24,7 @@ def _status(work: Work) -> Done:
     return Done(
         {
             "rolled_up_through": None if through in (None, NO_GATE) else as_date(through),
+            "levels": {name: as_date(end) for name, end in load(work.database, work.policy).through.items()},
             "archived_through": None if archived is None else as_date(archived[1]),
             "waiting": _waiting(work),
             "pinned": pinned,

@@ -33,7 +33,8 @@ from jobs.running import lease, ledger
 from jobs.running.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
 from jobs.running.runner import Done, Step, Work
 from rollups import progress as rollup_progress
-from rollups.calendar.due import Calendar, kinds_of
+from rollups.calendar.due import Calendar
+from rollups.calendar.levels import bases, levels_of
 from rollups.changes.late import Late, Watch
 from rollups.context import RunContext
 from rollups.progress import rolled_up_through
@@ -90,10 +91,9 @@ def _roll_up(work: Work) -> Done:
     )
     empty = report.empty_fields(work.policy)
     body = {
-        "hourly": {"written": report.hourly.written, "unchanged": report.hourly.unchanged},
-        "daily": {"written": report.daily.written, "unchanged": report.daily.unchanged},
+        **_by_level(report),
         "readings": report.readings,
-        "kept": report.hourly.kept + report.daily.kept,
+        "kept": report.kept,
         "empty_fields": empty,
         **_late_body(report.late),
         **quarantine_body(report.quarantined, report.quarantined_total),
@@ -101,6 +101,12 @@ def _roll_up(work: Work) -> Done:
     fit = None if archives(work) or work.policy.rollup is None else see_fit(work)
     is_left = report.quarantined_total or empty or misfits_of(fit)
     return Done(body | said(fit), LEFT_SOMETHING if is_left else 0)
+
+
+def _by_level(report: RollupReport) -> Body:
+    """What became of the summaries of each level; hours and days are always told."""
+    counts = {"hourly": report.hourly, "daily": report.daily, **report.counts}
+    return {level: {"written": it.written, "unchanged": it.unchanged} for level, it in counts.items()}
 
 
 def _late_body(late: Late | None) -> Body:
@@ -200,12 +206,12 @@ def _through(work: Work) -> int | None:
 
 
 def _through_of(work: Work, policy: Policy) -> int | None:
-    if not kinds_of(policy):
+    if not levels_of(policy):
         return None
     if work.dry_run and ROLLUP.name in work.steps and policy is work.policy and policy.rollup is not None:
         # A plan of both: as far as the roll-up before would have come.
         calendar = Calendar(policy, policy.rollup, work.now)
-        return min(kind.through(calendar.due_end) - kind.reach for kind in calendar.kinds)
+        return min(level.through(calendar.due_end) - level.reach for level in bases(calendar.levels))
     through = rolled_up_through(work.database, policy)
     return FIRST_MS if through is None else through
 
@@ -233,7 +239,7 @@ def quarantine_body(found: list[Quarantined], total: int) -> Body:
 
 def _expire(work: Work) -> Done:
     gone = expire_summaries(work.database, work.policy, work.now, dry_run=work.dry_run)
-    return Done({"hourly": gone.get("hourly", 0), "daily": gone.get("daily", 0)})
+    return Done({"hourly": 0, "daily": 0, **gone})
 
 
 def _verify(work: Work) -> Done:

@@ -9,13 +9,14 @@ import typer
 
 from buckets.fields.times import as_date
 from config.errors import UsageError
+from config.policies import LEVEL_NAMES, LevelName, Policy
 from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.output.report import Report
 from jobs.output.tables import summarize_tables
 from jobs.running.runner import Done, Runner, Step, Work
-from rollups.answers.summarize import Answer
+from rollups.answers.summarize import Answer, Question
 from rollups.answers.summarize import summarize as summarize_range
 from rollups.calendar.tiling import Piece
 from rollups.progress import rolled_up_through
@@ -62,9 +63,10 @@ def summarize(
 ) -> Report:
     """Answer a range from its summaries.
 
-    Any statistic and any percentile, by merging daily and hourly summaries; raw readings are never read.
-    The range must be made up of whole hours (UTC) or whole days of the policy's time zone. Where a part of
-    it is not rolled up yet, or past retention, the answer says so and ends with exit code 3.
+    Any statistic and any percentile, by merging summaries, the coarsest that fit; raw readings are never
+    read. The range must be made up of whole windows: hours (UTC), days of the policy's time zone, or of the
+    further levels that the policy names. Where a part of it is not rolled up yet, or past retention, the
+    answer says so and ends with exit code 3.
     """
     start, end = parse_range(since, until)
     percents = None if percentiles is None else _parse_percentiles(percentiles)
@@ -74,17 +76,8 @@ def summarize(
     def do(work: Work) -> Done:
         assert start is not None
         assert end is not None
-        answer = summarize_range(
-            work.database,
-            policy,
-            work.now,
-            since=start,
-            until=end,
-            series=asked,
-            percentiles=percents,
-            by_series=by is By.series,
-            check=work.check,
-        )
+        question = Question(start, end, asked, percents, by_series=by is By.series)
+        answer = summarize_range(work.database, policy, work.now, question, work.check)
         through = rolled_up_through(work.database, policy)
         return Done(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
 
@@ -112,13 +105,19 @@ def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
         "since": as_date(answer.since),
         "until": as_date(answer.until),
         "rolled_up_through": None if through is None else as_date(through),
-        "windows": {"daily": tiling.windows("daily"), "hourly": tiling.windows("hourly")},
+        "windows": {name: tiling.windows(name) for name in _levels(answer.policy)},
         "summaries": answer.summaries,
         "complete": answer.is_complete,
         "missing": [_missing(piece) for piece in tiling.missing],
         "percentiles": list(answer.percentiles),
         "series": told,
     }
+
+
+def _levels(policy: Policy) -> list[LevelName]:
+    """The coarsest first; days and hours are always told."""
+    made = policy.rollup.targets if policy.rollup else {}
+    return [name for name in reversed(LEVEL_NAMES) if name in made or name in ("daily", "hourly")]
 
 
 def _missing(piece: Piece) -> dict[str, Any]:
