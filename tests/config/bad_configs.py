@@ -936,7 +936,7 @@ CONTRADICTIONS = [
         "name the collection of at least one",
     ),
     _levels(
-        "level-unknown",
+        "summaries-of-an-unknown-level",
         [("weekley", "ticks_weekly")],
         "policies.ticks.rollup.levels.1.name",
         'value: "weekley"',
