@@ -9,13 +9,17 @@ from typing import Any
 from config.policies import LAYOUT_KEYS, Policy, Table
 
 _DECISIVE = LAYOUT_KEYS | {"collection", "expected_interval", "local_offset_field"}
+#: Counted up by whatever changes what a summary of the same readings is: all summaries are then made anew.
+SUMMARY_SCHEMA = 1
+#: Further levels are rolled up without it: what is new of them is made of the summaries that stand.
 _DECISIVE_IN_ROLLUP = {"hourly", "daily", "timezone", "percentiles"}
 
 
 def fingerprint(policy: Policy) -> str:
-    """16 hex digits that change where the policy's summaries would; how long what stays does not count."""
+    """Returns 16 hex digits that change where the policy's summaries would; how long what stays does not
+    count."""
     rollup = _said(policy.rollup, _DECISIVE_IN_ROLLUP) if policy.rollup else None
-    return _digest({**_said(policy, _DECISIVE), "rollup": rollup})
+    return _digest({**_said(policy, _DECISIVE), "rollup": rollup, "summary_schema": SUMMARY_SCHEMA})
 
 
 def layout_fingerprint(policy: Policy) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from pydantic import BaseModel, ByteSize, ConfigDict, SecretStr
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr
 
 from config.values import Duration, DurationOrForever, List, Schedule, Secrets, Size
 
@@ -38,14 +38,39 @@ class Workers(Table):
     memory: Size = ByteSize(USUAL_MEMORY)
 
 
+#: A level of summaries: how long their windows are. The finest comes first.
+LevelName = Literal["5m", "15m", "hourly", "daily", "weekly", "monthly"]
+LEVEL_NAMES: tuple[LevelName, ...] = get_args(LevelName)
+#: Whose windows begin where days of a time zone do.
+CALENDAR_LEVELS: tuple[LevelName, ...] = ("daily", "weekly", "monthly")
+
+
+class RollupLevel(Table):
+    name: Literal["5m", "15m", "weekly", "monthly"]
+    collection: str
+
+
 class Rollup(Table):
     hourly: str | None = None
     daily: str | None = None
+    levels: List[RollupLevel] = ()  # further ones
     timezone: str = "UTC"
     settle: Duration = timedelta(minutes=10)
     late_data: Literal["auto", "stream", "scan"] = "auto"
     recheck: Duration = timedelta(days=2)
     percentiles: List[float] = ()
+
+    @property
+    def targets(self) -> dict[LevelName, str]:
+        """Returns the collection of each level of summaries that is made, the finest first."""
+        further: dict[LevelName, str] = {it.name: it.collection for it in self.levels}
+        named = {"hourly": self.hourly, "daily": self.daily, **further}
+        return {name: target for name in LEVEL_NAMES if (target := named.get(name)) is not None}
+
+    @property
+    def has_days(self) -> bool:
+        """Returns whether any windows begin where days do."""
+        return any(name in CALENDAR_LEVELS for name in self.targets)
 
 
 class Archive(Table):
@@ -57,8 +82,20 @@ class Archive(Table):
 
 
 class Retain(Table):
-    hourly: DurationOrForever = None  # None: forever
+    """How long summaries stay, a key a level; None: forever."""
+
+    five_minutes: DurationOrForever = Field(default=None, alias="5m")
+    fifteen_minutes: DurationOrForever = Field(default=None, alias="15m")
+    hourly: DurationOrForever = None
     daily: DurationOrForever = None
+    weekly: DurationOrForever = None
+    monthly: DurationOrForever = None
+
+    @property
+    def by_level(self) -> dict[LevelName, timedelta | None]:
+        """Returns what is said, by the name of the level."""
+        said = self.model_dump(by_alias=True, exclude_unset=True)
+        return {name: said[name] for name in LEVEL_NAMES if name in said}
 
 
 class Overflow(Table):

@@ -151,6 +151,8 @@ class Report:
     def _at(self, key: Key, meant: Key) -> str | None:
         at: Any = self._written
         for name in key:
+            if isinstance(at, list) and name.isdecimal():  # tables of a list are counted from 1
+                at = {str(number): item for number, item in enumerate(at, start=1)}
             if not isinstance(at, Mapping) or name not in at:
                 return None
             at = at[name]

@@ -14,8 +14,8 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from config.fingerprint import fingerprint, layout_fingerprint
-from config.policies import Policy
-from rollups.calendar.due import KindName, Span, kinds_of
+from config.policies import LevelName, Policy
+from rollups.calendar.levels import Span, bases, levels_of
 from rollups.guarded import majority
 from rollups.summaries.documents import milliseconds
 
@@ -35,12 +35,12 @@ class Bookmark:
 
 @dataclass(frozen=True)
 class Progress:
-    """Every due window of a kind that ends at or before its `through` (milliseconds) is rolled up.
+    """Every due window of a level that ends at or before its `through` (milliseconds) is rolled up.
 
     `bookmark`: and holds all changes up to there. None: changes are not read from a stream.
     """
 
-    through: dict[KindName, int] = field(default_factory=dict)
+    through: Mapping[LevelName, int] = field(default_factory=dict)
     bookmark: Bookmark | None = None
 
 
@@ -49,9 +49,15 @@ def load(database: Database[Document], policy: Policy) -> Progress:
     found = _collection(database).find_one({"_id": policy.name})
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return Progress()
-    kinds = [kind.name for kind in kinds_of(policy) if found.get(f"{kind.name}_through") is not None]
+    # Other collections for hours and days change the fingerprint; for a further level only its own progress.
+    known = {**(policy.rollup.targets if policy.rollup else {}), **found.get("targets", {})}
+    levels = [
+        level.name
+        for level in levels_of(policy)
+        if found.get(f"{level.name}_through") is not None and known[level.name] == level.collection
+    ]
     return Progress(
-        {kind: milliseconds(found[f"{kind}_through"]) for kind in kinds}, _bookmark(found.get("stream"))
+        {level: milliseconds(found[f"{level}_through"]) for level in levels}, _bookmark(found.get("stream"))
     )
 
 
@@ -68,7 +74,9 @@ def _bookmark(found: Document | None) -> Bookmark | None:
 def store(database: Database[Document], policy: Policy, progress: Progress) -> None:
     """Only to be called once the summaries' writes are acknowledged."""
     document: Document = {"_id": policy.name, "fingerprint": fingerprint(policy)}
-    document |= {f"{kind}_through": DatetimeMS(ms) for kind, ms in progress.through.items()}
+    document |= {f"{level}_through": DatetimeMS(ms) for level, ms in progress.through.items()}
+    if policy.rollup is not None and policy.rollup.levels:
+        document["targets"] = {level.name: level.collection for level in policy.rollup.levels}
     if (bookmark := progress.bookmark) is not None:
         document["stream"] = {
             "token": bookmark.token,
@@ -90,35 +98,35 @@ def leave_mark(database: Database[Document], policy: Policy) -> str:
 
 
 def rolled_up_through(database: Database[Document], policy: Policy) -> int | None:
-    """Every window, hourly and daily, with a reading before it (milliseconds) is rolled up.
+    """Every window that is made of readings, with one before this (milliseconds), is rolled up.
 
     None: nothing is yet. NO_GATE: the policy rolls nothing up.
     """
-    kinds = kinds_of(policy)
-    if not kinds:
+    levels = bases(levels_of(policy))
+    if not levels:
         return NO_GATE
     through = load(database, policy).through
-    if len(through) < len(kinds):
+    if any(level.name not in through for level in levels):
         return None
-    return min(through[kind.name] - kind.reach for kind in kinds)
+    return min(through[level.name] - level.reach for level in levels)
 
 
-def note_gone(database: Database[Document], policy: Policy, before: Mapping[KindName, int]) -> None:
+def note_gone(database: Database[Document], policy: Policy, before: Mapping[LevelName, int]) -> None:
     """Summaries of windows that ended before these instants (milliseconds) are gone, or were never made."""
     known = gone_before(database, policy)
-    noted = known | {kind: max(ms, known.get(kind, ms)) for kind, ms in before.items()}
+    noted = known | {level: max(ms, known.get(level, ms)) for level, ms in before.items()}
     if noted != known:
         document: Document = {"_id": {"gone": policy.name}, "fingerprint": fingerprint(policy)}
-        document |= {kind: DatetimeMS(ms) for kind, ms in noted.items()}
+        document |= {level: DatetimeMS(ms) for level, ms in noted.items()}
         _collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
 
 
-def gone_before(database: Database[Document], policy: Policy) -> dict[KindName, int]:
+def gone_before(database: Database[Document], policy: Policy) -> dict[LevelName, int]:
     """What `note_gone` was told. A `retain` that is longer now does not bring them back."""
     found = _collection(database).find_one({"_id": {"gone": policy.name}})
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return {}
-    return {kind.name: milliseconds(found[kind.name]) for kind in kinds_of(policy) if kind.name in found}
+    return {level.name: milliseconds(found[level.name]) for level in levels_of(policy) if level.name in found}
 
 
 def is_fit_proven(database: Database[Document], policy: Policy) -> bool:

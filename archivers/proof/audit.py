@@ -101,30 +101,29 @@ class _Audit:
             RollupOptions(whole=True, dry_run=True),
             Archived(reader, RECEIPTS, self.archived.span()),
         )
-        for kind, counts in (("hourly", report.hourly), ("daily", report.daily)):
+        targets: dict[str, str] = dict(self.policy.rollup.targets.items())
+        for level, counts in report.counts.items():
             if counts.written:
                 yield self._finding(
                     "not-rolled-up",
-                    str(getattr(self.policy.rollup, kind)),
-                    f"{counts.written} {kind} summaries are missing or out of date: run `bucketwise rollup`, "
-                    "with --since and --until for what is older than `recheck`",
+                    targets[level],
+                    f"{counts.written} {level} summaries are missing or out of date: run "
+                    "`bucketwise rollup`, with --since and --until for what is older than `recheck`",
                 )
-        kept = report.hourly.kept + report.daily.kept
-        if kept and context.to != "none":
+        if report.kept and context.to != "none":
             yield self._finding(
                 "readings-gone",
                 self.policy.collection,
-                f"{kept} summaries tell of readings neither live nor archived. If those were deleted "
+                f"{report.kept} summaries tell of readings neither live nor archived. If those were deleted "
                 "on purpose, `bucketwise rollup` with --since and --until takes them out",
             )
-        for kind, count in expire_summaries(
-            context.database, self.policy, context.now - SLACK, dry_run=True
-        ).items():
+        expired = expire_summaries(context.database, self.policy, context.now - SLACK, dry_run=True)
+        for name, count in expired.items():
             if count:
                 yield self._finding(
                     "summaries-past-retention",
-                    str(getattr(self.policy.rollup, kind)),
-                    f"{count} {kind} summaries are past their `retain`: run `bucketwise run`",
+                    targets[name],
+                    f"{count} {name} summaries are past their `retain`: run `bucketwise run`",
                 )
 
     def holes(self) -> Iterator[Finding]:

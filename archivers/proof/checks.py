@@ -19,6 +19,7 @@ from buckets.sampling.sample import has_index, sample
 from buckets.source import Source
 from config.policies import Policy
 from rollups import ttl
+from rollups.calendar.levels import levels_of
 from rollups.changes.late import may_stream
 
 OLDEST = (6, 0)
@@ -179,13 +180,9 @@ class _Check:
 
     def _kept(self) -> dict[str, Any]:
         """What the suite writes: collection -> how long it is to be kept; None: forever."""
-        policy, kept = self.policy, {}
-        if policy.rollup is not None:
-            retain = policy.retain
-            if policy.rollup.hourly is not None:
-                kept[policy.rollup.hourly] = retain.hourly if retain else None
-            if policy.rollup.daily is not None:
-                kept[policy.rollup.daily] = retain.daily if retain else None
+        policy, kept = self.policy, dict[str, Any]()
+        for level in levels_of(policy):
+            kept[level.collection] = level.retain
         if policy.archive is not None and policy.archive.to == "online" and policy.archive.collection:
             kept[policy.archive.collection] = None
         return kept

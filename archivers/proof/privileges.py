@@ -31,9 +31,8 @@ def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: boo
     yield Needs("", ("listCollections",))
     for source in policy.sources:
         yield Needs(source, (*_READ, "remove") if deletes else _READ)
-    for summaries in (policy.rollup.hourly, policy.rollup.daily) if policy.rollup else ():
-        if summaries is not None:
-            yield Needs(summaries, _SUMMARIES)
+    for summaries in policy.rollup.targets.values() if policy.rollup else ():
+        yield Needs(summaries, _SUMMARIES)
     if policy.archive is not None and policy.archive.to == "online" and policy.archive.collection:
         target = policy.archive.collection
         beside = [overflow_archive(target)] if policy.overflow else []

@@ -71,7 +71,7 @@ def _check_versions(policy: Policy, to: str, how: How) -> None:
 
 def _check_collection(database: Database[Document], policy: Policy, option: str, to: str) -> None:
     assert policy.archive is not None
-    taken = [policy.rollup.hourly, policy.rollup.daily] if policy.rollup else []
+    taken: list[str | None] = list(policy.rollup.targets.values()) if policy.rollup else []
     if policy.archive.to == "online":
         taken += archive_collections(policy)
     if policy.overflow is not None:

@@ -26,7 +26,7 @@ def check_completeness(policy: Policy, report: Report) -> None:
         report.add(expected, fault, rests_on=[(*at, "rollup")])
     if interval is not None and (interval < _SHORTEST or _HOUR % interval):
         report.broken(expected, Fault("an hour is no whole number of such intervals", _MEND))
-    elif interval is not None and policy.rollup is not None and policy.rollup.daily is not None:
+    elif interval is not None and policy.rollup is not None and policy.rollup.has_days:
         zone = policy.rollup.timezone
         if _cuts(interval, zone):
             message = f"days in {zone} begin in the middle of such an interval"

@@ -181,7 +181,7 @@ def _check_summary(policy: Policy, at: Key, report: Report) -> None:
     if policy.rollup is None:
         return
     own = list(_SUMMARY_FIELDS)
-    if policy.rollup.daily is not None:
+    if policy.rollup.has_days:
         own += _DAY_FIELDS
     if policy.expected_interval is not None:
         own += _COMPLETENESS_FIELDS

@@ -10,7 +10,7 @@ from config.checks.fields import check_fields
 from config.checks.names import policy_fault
 from config.durations import format_duration
 from config.policies import Policy, Rollup
-from config.problems import Fault, Key, Report, nearest
+from config.problems import Fault, Key, Report, dotted, nearest
 from config.zones import is_zone, zones
 
 _NOTHING = timedelta(0)
@@ -34,12 +34,13 @@ def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
 
 
 def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:
-    if rollup.hourly is None and rollup.daily is None:
+    if not rollup.targets:
         fault = Fault(
-            "it has neither `hourly` nor `daily`",
+            "it has neither `hourly` nor `daily`, and no `levels`",
             "name the collection of at least one, or take the table out",
         )
-        report.add(at, fault, rests_on=[(*at, "hourly"), (*at, "daily")])
+        report.add(at, fault, rests_on=[(*at, "hourly"), (*at, "daily"), (*at, "levels")])
+    _check_levels(rollup, at, report)
     if not is_zone(rollup.timezone):
         near = nearest(rollup.timezone, sorted(zones()))
         mend = f'did you mean "{near}"?' if near else 'write a name such as "UTC" or "Europe/Berlin"'
@@ -58,15 +59,24 @@ def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:
             )
 
 
+def _check_levels(rollup: Rollup, at: Key, report: Report) -> None:
+    first: dict[str, int] = {}
+    for number, level in enumerate(rollup.levels, start=1):
+        earlier = first.setdefault(level.name, number)
+        if earlier != number:
+            fault = Fault(f"{dotted((*at, 'levels', str(earlier)))} is of this level", "name each level once")
+            key = (*at, "levels", str(number), "name")
+            report.add(key, fault, rests_on=[(*at, "levels", str(earlier), "name")])
+
+
 def _check_local_days(policy: Policy, at: Key, report: Report) -> None:
     if policy.local_offset_field is None:
         return
-    key, daily, zone = (*at, "local_offset_field"), (*at, "rollup", "daily"), (*at, "rollup", "timezone")
-    if policy.rollup is None or policy.rollup.daily is None:
+    key, zone = (*at, "local_offset_field"), (*at, "rollup", "timezone")
+    if policy.rollup is None or not policy.rollup.has_days:
         message = "days go by it, and the policy makes no daily summaries"
-        report.add(
-            key, Fault(message, "add rollup.daily, or take this out"), rests_on=[(*at, "rollup"), daily]
-        )
+        rests_on = [(*at, "rollup"), (*at, "rollup", "daily"), (*at, "rollup", "levels")]
+        report.add(key, Fault(message, "add rollup.daily, or take this out"), rests_on=rests_on)
     elif policy.rollup.timezone != "UTC":
         message = f"days go by rollup.timezone ({policy.rollup.timezone}), or by this field, not by both"
         report.add(key, Fault(message, "take one of the two out"), rests_on=[zone])
@@ -106,23 +116,27 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
 
 
 def _check_retain(policy: Policy, at: Key, report: Report) -> None:
-    if (retain := policy.retain) is None:
+    if policy.retain is None:
         return
-    for name in sorted(retain.model_fields_set):
+    made = policy.rollup.targets if policy.rollup else {}
+    for name, kept in policy.retain.by_level.items():
         key = (*at, "retain", name)
-        kept: timedelta | None = getattr(retain, name)
-        if policy.rollup is None or getattr(policy.rollup, name) is None:
-            fault = Fault(f"the policy makes no {name} summaries", f"add rollup.{name}, or take this out")
-            report.add(key, fault, rests_on=[(*at, "rollup"), (*at, "rollup", name)])
+        if name not in made:
+            is_named = name in ("hourly", "daily")
+            add = f"add rollup.{name}" if is_named else "add it to rollup.levels"
+            fault = Fault(f"the policy makes no {name} summaries", f"{add}, or take this out")
+            rests_on = [(*at, "rollup"), (*at, "rollup", name if is_named else "levels")]
+            report.add(key, fault, rests_on=rests_on)
         elif kept == _NOTHING:
             report.add(key, _ABOVE_ZERO)
         elif kept is not None and policy.archive is not None:
-            after = policy.archive.after
-            if after is None or kept < after:
-                message = (
-                    f"summaries would go before the raw readings do (archive.after: {format_duration(after)})"
-                )
-                fault = Fault(
-                    message, f'write "{format_duration(after)}" or longer, or shorten archive.after'
-                )
-                report.add(key, fault, rests_on=[(*at, "archive"), (*at, "archive", "after")])
+            _check_outlives(kept, policy.archive.after, key, at, report)
+
+
+def _check_outlives(kept: timedelta, after: timedelta | None, key: Key, at: Key, report: Report) -> None:
+    """Summaries go after the raw readings that they tell of."""
+    if after is None or kept < after:
+        shown = format_duration(after)
+        message = f"summaries would go before the raw readings do (archive.after: {shown})"
+        fault = Fault(message, f'write "{shown}" or longer, or shorten archive.after')
+        report.add(key, fault, rests_on=[(*at, "archive"), (*at, "archive", "after")])

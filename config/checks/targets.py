@@ -67,6 +67,8 @@ def _targets(policy: Policy) -> Iterator[_Use]:
         for name, collection in (("hourly", policy.rollup.hourly), ("daily", policy.rollup.daily)):
             if collection is not None:
                 yield _Use((*at, "rollup", name), collection, policy)
+        for number, level in enumerate(policy.rollup.levels, start=1):
+            yield _Use((*at, "rollup", "levels", str(number), "collection"), level.collection, policy)
     # Offline archives do not use theirs, but it may stay in the file; a wrong one would wait to do harm.
     if policy.archive is not None and policy.archive.collection is not None:
         key: Key = (*at, "archive", "collection")

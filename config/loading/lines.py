@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from config.problems import Key
 
@@ -14,8 +15,10 @@ _LONG_STRING = re.compile(r'"""|\'\'\'')
 
 
 def lines_of(text: str) -> dict[Key, int]:
-    """The line, from 1, of every table and key that starts one. Keys inside `{…}` have none."""
+    """The line, from 1, of every table and key that starts one. Keys inside `{…}` have none. Tables of a list
+    are counted from 1."""
     lines: dict[Key, int] = {}
+    counted: Counter[Key] = Counter()
     table: Key = ()
     in_string = False
     for number, line in enumerate(text.splitlines(), start=1):
@@ -23,6 +26,10 @@ def lines_of(text: str) -> dict[Key, int]:
             if header := _HEADER.fullmatch(line):
                 table = _names(header[1])
                 lines.setdefault(table, number)
+                if line.lstrip().startswith("[["):
+                    counted[table] += 1
+                    table = (*table, str(counted[table]))
+                    lines.setdefault(table, number)
             elif assignment := _ASSIGNMENT.match(line):
                 lines.setdefault((*table, *_names(assignment[1])), number)
         in_string ^= len(_LONG_STRING.findall(line)) % 2 == 1

@@ -38,12 +38,12 @@ def read_table(model: type[T], table: dict[str, Any], key: Key, report: Report, 
     Every unknown, missing or unfit key is reported. In place of an unfit value stands the default, or a
     neutral value where there is none: the model is sound, and fit for further checks only.
     """
-    fields = {name: field for name, field in model.model_fields.items() if name not in given}
+    fields = {it.alias or name: it for name, it in model.model_fields.items() if name not in given}
     values = known_keys(table, fields, key, report)
     for name, field in fields.items():
         inner = _table_in(field.annotation)
-        if inner is not None and isinstance(values.get(name), dict):
-            values[name] = read_table(inner, values[name], (*key, name), report)
+        if inner is not None and name in values:
+            _read_inner(inner, values, (*key, name), report, is_list=get_origin(field.annotation) is tuple)
     try:
         return model(**given, **values)
     except ValidationError as error:
@@ -54,6 +54,23 @@ def read_table(model: type[T], table: dict[str, Any], key: Key, report: Report, 
         if name not in values and field.is_required():
             values[name] = _neutral(field.annotation)
     return model(**given, **values)
+
+
+def _read_inner(
+    model: type[Table], values: dict[str, Any], at: Key, report: Report, *, is_list: bool
+) -> None:
+    """Reads a table inside a table, or a list of them, each at its number from 1."""
+    name, value = at[-1], values[at[-1]]
+    if not is_list:
+        if isinstance(value, dict):
+            values[name] = read_table(model, value, at, report)
+    elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        numbered = enumerate(value, start=1)
+        values[name] = tuple(read_table(model, item, (*at, str(number)), report) for number, item in numbered)
+    else:
+        mend = f"write [[{dotted(at)}]], and the keys of each below"
+        report.broken(at, Fault("it has to be a list of tables", mend))
+        del values[name]
 
 
 def known_keys(table: dict[str, Any], known: Iterable[str], key: Key, report: Report) -> dict[str, Any]:

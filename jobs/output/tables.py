@@ -11,9 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.fields.selectors import extended_json
+from config.policies import LEVEL_NAMES
 from jobs.clock import iso
 from jobs.failures import OUTCOMES
 from jobs.output.report import Result
+from rollups.calendar.levels import ROWS
 from rollups.summaries.documents import percentile_key
 
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
@@ -26,15 +28,20 @@ def rollup_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def _rollup_table(results: Sequence[Result]) -> RenderableType:
-    table = _table(
-        "Roll-up", "policy", "readings", "hourly written", "unchanged", "daily written", "unchanged"
-    )
-    for result in results:
-        body = result.body.get("rollup", result.body)
-        hourly, daily = body.get("hourly", {}), body.get("daily", {})
-        counts = [body.get("readings"), *_pair(hourly), *_pair(daily)]
+    bodies = [result.body.get("rollup", result.body) for result in results]
+    levels = _levels_in(bodies)
+    heads = [head for level in levels for head in (f"{level} written", "unchanged")]
+    table = _table("Roll-up", "policy", "readings", *heads)
+    for result, body in zip(results, bodies, strict=True):
+        counts = [body.get("readings"), *(it for level in levels for it in _pair(body.get(level, {})))]
         table.add_row(result.policy, *map(_number, counts), _outcome(result))
     return table
+
+
+def _levels_in(bodies: Iterable[Body]) -> list[str]:
+    """Returns the levels that any policy has, the finest first; hours and days are always there."""
+    found = {name for body in bodies for name in body}
+    return [name for name in LEVEL_NAMES if name in found or name in ("hourly", "daily")]
 
 
 def archive_tables(results: Sequence[Result]) -> list[RenderableType]:
@@ -54,10 +61,11 @@ def _archive_table(results: Sequence[Result]) -> RenderableType:
 
 
 def run_tables(results: Sequence[Result]) -> list[RenderableType]:
-    expired = _table("Summaries past their time", "policy", "hourly", "daily")
+    levels = _levels_in(result.body.get("expiry", {}) for result in results)
+    expired = _table("Summaries past their time", "policy", *levels)
     for result in results:
         body = result.body.get("expiry", {})
-        counts = (_number(body.get(key)) for key in ("hourly", "daily"))
+        counts = (_number(body.get(key)) for key in levels)
         expired.add_row(result.policy, *counts, _outcome(result))
     return [
         _rollup_table(results),
@@ -177,8 +185,8 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
             series = " ".join(f"{name}={value}" for name, value in one["series"].items()) or "all"
             for name, value in one["values"].items():
                 table.add_row(Text(printable(series)), Text(name), *(_statistic(value[key]) for key in keys))
-        windows = body["windows"]
-        basis = f"{windows['daily']:,} days and {windows['hourly']:,} hours ({body['summaries']:,} summaries)"
+        *counted, last = (f"{count:,} {ROWS[level].noun}" for level, count in body["windows"].items())
+        basis = f"{', '.join(counted)} and {last} ({body['summaries']:,} summaries)"
         span = f"{_instant(body['since'])} to {_instant(body['until'])}"
         tables += [table, Text(f"{span}, from {basis}")]
         for gap in body["missing"]:

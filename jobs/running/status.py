@@ -8,7 +8,7 @@ from archivers.reading.reader import ArchivedReader
 from buckets.fields.times import FIRST_MS, as_date, as_ms
 from jobs.running.ledger import Ledger
 from jobs.running.turn import Done, Step, Turn
-from rollups.progress import NO_GATE, rolled_up_through
+from rollups.progress import NO_GATE, load, rolled_up_through
 from rollups.rolling import quarantine
 
 LAST_RUNS = 5
@@ -19,9 +19,11 @@ def _status(turn: Turn) -> Done:
     through = rolled_up_through(turn.context.database, turn.policy)
     archived = ArchivedReader(turn.context.database, turn.policy, turn.context.store).span()
     pinned, pinned_until = turn.context.pins.standing()
+    reached = load(turn.context.database, turn.policy).through
     return Done(
         {
             "rolled_up_through": None if through in (None, NO_GATE) else as_date(through),
+            "levels": {name: as_date(end) for name, end in reached.items()},
             "archived_through": None if archived is None else as_date(archived[1]),
             "waiting": _waiting(turn),
             "pinned": pinned,

@@ -30,11 +30,13 @@ from jobs.running import lease, ledger
 from jobs.running.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
 from jobs.running.turn import Done, Step, Turn
 from rollups import progress as rollup_progress
-from rollups.calendar.due import Calendar, kinds_of
+from rollups.calendar.due import Calendar
+from rollups.calendar.levels import bases, levels_of
 from rollups.changes.late import Late
 from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
 from rollups.rolling.expiry import expire_summaries
+from rollups.rolling.options import RollupReport
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
@@ -71,10 +73,9 @@ def _roll_up(turn: Turn) -> Done:
     )
     empty = report.empty_fields(turn.policy)
     body = {
-        "hourly": {"written": report.hourly.written, "unchanged": report.hourly.unchanged},
-        "daily": {"written": report.daily.written, "unchanged": report.daily.unchanged},
+        **_by_level(report),
         "readings": report.readings,
-        "kept": report.hourly.kept + report.daily.kept,
+        "kept": report.kept,
         "empty_fields": empty,
         **_late_body(report.late),
         **quarantine_body(report.quarantined, report.quarantined_total),
@@ -82,6 +83,12 @@ def _roll_up(turn: Turn) -> Done:
     fit = None if archives(turn) or turn.policy.rollup is None else see_fit(turn)
     is_left = report.quarantined_total or empty or misfits_of(fit)
     return Done(body | said(fit), LEFT_SOMETHING if is_left else 0)
+
+
+def _by_level(report: RollupReport) -> Body:
+    """What became of the summaries of each level; hours and days are always told."""
+    counts = {"hourly": report.hourly, "daily": report.daily, **report.counts}
+    return {level: {"written": it.written, "unchanged": it.unchanged} for level, it in counts.items()}
 
 
 def _late_body(late: Late | None) -> Body:
@@ -113,12 +120,12 @@ def _through(turn: Turn) -> int | None:
 
 
 def _through_of(turn: Turn, policy: Policy) -> int | None:
-    if not kinds_of(policy):
+    if not levels_of(policy):
         return None
     if turn.dry_run and ROLLUP.name in turn.steps and policy is turn.policy and policy.rollup is not None:
         # A plan of both: as far as the roll-up before would have come.
         calendar = Calendar(policy, policy.rollup, turn.context.now)
-        return min(kind.through(calendar.due_end) - kind.reach for kind in calendar.kinds)
+        return min(level.through(calendar.due_end) - level.reach for level in bases(calendar.levels))
     through = rolled_up_through(turn.context.database, policy)
     return FIRST_MS if through is None else through
 
@@ -147,7 +154,7 @@ def quarantine_body(found: list[Quarantined], total: int) -> Body:
 def _expire(turn: Turn) -> Done:
     context = turn.context
     gone = expire_summaries(context.database, context.policy, context.now, dry_run=turn.dry_run)
-    return Done({"hourly": gone.get("hourly", 0), "daily": gone.get("daily", 0)})
+    return Done({"hourly": 0, "daily": 0, **gone})
 
 
 def _verify(turn: Turn) -> Done:

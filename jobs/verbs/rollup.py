@@ -25,7 +25,7 @@ def rollup(
 ) -> Report:
     """Roll up what is due.
 
-    Hourly and daily summaries are written where they are new or have changed. With --since and --until
+    Summaries of every level are written where they are new or have changed. With --since and --until
     the windows in that range are computed anew, also where nothing changed.
     """
     within = parse_range(since, until)

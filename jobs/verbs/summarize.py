@@ -9,6 +9,7 @@ import typer
 
 from buckets.fields.times import as_date
 from config.errors import UsageError
+from config.policies import LEVEL_NAMES, LevelName, Policy
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.output.report import Report
@@ -16,7 +17,7 @@ from jobs.output.tables import summarize_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.turn import Done, Step, Turn
 from jobs.selection import Series, one_policy, parse_series
-from rollups.answers.summarize import Answer
+from rollups.answers.summarize import Answer, Question
 from rollups.answers.summarize import summarize as summarize_range
 from rollups.calendar.tiling import Piece
 from rollups.progress import rolled_up_through
@@ -65,9 +66,10 @@ def summarize(
 ) -> Report:
     """Summarize a range from its summaries.
 
-    Any statistic and any percentile, by merging daily and hourly summaries; raw readings are never read.
-    The range must be made up of whole hours (UTC) or whole days of the policy's time zone. Where a part of
-    it is not rolled up yet, or past retention, the answer says so and ends with exit code 3.
+    Any statistic and any percentile, by merging summaries, the coarsest that fit; raw readings are never
+    read. The range must be made up of whole windows: hours (UTC), days of the policy's time zone, or of the
+    further levels that the policy names. Where a part of it is not rolled up yet, or past retention, the
+    answer says so and ends with exit code 3.
     """
     within = parse_range(since, until)
     percents = None if percentiles is None else _parse_percentiles(percentiles)
@@ -77,18 +79,9 @@ def summarize(
     def do(turn: Turn) -> Done:
         assert within.since is not None
         assert within.until is not None
+        question = Question(within.since, within.until, asked, percents, by_series=by is By.series)
         context = turn.context
-        answer = summarize_range(
-            context.database,
-            policy,
-            context.now,
-            since=within.since,
-            until=within.until,
-            series=asked,
-            percentiles=percents,
-            by_series=by is By.series,
-            check=context.check,
-        )
+        answer = summarize_range(context.database, policy, context.now, question, context.check)
         through = rolled_up_through(context.database, policy)
         return Done(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
 
@@ -118,13 +111,19 @@ def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
         "since": as_date(answer.since),
         "until": as_date(answer.until),
         "rolled_up_through": None if through is None else as_date(through),
-        "windows": {"daily": tiling.windows("daily"), "hourly": tiling.windows("hourly")},
+        "windows": {name: tiling.windows(name) for name in _levels(answer.policy)},
         "summaries": answer.summaries,
         "complete": answer.is_complete,
         "missing": [_missing(piece) for piece in tiling.missing],
         "percentiles": list(answer.percentiles),
         "series": told,
     }
+
+
+def _levels(policy: Policy) -> list[LevelName]:
+    """The coarsest first; days and hours are always told."""
+    made = policy.rollup.targets if policy.rollup else {}
+    return [name for name in reversed(LEVEL_NAMES) if name in made or name in ("daily", "hourly")]
 
 
 def _missing(piece: Piece) -> dict[str, Any]:

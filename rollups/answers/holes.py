@@ -15,7 +15,7 @@ from buckets.fields.selectors import extended_json
 from buckets.fields.times import as_date
 from config.durations import format_duration
 from config.policies import Policy
-from rollups.calendar.due import Span, kinds_that_meet
+from rollups.calendar.levels import Span, levels_that_meet
 from rollups.calendar.windows import HOUR, LOWEST, span_ms
 from rollups.summaries import coverage, documents
 
@@ -33,7 +33,7 @@ class Hole(NamedTuple):
     def message(self, policy: Policy) -> str:
         named = ", ".join(f"{name}={extended_json(_at(self.series, name))}" for name in policy.series_names)
         of = f"of {named} " if named else ""
-        mark = " local time" if kinds_that_meet(policy)[0].local else "Z"
+        mark = " local time" if levels_that_meet(policy)[0].local else "Z"
         start, end = (as_date(ms).isoformat().replace("+00:00", mark) for ms in (self.start, self.end))
         seconds = (self.end - self.start) / 1000
         expected = format_duration(policy.expected_interval)
@@ -103,15 +103,17 @@ def _spans(summary: Mapping[str, Any], window: Span, interval: int) -> list[Span
 def _summaries(database: Database[Document], policy: Policy) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The name of its collection, and the summary: each series' in the order of time."""
     after = LOWEST
-    for kind in reversed(kinds_that_meet(policy)):  # days first
+    # Days first. Weeks and months do not hold each other: only where there is nothing finer.
+    levels = levels_that_meet(policy)
+    for level in reversed([it for it in levels if not it.is_long] or levels[:1]):
         collection: Collection[Document] = database.get_collection(
-            kind.collection, codec_options=documents.OPTIONS
+            level.collection, codec_options=documents.OPTIONS
         )
         # Where an hour reaches over the last day's end, both tell of it.
         wanted = {"start": {"$gt": DatetimeMS(after - HOUR)}, "_id.series": {"$exists": True}}
         for summary in collection.find(wanted, {"start": 1, "end": 1, "coverage": 1}).sort("start", 1):
             after = max(after, documents.milliseconds(summary["end"]))
-            yield kind.collection, summary
+            yield level.collection, summary
 
 
 def _at(series: Mapping[str, Any], name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ from buckets.models.series import series_key
 from config.errors import BucketwiseError, UsageError
 from config.policies import Policy
 from rollups import progress
-from rollups.calendar.due import Kind, Span, kinds_that_meet
+from rollups.calendar.levels import Level, Span, levels_that_meet
 from rollups.calendar.tiling import Piece, Tiling, instant, standing, tile
 from rollups.calendar.windows import HIGHEST, LOWEST, to_ms
 from rollups.summaries import coverage, documents
@@ -32,6 +32,27 @@ from rollups.summaries.summary import State, merge
 
 Document = dict[str, Any]
 _AT_ONCE = 500  # summaries in memory as documents
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to summarize: the range [since, until), and how."""
+
+    since: datetime
+    until: datetime
+    series: Selector = field(default_factory=dict)  # series fields and the text of their values
+    percentiles: Sequence[float] | None = None  # any from 0 to 100, both included; None: the policy's own
+    by_series: bool = True  # one state a series; else one of all together
+
+    @property
+    def range(self) -> Span:
+        """Returns the range in milliseconds. Raises UsageError where there is none."""
+        start, end = to_ms(self.since), to_ms(self.until)
+        if not LOWEST <= start < end < HIGHEST:
+            raise UsageError(
+                f"{self.since} to {self.until}: there is no time between them, or not in the years 1 to 9999"
+            )
+        return start, end
 
 
 @dataclass(frozen=True)
@@ -64,46 +85,35 @@ class Answer:
         return documents.told(state, self.percentiles, found)
 
 
-def summarize(  # noqa: PLR0913  (for people who write Python)
+def summarize(
     database: Database[Document],
     policy: Policy,
     now: datetime,
-    *,
-    since: datetime,
-    until: datetime,
-    series: Selector | None = None,
-    percentiles: Sequence[float] | None = None,
-    by_series: bool = True,
+    question: Question,
     check: Callable[[], None] = lambda: None,
 ) -> Answer:
-    """The statistics of [since, until), equal to those of its readings to the bit.
+    """Returns the statistics of a range, equal to those of its readings to the bit.
 
-    `series` names series fields and the text of their values. `percentiles`: any from 0 to 100, both
-    included; None: the policy's own. `by_series`: one state a series, else one of all together. `check` is
-    called now and then, and raises where it must stop. Needs memory for the series, not for the windows.
-    Days that go by the readings' own clocks are used where there are no hours: `since` and `until` are then
-    by those clocks.
-
-    Where days go by the readings' own clocks, hours answer; where there are none, whole local dates do.
+    `check` is called now and then, and raises where it must stop. Needs memory for the series, not for the
+    windows. Where days go by the readings' own clocks, hours answer; where there are none, whole local dates
+    do: the range is then by those clocks.
 
     Raises UsageError where no whole windows make up the range, or the policy keeps no percentiles;
     BucketwiseError where a summary can't be used. A range that is not wholly covered by summaries is
     answered as far as it is: see `Answer.tiling`.
     """
-    asked = series or {}
-    check_selector(policy, asked)
-    percents = _percentiles(policy, percentiles)
-    start, end = to_ms(since), to_ms(until)
-    if not LOWEST <= start < end < HIGHEST:
-        raise UsageError(f"{since} to {until}: there is no time between them, or not in the years 1 to 9999")
+    check_selector(policy, question.series)
+    percents = _percentiles(policy, question.percentiles)
+    start, end = question.range
     through, gone = progress.load(database, policy).through, progress.gone_before(database, policy)
-    kinds = {kind.name: kind for kind in kinds_that_meet(policy)}
-    tiling = tile([standing(kind, through, gone, now) for kind in kinds.values()], start, end)
+    levels = {level.name: level for level in levels_that_meet(policy)}
+    tiling = tile([standing(level, through, gone, now) for level in levels.values()], start, end)
     merged: dict[bytes, tuple[Series, State]] = {}
     count = 0
     for piece in tiling.pieces:
-        for found, state in _states(database, policy, kinds[piece.kind], piece, asked, bool(percents)):
-            name = found if by_series else ()
+        level, asked = levels[piece.level], question.series
+        for found, state in _states(database, policy, level, piece, asked, bool(percents)):
+            name = found if question.by_series else ()
             key = series_key(name)
             merged[key] = (name, merge(merged[key][1], state) if key in merged else state)
             count += 1
@@ -131,10 +141,10 @@ def _percentiles(policy: Policy, asked: Sequence[float] | None) -> tuple[float, 
 
 
 def _states(
-    database: Database[Document], policy: Policy, kind: Kind, piece: Piece, selector: Selector, binned: bool
+    database: Database[Document], policy: Policy, level: Level, piece: Piece, selector: Selector, binned: bool
 ) -> Iterator[tuple[Series, State]]:
     collection: Collection[Document] = database.get_collection(
-        kind.collection, codec_options=documents.OPTIONS
+        level.collection, codec_options=documents.OPTIONS
     )
     wanted = {
         "start": {"$gte": DatetimeMS(piece.start), "$lt": DatetimeMS(piece.end)},
@@ -149,7 +159,7 @@ def _states(
         start, end = documents.milliseconds(found["start"]), documents.milliseconds(found["end"])
         if window != (start, end):
             window = start, end
-            if kind.edges(start, start + 1) != [start, end]:
+            if level.edges(start, start + 1) != [start, end]:
                 raise _unusable(collection, found, "its window is none of this policy's")
         try:
             state = documents.state_of(found, policy)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from buckets.fields.times import as_date
 from config.errors import UsageError
-from rollups.calendar.due import Kind, KindName, Span
-from rollups.calendar.windows import HOUR
+from config.policies import LevelName
+from rollups.calendar.levels import Level, Span
 
 NOT_ROLLED_UP = "not rolled up yet"
 PAST_RETENTION = "past its retention: the summaries are gone"
@@ -19,11 +19,11 @@ _NEVER = 2**62
 
 
 class Piece(NamedTuple):
-    """Adjoining windows of one kind; or, with a reason, a stretch without summaries."""
+    """Adjoining windows of one level; or, with a reason, a stretch without summaries."""
 
     start: int  # milliseconds
     end: int
-    kind: KindName
+    level: LevelName
     windows: int
     reason: str | None = None
 
@@ -35,26 +35,26 @@ class Tiling:
     pieces: Sequence[Piece]  # what there are summaries of
     missing: Sequence[Piece]  # what there are none of
 
-    def windows(self, kind: KindName) -> int:
-        return sum(piece.windows for piece in self.pieces if piece.kind == kind)
+    def windows(self, level: LevelName) -> int:
+        return sum(piece.windows for piece in self.pieces if piece.level == level)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """The windows of a kind whose summaries stand: those that end in [low, high]."""
+    """The windows of a level whose summaries stand: those that end in [low, high]."""
 
-    kind: Kind
+    level: Level
     low: int
     high: int
 
 
 def standing(
-    kind: Kind, through: Mapping[KindName, int], gone: Mapping[KindName, int], now: datetime
+    level: Level, through: Mapping[LevelName, int], gone: Mapping[LevelName, int], now: datetime
 ) -> Standing:
-    """`through`: how far each kind is rolled up; `gone`: what ended before it has gone."""
-    expired = kind.expired_before(now)
-    low = max(gone.get(kind.name, -_NEVER), -_NEVER if expired is None else expired)
-    return Standing(kind, low, through.get(kind.name, -_NEVER))
+    """`through`: how far each level is rolled up; `gone`: what ended before it has gone."""
+    expired = level.expired_before(now)
+    low = max(gone.get(level.name, -_NEVER), -_NEVER if expired is None else expired)
+    return Standing(level, low, through.get(level.name, -_NEVER))
 
 
 def tile(stocks: Sequence[Standing], start: int, end: int) -> Tiling:
@@ -63,98 +63,127 @@ def tile(stocks: Sequence[Standing], start: int, end: int) -> Tiling:
     A day is taken where it fits: where its zone's offset is no whole hour, the hours around it do not meet
     it. Raises UsageError where no whole windows make up the range.
     """
-    by_name = {stock.kind.name: stock for stock in stocks}
-    nodes, days = _nodes(by_name.get("daily"), start, end)
-    best: list[tuple[tuple[int, int], list[Piece], int] | None] = [((0, 0), [], -1)]
-    aligned = 0 if start % HOUR == 0 else None
+    nodes = _nodes(stocks, start, end)
+    best: list[_Step | None] = [_Step(0, 0, (), None)]
+    steppers = [_Stepper(stock, nodes) for stock in stocks]
     for at in range(1, len(nodes)):
-        ways = []
-        if "daily" in by_name and nodes[at - 1] in days and nodes[at] in days:
-            ways.append((at - 1, [_day(by_name["daily"], nodes[at - 1], nodes[at])]))
-        if "hourly" in by_name and aligned is not None and nodes[at] % HOUR == 0:
-            ways.append((aligned, list(_hours(by_name["hourly"], nodes[aligned], nodes[at]))))
-        best.append(_cheapest(best, ways))
-        if nodes[at] % HOUR == 0 and best[at] is not None:
-            aligned = at
-    if len(nodes) < 2 or best[-1] is None:
+        ways = [way for stepper in steppers if (way := stepper.to(at, best))]
+        best.append(min(ways, key=lambda way: (way.uncovered, way.windows), default=None))
+    step = best[-1] if len(nodes) > 1 else None
+    if step is None:
         raise UsageError(_refusal(stocks, start, end))
     pieces: list[Piece] = []
-    at = len(nodes) - 1
-    while (step := best[at]) is not None and step[2] >= 0:
-        pieces += reversed(step[1])
-        at = step[2]
+    while step is not None:
+        pieces += reversed(step.pieces)
+        step = step.before
     joined = list(_joined(reversed(pieces)))
     return Tiling([it for it in joined if it.reason is None], [it for it in joined if it.reason is not None])
 
 
-def _nodes(daily: Standing | None, start: int, end: int) -> tuple[list[int], set[int]]:
-    """Where one window may end and another begin, apart from the hours in between; and which are days'."""
-    days = set() if daily is None else {edge for edge in daily.kind.edges(start, end) if start <= edge <= end}
-    return sorted(days | {start, end}), days
+def _nodes(stocks: Sequence[Standing], start: int, end: int) -> list[int]:
+    """Where windows of one level may end and those of another begin. Between two nodes all windows of a level
+    of one length stand, or none: so they are taken together."""
+    turns = {start, end}
+    for stock in stocks:
+        if stock.level.step is None:
+            turns.update(stock.level.edges(start, end))
+        else:  # where those that stand begin and end
+            turns.update(edge for edge in (stock.low - stock.level.step, stock.low, stock.high))
+    lengths = {stock.level.step for stock in stocks if stock.level.step is not None}
+    nodes = {turn // length * length + more for turn in turns for length in lengths for more in (0, length)}
+    return sorted(node for node in nodes | turns if start <= node <= end)
 
 
-def _cheapest(
-    best: list[tuple[tuple[int, int], list[Piece], int] | None], ways: list[tuple[int, list[Piece]]]
-) -> tuple[tuple[int, int], list[Piece], int] | None:
-    """Of the ways to come here, the one that leaves the least uncovered, then takes the fewest windows."""
-    found = []
-    for origin, pieces in ways:
-        before = best[origin]
-        if before is not None:
-            uncovered = sum(it.end - it.start for it in pieces if it.reason is not None)
-            cost = before[0][0] + uncovered, before[0][1] + sum(it.windows for it in pieces)
-            found.append((cost, pieces, origin))
-    return min(found, key=lambda way: way[0], default=None)
+class _Step(NamedTuple):
+    """The best way to a node: what it leaves uncovered, then how many windows it takes."""
+
+    uncovered: int
+    windows: int
+    pieces: Sequence[Piece]  # since the node before
+    before: _Step | None
+
+    def then(self, pieces: Sequence[Piece]) -> _Step:
+        uncovered = sum(it.end - it.start for it in pieces if it.reason is not None)
+        return _Step(
+            self.uncovered + uncovered, self.windows + sum(it.windows for it in pieces), pieces, self
+        )
 
 
-def _day(stock: Standing, start: int, end: int) -> Piece:
-    if end > stock.high:
-        return Piece(start, end, "daily", 0, NOT_ROLLED_UP)
-    if end < stock.low:
-        return Piece(start, end, "daily", 0, PAST_RETENTION)
-    return Piece(start, end, "daily", 1)
+class _Stepper:
+    """Goes from node to node by windows of one level."""
 
+    def __init__(self, stock: Standing, nodes: Sequence[int]) -> None:
+        self._stock = stock
+        self._nodes = nodes
+        step = stock.level.step
+        edges = set(stock.level.edges(nodes[0], nodes[-1])) if step is None else ()
+        self._meets = [node in edges if step is None else node % step == 0 for node in nodes]
+        self._last: int | None = None  # the last node that the level meets, and some way leads to
 
-def _hours(stock: Standing, start: int, end: int) -> Iterator[Piece]:
-    high = max(start, min(end, stock.high // HOUR * HOUR))
-    low = min(high, max(start, -(-stock.low // HOUR) * HOUR - HOUR))
-    if start < low:
-        yield Piece(start, low, "hourly", 0, PAST_RETENTION)
-    if low < high:
-        yield Piece(low, high, "hourly", (high - low) // HOUR)
-    if high < end:
-        yield Piece(high, end, "hourly", 0, NOT_ROLLED_UP)
+    def to(self, at: int, best: Sequence[_Step | None]) -> _Step | None:
+        """Returns the way to a node over the last one that the level meets. Nodes come in order."""
+        if self._meets[at - 1] and (best[at - 1] is not None or self._stock.level.step is None):
+            self._last = at - 1
+        if self._last is None or not self._meets[at]:
+            return None
+        origin, start, end = best[self._last], self._nodes[self._last], self._nodes[at]
+        pieces = [self._window(start, end)] if self._stock.level.step is None else self._run(start, end)
+        return origin.then(pieces) if origin is not None else None
+
+    def _window(self, start: int, end: int) -> Piece:
+        name, reason = self._stock.level.name, None
+        if end > self._stock.high:
+            reason = NOT_ROLLED_UP
+        elif end < self._stock.low:
+            reason = PAST_RETENTION
+        return Piece(start, end, name, 0 if reason else 1, reason)
+
+    def _run(self, start: int, end: int) -> list[Piece]:
+        """Windows of one length: those that are gone, those that stand, and those that are yet to be made."""
+        name, step = self._stock.level.name, self._stock.level.step
+        assert step is not None
+        high = max(start, min(end, self._stock.high // step * step))
+        low = min(high, max(start, -(-self._stock.low // step) * step - step))
+        found = [
+            Piece(start, low, name, 0, PAST_RETENTION),
+            Piece(low, high, name, (high - low) // step),
+            Piece(high, end, name, 0, NOT_ROLLED_UP),
+        ]
+        return [piece for piece in found if piece.start < piece.end]
 
 
 def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Those that adjoin, of one kind and reason, as one; a reason joins whatever kind."""
-    for _, run in groupby(pieces, key=lambda it: it.reason or it.kind):
+    """Those that adjoin, of one level and reason, as one; a reason joins whatever level."""
+    for _, run in groupby(pieces, key=lambda it: it.reason or it.level):
         first, *rest = run
         last = rest[-1] if rest else first
         windows = first.windows + sum(it.windows for it in rest)
-        yield Piece(first.start, last.end, first.kind, windows, first.reason)
+        yield Piece(first.start, last.end, first.level, windows, first.reason)
 
 
 def _refusal(stocks: Sequence[Standing], start: int, end: int) -> str:
     range_ = f"{instant(start)} to {instant(end)}"
     if not stocks:
         return "the policy makes no summaries: add a rollup to it"
-    near = [f"{_name(stock.kind)}: {_near(stock.kind, start, end)}" for stock in stocks]
+    near = [f"{_name(stock.level)}: {_near(stock.level, start, end)}" for stock in stocks]
     return f"no whole windows make up {range_}. The nearest that do: {'; '.join(near)}"
 
 
-def _name(kind: Kind) -> str:
-    return "hours" if kind.name == "hourly" else "local dates" if kind.local else f"days in {kind.zone.key}"
+def _name(level: Level) -> str:
+    noun = level.row.noun
+    if level.local:
+        return "local dates" if level.name == "daily" else f"local {noun}"
+    return noun if level.step is not None else f"{noun} in {level.zone.key}"
 
 
-def _near(kind: Kind, start: int, end: int) -> str:
+def _near(level: Level, start: int, end: int) -> str:
     """Boundaries around both ends: `since` is one of the first, `until` one of the second."""
-    since, until = (_around(kind, ms) for ms in (start, end))
+    since, until = (_around(level, ms) for ms in (start, end))
     return f"from {' or '.join(map(instant, since))} to {' or '.join(map(instant, until))}"
 
 
-def _around(kind: Kind, ms: int) -> Span | tuple[int]:
-    low, high = kind.edges(ms, ms + 1)
+def _around(level: Level, ms: int) -> Span | tuple[int]:
+    low, high = level.edges(ms, ms + 1)
     return (low,) if low == ms else (low, high)
 
 

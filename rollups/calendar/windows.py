@@ -1,10 +1,12 @@
-"""Windows: half-open spans [start, end) that tile time. Hours are UTC hours, days are local calendar days.
+"""Windows: half-open spans [start, end) that tile time. Hours and their parts are those of UTC; days, ISO
+weeks and calendar months are those of a time zone.
 
 Instants are int64 milliseconds since the epoch, UTC. An array of n + 1 edges stands for n adjoining windows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -30,11 +32,12 @@ def span_ms(length: timedelta) -> int:
     return length // _MILLISECOND
 
 
-def hour_edges(start_ms: int, end_ms: int) -> NDArray[np.int64]:
-    """The edges of the whole UTC hours that touch [start_ms, end_ms)."""
-    first = start_ms // HOUR
-    last = max(first, -(-end_ms // HOUR))
-    return np.arange(first, last + 1, dtype=np.int64) * HOUR
+def step_edges(start_ms: int, end_ms: int, step: int) -> list[int]:
+    """The edges of the whole windows of `step` milliseconds, counted from the epoch, that touch
+    [start_ms, end_ms)."""
+    first = start_ms // step
+    last = max(first, -(-end_ms // step))
+    return list(range(first * step, last * step + 1, step))
 
 
 def day_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
@@ -46,8 +49,51 @@ def day_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
     last = _local_date(max(start_ms, end_ms), zone).toordinal() + 3
     # A day that does not exist starts where the next one does: the set leaves no window for it. (`np.unique`
     # imports numpy's masked arrays, which takes as long as a run that finds nothing new.)
-    found = {_day_start(date.fromordinal(day), zone) for day in range(first, last)}
-    starts = np.array(sorted(found), dtype=np.int64)
+    return _around({_day_start(date.fromordinal(day), zone) for day in range(first, last)}, start_ms, end_ms)
+
+
+def week_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
+    """The edges of the whole ISO weeks in `zone`, from Monday on, that touch [start_ms, end_ms)."""
+    return _period_edges(start_ms, end_ms, zone, _monday)
+
+
+def month_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
+    """The edges of the whole calendar months in `zone` that touch [start_ms, end_ms)."""
+    return _period_edges(start_ms, end_ms, zone, _first_of_month)
+
+
+def _period_edges(
+    start_ms: int, end_ms: int, zone: ZoneInfo, first_day: Callable[[date, int], date]
+) -> NDArray[np.int64]:
+    """`first_day(day, n)`: where the period that holds the day begins, or the n-th after it."""
+    at = first_day(_local_date(start_ms, zone), -1)
+    last = first_day(_local_date(max(start_ms, end_ms), zone), 2)
+    days = [at]
+    while at < last:
+        at = first_day(at, 1)
+        days.append(at)
+    return _around({_day_start(day, zone) for day in days}, start_ms, end_ms)
+
+
+def _monday(day: date, later: int) -> date:
+    return _inside(day.toordinal() - day.weekday() + 7 * later)
+
+
+def _first_of_month(day: date, later: int) -> date:
+    years, month = divmod(12 * day.year + day.month - 1 + later, 12)
+    if not date.min.year <= years <= date.max.year:
+        return _inside(0 if years < date.min.year else date.max.toordinal())
+    return _inside(date(years, month + 1, 1).toordinal())
+
+
+def _inside(ordinal: int) -> date:
+    """A week or month at the calendar's ends is cut, so that every zone can tell where it begins."""
+    return date.fromordinal(min(max(ordinal, date.min.toordinal() + 2), date.max.toordinal() - 2))
+
+
+def _around(starts_of: set[int], start_ms: int, end_ms: int) -> NDArray[np.int64]:
+    """Of these starts of windows, those around what touches [start_ms, end_ms)."""
+    starts = np.array(sorted(starts_of), dtype=np.int64)
     begin = int(np.searchsorted(starts, start_ms, side="right")) - 1
     stop = max(begin, int(np.searchsorted(starts, end_ms, side="left")))
     return starts[begin : stop + 1]

@@ -14,7 +14,7 @@ from buckets.fields.timeforms import own_form
 from buckets.fields.times import as_date
 from buckets.models.covered import covered, span_fields
 from config.policies import Policy
-from rollups.calendar.due import Span
+from rollups.calendar.levels import Span
 
 Document = dict[str, Any]
 

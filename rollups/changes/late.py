@@ -11,8 +11,9 @@ from pymongo.database import Database
 from buckets.fields.times import DAY_MS
 from buckets.source import Source
 from config.errors import BucketwiseError
-from config.policies import Policy
-from rollups.calendar.due import Calendar, KindName, Span, Spans, kinds_of, widened
+from config.policies import LevelName, Policy
+from rollups.calendar.due import Calendar, Spans, widened
+from rollups.calendar.levels import Span, bases, levels_of
 from rollups.calendar.windows import HIGHEST
 from rollups.changes.stream import Changed, LostError, Stream, UnavailableError, collections_of, flat
 from rollups.context import RunContext
@@ -100,7 +101,7 @@ class LateFinder:
         except LostError as error:
             reason = f"the change stream does not go on from the last run's bookmark: {error}"
             return self._look_back(loaded, reason)
-        live = [*live, *changed.told, (min(through.values()), HIGHEST)]
+        live = [*live, *changed.told, (_new_from(self.context.policy, through), HIGHEST)]
         bookmark = Bookmark(changed.token, collections, Spans(live).spans)
         spans, reason_ = self._looked_for(changed, standing)
         return Late("stream", flat(spans), spans, changed.events, reason_, bookmark)
@@ -151,7 +152,7 @@ class Watch:
     ) -> None:
         loaded = load(database, policy)
         self._stream = Stream(policy, Source(database, policy), books, leaves_marks=not dry_run)
-        self._kinds = kinds_of(policy)
+        self._levels = bases(levels_of(policy))
         self._bookmark = loaded.bookmark if may_stream(policy) else None
         self._token = self._bookmark.token if self._bookmark else None
         self._rolled_up_to = _rolled_up_to(policy, loaded.through) if loaded.through else None
@@ -178,7 +179,13 @@ class Watch:
         self._token = more.token
         unknown = self._bookmark.live if may_have and more.unknown.total() else ()
         self._changed = Spans([*self._changed.spans, *more.told, *unknown])
-        return any(self._changed.touch(*span) for span in widened(self._kinds, [(start_ms, end_ms)]).spans)
+        return any(self._changed.touch(*span) for span in widened(self._levels, [(start_ms, end_ms)]).spans)
+
+
+def _new_from(policy: Policy, through: Mapping[LevelName, int]) -> int:
+    """Returns from where on what comes in is new. Weeks and months, made of days, do not tell."""
+    known = [through[level.name] for level in bases(levels_of(policy)) if level.name in through]
+    return min(known or through.values())
 
 
 def may_stream(policy: Policy) -> bool:
@@ -186,16 +193,16 @@ def may_stream(policy: Policy) -> bool:
     return policy.rollup is not None and policy.rollup.late_data != "scan" and policy.model != "timeseries"
 
 
-def _rolled_up_to(policy: Policy, through: Mapping[KindName, int]) -> int:
+def _rolled_up_to(policy: Policy, through: Mapping[LevelName, int]) -> int:
     """A reading at or after it lies in no window that is rolled up."""
-    return max(through[kind.name] + kind.reach for kind in kinds_of(policy))
+    return max(through[level.name] + level.reach for level in levels_of(policy) if level.name in through)
 
 
 def read_on(stream: Stream, bookmark: Bookmark, calendar: Calendar, check: Callable[[], None]) -> Bookmark:
     """The bookmark, once all windows of the calendar are rolled up: behind the summaries that this run has
     written, if nothing else has happened. They are of the same database, and else each who reads the stream
     next, the archive among them, reads past every one."""
-    through = {kind.name: kind.through(calendar.due_end) for kind in calendar.kinds}
+    through = {level.name: level.through(calendar.due_end) for level in calendar.levels}
     try:
         changed = stream.drain(bookmark.token, _rolled_up_to(stream.policy, through), check)
     except (LostError, UnavailableError):

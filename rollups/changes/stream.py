@@ -21,7 +21,8 @@ from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups import progress
-from rollups.calendar.due import Span, Spans
+from rollups.calendar.due import Spans
+from rollups.calendar.levels import Span
 from rollups.calendar.windows import HIGHEST
 from rollups.changes.events import Change, EventReader
 from rollups.summaries.documents import OPTIONS

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
 from buckets.source import Source
-from rollups.calendar.due import Calendar, KindName, Span, Spans, widened
+from config.policies import LevelName
+from rollups.calendar.due import Calendar, Spans
+from rollups.calendar.levels import Span, bases
+from rollups.calendar.parts import Partition, Slice, Standing
 from rollups.calendar.windows import LOWEST
 from rollups.rolling.slices import Asked, Found, Reader, shares
 from rollups.summaries import documents
@@ -21,16 +24,8 @@ from rollups.summaries.targets import target
 from rollups.tasks import result_of
 
 Document = dict[str, Any]
-Windows = dict[KindName, list[Span]]
 #: So many tell which series there are.
 _LAST_SUMMARIES = 10_000
-
-
-class Slice(NamedTuple):
-    """A stretch of time, and its due windows by their kind."""
-
-    span: Span
-    windows: Windows
 
 
 @dataclass(frozen=True)
@@ -42,21 +37,17 @@ class SliceFinder:
     source: Source
     archived_span: Span | None
 
-    def slices(self, wanted: Mapping[KindName, Sequence[Span]]) -> Iterator[Slice]:
-        """Yields them in the order of time, with the due windows that touch the spans of their kind."""
-        kinds = self.calendar.kinds
-        spans = {kind: Spans(parts) for kind, parts in wanted.items()}
-        for piece in self._pieces(widened(kinds, chain.from_iterable(wanted.values()))):
-            yield Slice(piece, {it.name: self.calendar.windows(it, piece, spans[it.name]) for it in kinds})
-
-    def _pieces(self, spans: Spans) -> Iterator[Span]:
+    def slices(self, wanted: Mapping[LevelName, Sequence[Span]], standing: Standing) -> Iterator[Slice]:
+        """Yields them in the order of time, with the due windows that touch the spans of their level."""
+        spans = {level: Spans(parts) for level, parts in wanted.items()}
+        partition = Partition(self.calendar, spans, standing)
         done = LOWEST
-        for start, end in spans.spans:
+        for start, end in self.calendar.due(wanted).spans:
             at = self._first_slice(max(start, done))
             while at is not None and at < min(end, self.calendar.due_end):
-                piece = self.calendar.slice_at(at, done)
+                piece = partition.stretched(self.calendar.slice_at(at, done))
                 yield piece
-                done = piece[1]
+                done = piece.span[1]
                 at = self._first_slice(max(at, done))
 
     def _first_slice(self, at: int) -> int | None:
@@ -70,9 +61,9 @@ class SliceFinder:
         found = [self.source.earliest(at)]
         if self.archived_span is not None and at < self.archived_span[1]:
             found.append(max(at, self.archived_span[0]))
-        for kind in self.calendar.kinds:
+        for level in self.calendar.levels:
             later = {"start": {"$gte": DatetimeMS(at)}}
-            first = target(self.database, kind.collection).find_one(later, {"start": 1}, sort=[("start", 1)])
+            first = target(self.database, level.collection).find_one(later, {"start": 1}, sort=[("start", 1)])
             found.append(documents.milliseconds(first["start"]) if first else None)
         return min((instant for instant in found if instant is not None), default=None)
 
@@ -94,7 +85,7 @@ class ReadAhead:
     check: Callable[[], None]
 
     def read(self, slices: Iterator[Slice]) -> Iterator[tuple[Slice, Found | None]]:
-        """Yields what is in each; None where nothing of it is due."""
+        """Yields what is in each; None where no readings are needed of it."""
         first = list(islice(slices, self.reader.workers))
         # A run has often no more than one slice to read, and several to read it.
         of_each = -(-self.reader.workers // len(first)) if first else 1
@@ -102,7 +93,7 @@ class ReadAhead:
         largest = 0
         for it in chain(first, slices):
             self.check()
-            under_way.append((it, self._ask(it.windows, of_each)))
+            under_way.append((it, self._ask(it, of_each)))
             while len(under_way) >= self.reader.ahead(largest):
                 found = _joined(under_way[0][1], self.check)
                 largest = max(largest, found.size() if found else 0)
@@ -111,9 +102,9 @@ class ReadAhead:
             self.check()
             yield it, _joined(parts, self.check)
 
-    def _ask(self, windows: Windows, of_each: int) -> list[Future[Found]]:
+    def _ask(self, piece: Slice, of_each: int) -> list[Future[Found]]:
         """To read a slice, in so many shares."""
-        by_clock = self.calendar.by_clock(windows)
+        by_clock = piece.to_read(self.calendar.levels)
         if not by_clock:
             return []
         edges = {local: sorted({edge for span in it for edge in span}) for local, it in by_clock.items()}
@@ -128,7 +119,7 @@ class ReadAhead:
         series = f"$_id.series.{self.source.policy.series_names[0]}"
         last: list[Document] = [{"$sort": {"start": -1}}, {"$limit": _LAST_SUMMARIES}]
         of_last: list[Document] = [*last, {"$group": {"_id": series}}, {"$sort": {"_id": 1}}]
-        name = self.calendar.kinds[-1].collection
+        name = bases(self.calendar.levels)[-1].collection
         summaries = self.database.get_collection(name, codec_options=documents.OPTIONS)
         known = [it["_id"] for it in summaries.aggregate(of_last)]
         return [known[at * len(known) // count] for at in range(1, count)] if len(known) >= count else []

@@ -11,8 +11,8 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from config.policies import Policy
-from rollups.calendar.due import kinds_of
-from rollups.progress import note_gone
+from rollups.calendar.levels import expired_before, levels_of
+from rollups.progress import load, note_gone
 from rollups.summaries.targets import target
 
 Document = dict[str, Any]
@@ -22,23 +22,25 @@ _AT_ONCE = 1000
 def expire_summaries(
     database: Database[Document], policy: Policy, now: datetime, *, dry_run: bool = False
 ) -> dict[str, int]:
-    """Deletes summaries whose window ended before now − retain. Gives how many, by "hourly" and "daily"."""
+    """Deletes summaries whose window ended before now − retain, but for those that a coarser level is yet to
+    be made of. Returns how many, by level."""
     gone: dict[str, int] = {}
-    for kind in kinds_of(policy):
-        before = kind.expired_before(now)
+    levels, through = levels_of(policy), load(database, policy).through
+    for level in levels:
+        before = expired_before(level, levels, now, through)
         if before is None:
-            gone[kind.name] = 0
+            gone[level.name] = 0
             continue
         limit = {"$lt": DatetimeMS(before)}
         # A start before the limit is implied; it is there because it has an index. Only summaries have such
         # an `_id`: were the collection somebody's by mistake, their documents stay.
         expired = {"start": limit, "end": limit, "_id.series": {"$exists": True}}
-        collection = target(database, kind.collection)
+        collection = target(database, level.collection)
         if dry_run:
-            gone[kind.name] = collection.count_documents(expired)
+            gone[level.name] = collection.count_documents(expired)
             continue
-        note_gone(database, policy, {kind.name: before})
-        gone[kind.name] = _delete(collection, expired)
+        note_gone(database, policy, {level.name: before})
+        gone[level.name] = _delete(collection, expired)
     return gone
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from buckets.columns import Quarantined
-from config.policies import Policy
-from rollups.calendar.due import KindName, Span
+from config.policies import LevelName, Policy
+from rollups.calendar.levels import Span
 from rollups.calendar.windows import HIGHEST, LOWEST, to_ms
 from rollups.changes.late import Late
 from rollups.rolling.slices import Reader
@@ -52,20 +52,31 @@ class Archived:
 class RollupReport:
     """What a roll-up did, or would do. `readings`: those in the windows looked at, each once."""
 
-    hourly: Counts = field(default_factory=Counts)
-    daily: Counts = field(default_factory=Counts)
+    counts: dict[LevelName, Counts] = field(default_factory=dict)  # of each level, the finest first
     readings: int = 0
     finite: Counter[str] = field(default_factory=Counter)  # value field -> how many of them hold a number
     late: Late | None = None  # None: a range was asked for
     quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
     quarantined_total: int = 0
 
-    def of(self, kind: KindName) -> Counts:
-        return self.hourly if kind == "hourly" else self.daily
+    def of(self, level: LevelName) -> Counts:
+        return self.counts.setdefault(level, Counts())
+
+    @property
+    def hourly(self) -> Counts:
+        return self.counts.get("hourly", Counts())
+
+    @property
+    def daily(self) -> Counts:
+        return self.counts.get("daily", Counts())
 
     @property
     def written(self) -> int:
-        return self.hourly.written + self.daily.written
+        return sum(counts.written for counts in self.counts.values())
+
+    @property
+    def kept(self) -> int:
+        return sum(counts.kept for counts in self.counts.values())
 
     def empty_fields(self, policy: Policy) -> list[str]:
         """Returns the value fields in which no reading held a finite number, though some has to."""

@@ -11,12 +11,15 @@ from buckets.bson.raw import Batch
 from buckets.columns import Quarantined
 from buckets.decoding.decode import decode
 from buckets.source import Source
-from rollups.calendar.due import Calendar, KindName, Span, Spans
+from config.policies import LevelName
+from rollups.calendar.due import Calendar, Spans
+from rollups.calendar.levels import Span
+from rollups.calendar.parts import Standing
 from rollups.calendar.windows import HIGHEST, LOWEST
 from rollups.changes.late import Late, LateFinder
 from rollups.changes.stream import Stream
 from rollups.context import RunContext
-from rollups.progress import Bookmark, Progress, gone_before, load
+from rollups.progress import Bookmark, Progress, gone_before
 from rollups.rolling.options import Archived, RollupOptions
 from rollups.rolling.records import Records
 from rollups.ttl import clears
@@ -26,12 +29,12 @@ from rollups.ttl import clears
 class RollupPlan:
     """What to look at, and how far the policy was rolled up before.
 
-    Every due window that touches its kind's `spans` is looked at. `late` is None where a range, or all, was
+    Every due window that touches its level's `spans` is looked at. `late` is None where a range, or all, was
     asked for: then neither watermark nor bookmark moves.
     """
 
-    spans: Mapping[KindName, Sequence[Span]]
-    through: Mapping[KindName, int] = field(default_factory=dict)
+    spans: Mapping[LevelName, Sequence[Span]]
+    standing: Standing = field(default_factory=Standing)
     late: Late | None = None
     meanwhile: Bookmark | None = None  # stands until all is done
     is_empty: bool = False  # the source may yet be filled with old readings: its first run is still to come
@@ -39,12 +42,13 @@ class RollupPlan:
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans a roll-up of one policy."""
+    """Plans a roll-up of one policy. `loaded`: how far it is rolled up."""
 
     context: RunContext
     options: RollupOptions
     archived: Archived
     calendar: Calendar
+    loaded: Progress
     source: Source
     records: Records
 
@@ -53,11 +57,10 @@ class Planner:
         span = self.options.range
         if span is not None:
             self.records.note_live(self.source)
-            return RollupPlan({kind.name: [span] for kind in self.calendar.kinds})
-        if self.options.whole:
-            gone = gone_before(self.context.database, self.context.policy)
-            kinds = self.calendar.kinds
-            return RollupPlan({kind.name: [(gone.get(kind.name, LOWEST), HIGHEST)] for kind in kinds})
+            return RollupPlan({level.name: [span] for level in self.calendar.levels}, self._standing)
+        if self.options.whole:  # nothing is taken as it stands
+            gone, levels = self._gone, self.calendar.levels
+            return RollupPlan({level.name: [(gone.get(level.name, LOWEST), HIGHEST)] for level in levels})
         return self._catch_up()
 
     @cached_property
@@ -70,13 +73,24 @@ class Planner:
         leaves_marks = not self.options.dry_run
         return Stream(self.context.policy, self.source, self.archived.receipts, leaves_marks=leaves_marks)
 
-    def _catch_up(self) -> RollupPlan:
-        loaded = load(self.context.database, self.context.policy)
+    @cached_property
+    def _standing(self) -> Standing:
         # Clipped: a run with a later `--now` than this one's said more than is true now.
-        ends = {kind.name: kind.through(self.calendar.due_end) for kind in self.calendar.kinds}
-        through = {
-            name: min(loaded.through[name], end) for name, end in ends.items() if name in loaded.through
-        }
+        known, ends = self.loaded.through, self._ends
+        through = {name: min(known[name], end) for name, end in ends.items() if name in known}
+        return Standing(through, lambda: self._gone)
+
+    @cached_property
+    def _gone(self) -> Mapping[LevelName, int]:
+        return gone_before(self.context.database, self.context.policy)
+
+    @cached_property
+    def _ends(self) -> dict[LevelName, int]:
+        """Where the last window that is over ends."""
+        return {level.name: level.through(self.calendar.due_end) for level in self.calendar.levels}
+
+    def _catch_up(self) -> RollupPlan:
+        loaded, through = self.loaded, self._standing.through
         finder = LateFinder(
             self.context,
             self.source,
@@ -85,15 +99,15 @@ class Planner:
             lambda: self.is_cleared,
             self.archived.superseded,
         )
-        late = finder.find(Progress(through, loaded.bookmark))
+        late = finder.find(Progress(dict(through), loaded.bookmark))
         self.source.look_at_texts()  # not before: what comes in from now on is for the next run to hear of
         is_empty = not through and self.archived.span is None and self.source.earliest() is None
         quarantine = self.records.quarantine
         quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
         changed = [*late.spans, *quarantine.recheck(self.source)]
         return RollupPlan(
-            {name: [(through.get(name, LOWEST), end), *changed] for name, end in ends.items()},
-            through,
+            {name: [(through.get(name, LOWEST), end), *changed] for name, end in self._ends.items()},
+            self._standing,
             late,
             _meanwhile(loaded.bookmark, late.bookmark) if through else late.bookmark,
             is_empty,
@@ -107,7 +121,7 @@ class Watermark:
     """How far the policy is rolled up, as it moves while the plan is carried out."""
 
     def __init__(self, plan: RollupPlan, calendar: Calendar, save: Callable[[Progress], None]) -> None:
-        self._through = dict(plan.through)
+        self._through = dict(plan.standing.through)
         self._bookmark = plan.meanwhile
         self._moves = plan.late is not None
         self._may_save = self._moves and not plan.is_empty
@@ -123,9 +137,9 @@ class Watermark:
         """Moves it on: all windows that end by then are rolled up."""
         if not self._may_save:
             return
-        for kind in self._calendar.kinds:
-            reached = kind.through(min(end, self._calendar.due_end))
-            self._through[kind.name] = max(self._through.get(kind.name, reached), reached)
+        for level in self._calendar.levels:
+            reached = level.through(min(end, self._calendar.due_end))
+            self._through[level.name] = max(self._through.get(level.name, reached), reached)
         self._save(Progress(self._through, self._bookmark))
 
     def finish(self, bookmark: Bookmark | None) -> None:

@@ -22,7 +22,8 @@ from buckets.decoding.decode import decode
 from buckets.fields.times import DAY_MS
 from buckets.source import Source
 from config.policies import Policy
-from rollups.calendar.due import Span, Spans
+from rollups.calendar.due import Spans
+from rollups.calendar.levels import Span
 from rollups.guarded import majority
 
 Document = dict[str, Any]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from buckets.source import Source
 from rollups.calendar.due import Calendar
 from rollups.context import RunContext
+from rollups.progress import load
 from rollups.rolling.ahead import ReadAhead, SliceFinder
 from rollups.rolling.options import Archived, RollupOptions, RollupReport
 from rollups.rolling.plan import Planner, RollupPlan, Watermark
 from rollups.rolling.records import records_of
 from rollups.rolling.worn import Worn
 from rollups.rolling.writing import SummaryWriter
+from rollups.summaries.targets import Counts
 
 #: To read past so many summaries in the change stream takes about as long as one more look at it.
 _MUCH = 1000
@@ -23,18 +25,20 @@ def roll_up(context: RunContext, options: RollupOptions, archived: Archived) -> 
     the next run goes on from there.
     """
     policy = context.policy
-    if policy.rollup is None or not (policy.rollup.hourly or policy.rollup.daily):
+    if policy.rollup is None or not policy.rollup.targets:
         return RollupReport()
-    calendar = Calendar(policy, policy.rollup, context.now)
+    loaded = load(context.database, policy)
+    calendar = Calendar(policy, policy.rollup, context.now, loaded.through)
     records = records_of(context, dry_run=options.dry_run)
-    planner = Planner(context, options, archived, calendar, Source(context.database, policy), records)
+    source = Source(context.database, policy)
+    planner = Planner(context, options, archived, calendar, loaded, source, records)
     return _carry_out(planner, planner.plan())
 
 
 def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     """Rolls up every due window of the plan, slice by slice."""
     context, calendar, records = planner.context, planner.calendar, planner.records
-    report = RollupReport(late=plan.late)
+    report = RollupReport({level.name: Counts() for level in calendar.levels}, late=plan.late)
     writer = SummaryWriter(context, calendar, records, _worn(planner, plan), report)
     watermark = Watermark(plan, calendar, records.save)
     finder = SliceFinder(context.database, calendar, planner.source, planner.archived.span)
@@ -45,12 +49,13 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         planner.archived.reader,
         context.check,
     )
-    for number, (piece, found) in enumerate(reading.read(finder.slices(plan.spans))):
+    for number, (piece, found) in enumerate(reading.read(finder.slices(plan.spans, plan.standing))):
         if number == 0:
             watermark.begin()
+        writer.write(piece, found)
         if found is not None:
-            writer.write(piece.windows, found)
-        watermark.reach(piece.span[1])
+            watermark.reach(piece.span[1])
+    writer.finish()
     report.quarantined, report.quarantined_total = records.quarantine.details, records.quarantine.total
     if plan.late is not None:
         bookmark = plan.late.bookmark

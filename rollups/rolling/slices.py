@@ -22,7 +22,7 @@ from buckets.layouts.groups import Unions
 from buckets.models.series import series_key
 from buckets.source import Source
 from config.policies import Policy
-from rollups.calendar.due import Span
+from rollups.calendar.levels import Span
 from rollups.summaries.coverage import interval_of
 from rollups.summaries.summary import State, aggregate, merge
 from rollups.tasks import at_once
@@ -84,11 +84,12 @@ class Cells:
         standing = self.states.get((key, cell))
         self.states[key, cell] = state if standing is None else merge(standing, state)
 
-    def by_window(self, windows: list[Span]) -> dict[tuple[bytes, Span], State]:
-        window_of: dict[int, Span] = {}
-        for start, end in windows:
-            cells = range(self.edges.index(start), self.edges.index(end))
-            window_of |= dict.fromkeys(cells, (start, end))
+    def by_window(self, windows: Mapping[Span, Span]) -> dict[tuple[bytes, Span], State]:
+        """Returns the states of windows. `windows`: which window a span of whole cells is a part of."""
+        at = {edge: number for number, edge in enumerate(self.edges)}
+        window_of = {
+            cell: window for (start, end), window in windows.items() for cell in range(at[start], at[end])
+        }
         merged: dict[tuple[bytes, Span], State] = {}
         for (key, cell), state in self.states.items():
             window = window_of.get(cell)

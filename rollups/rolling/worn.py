@@ -10,7 +10,8 @@ import bson
 from buckets.models.covered import value_at
 from buckets.source import Source
 from config.policies import Policy
-from rollups.calendar.due import Span, Spans
+from rollups.calendar.due import Spans
+from rollups.calendar.levels import Span
 from rollups.summaries.documents import OPTIONS, milliseconds
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
+import bson
 from bson.raw_bson import RawBSONDocument
 
-from buckets.columns import Series
-from rollups.calendar.due import Calendar, Kind, Span
+from buckets.models.series import series_key
+from config.policies import LevelName
+from rollups.calendar.due import Calendar, Spans
+from rollups.calendar.levels import Level, Span
+from rollups.calendar.parts import Slice
 from rollups.calendar.windows import LOWEST
 from rollups.context import RunContext
-from rollups.rolling.ahead import Windows
 from rollups.rolling.options import RollupReport
 from rollups.rolling.records import Records
 from rollups.rolling.slices import Cells, Found
+from rollups.rolling.tally import Cell, StandingSummaries, Tally, is_of_series, sound_state, window_of
 from rollups.rolling.worn import Worn
 from rollups.summaries import documents
 from rollups.summaries.summary import State
@@ -24,7 +30,10 @@ from rollups.summaries.targets import Changes
 @dataclass
 class SummaryWriter:
     """Makes summaries of what was read, compares them with those that stand, and counts the differences;
-    `records` writes them, or leaves them."""
+    `records` writes them, or leaves them.
+
+    Levels are made from the finest up: what a finer one came to in the same slice is in what is made of it.
+    """
 
     context: RunContext
     calendar: Calendar
@@ -32,21 +41,74 @@ class SummaryWriter:
     worn: Worn
     report: RollupReport
     counted_to: int = LOWEST  # readings before it are counted already
+    _tallies: dict[LevelName, Tally] = field(default_factory=dict)  # of windows that are yet to be complete
+    _made: dict[LevelName, Tally] = field(default_factory=dict)  # of this slice
 
-    def write(self, windows: Windows, found: Found) -> None:
+    def write(self, piece: Slice, found: Found | None) -> None:
         """Takes one slice. Slices come in the order of time."""
-        self.records.quarantine.add(found.quarantined)
-        counted = min(found.cells)  # readings are counted by one clock only
-        self._count(found.cells[counted], self.calendar.by_clock(windows)[counted])
-        for kind in self.calendar.kinds:
-            if windows[kind.name]:
-                self._write(kind, windows[kind.name], found.cells[kind.local])
+        self._settle(piece.span[0])
+        self._made.clear()
+        if found is not None:
+            self.records.quarantine.add(found.quarantined)
+            counted = min(found.cells)  # readings are counted by one clock only
+            self._count(found.cells[counted], piece.to_read(self.calendar.levels)[counted])
+        for level in self.calendar.levels:
+            if piece.parts[level.name]:
+                self._gather(level, piece, found)
+        self._settle(piece.span[1])
+
+    def finish(self) -> None:
+        """Writes the summaries of windows that no more slices have a part of."""
+        for level in self.calendar.levels:
+            if level.name in self._tallies:
+                self._write(level, self._tallies.pop(level.name))
+
+    def _settle(self, before: int) -> None:
+        """Writes long windows that end by then. Slices come in order, so that one a level is waited for."""
+        for level in self.calendar.levels:
+            tally = self._tallies.get(level.name)
+            if tally is not None and all(end <= before for _, end in tally.windows):
+                self._write(level, self._tallies.pop(level.name))
+
+    def _gather(self, level: Level, piece: Slice, found: Found | None) -> None:
+        tally = self._tallies.setdefault(level.name, Tally()) if level.is_long else Tally()
+        tally.open(piece.parts[level.name])
+        if found is not None and (parts := piece.read(level)):
+            tally.add_read(found.cells[level.local], parts)
+        for source in {part.source for part in piece.merged(level)}:
+            assert source is not None
+            inner = {
+                window: part.window
+                for part in piece.merged(level)
+                if part.source is source
+                for window in source.windows(*part.span)
+            }
+            self._merge(source, inner, piece, tally)
+        if not level.is_long:
+            self._made[level.name] = self._write(level, tally)
+
+    def _merge(self, source: Level, inner: Mapping[Span, Span], piece: Slice, tally: Tally) -> None:
+        """Adds finer summaries: those of this slice as it made them, the others as they stand. `inner`: the
+        window that each finer one is in."""
+        made = self._made.get(source.name, Tally())
+        tally.series |= made.series
+        for (key, window), state in made.states.items():
+            if window in inner:
+                tally.add((key, inner[window]), state)
+        tally.outlived |= {(key, inner[window]) for key, window in made.outlived if window in inner}
+        due = set(piece.windows(source))
+        if standing := [window for window in inner if window not in due]:
+            for (key, window), series, found in StandingSummaries(self.context).of(source, standing):
+                cell = key, inner[window]
+                tally.series.setdefault(key, series)
+                if found is None:
+                    tally.unsound.add(cell)
+                else:
+                    tally.add(cell, found)
 
     def _count(self, piece: Cells, windows: list[Span]) -> None:
-        cells = [
-            start >= self.counted_to and any(low <= start < high for low, high in windows)
-            for start, _ in pairwise(piece.edges)
-        ]
+        spans = Spans(windows)
+        cells = [start >= self.counted_to and spans.touch(start, end) for start, end in pairwise(piece.edges)]
         states = [state for (_, cell), state in piece.states.items() if cells[cell]]
         readings = sum(state.count for state in states)
         self.counted_to = max(self.counted_to, piece.edges[-1])
@@ -55,32 +117,75 @@ class SummaryWriter:
             self.report.finite[name] += sum(state.values[name].count for state in states)
         self.context.progress("rolled-up readings", readings)
 
-    def _write(self, kind: Kind, windows: list[Span], piece: Cells) -> None:
-        merged = piece.by_window(windows)
-        computed = {
-            documents.identity(self.context.policy, piece.series[key], window[0]): self._document(
-                kind, piece.series[key], window, state
-            )
-            for (key, window), state in merged.items()
-        }
-        filled = {window for _, window in merged}
-        changes = Changes(self.context.database, kind.collection)
-        fields = {name.split(".")[0] for name in self.context.policy.series_names}
-
-        def keeps(window: Span, standing: RawBSONDocument, computed: bytes | None) -> bool:
-            if computed is None and window in filled:
-                # One that was made with other settings goes where the window has readings.
-                series, start = standing["_id"]["series"], documents.milliseconds(standing["start"])
-                if start != window[0] or set(series) != fields:
-                    return False
-            return self.worn.is_worn(window, bytes(standing.raw), computed)
-
-        changes.compare(windows, computed, keeps)
-        self.records.apply(changes)
-        self.report.of(kind.name).add(changes, len(windows))
-
-    def _document(self, kind: Kind, series: Series, window: Span, state: State) -> bytes:
+    def _write(self, level: Level, tally: Tally) -> Tally:
+        """Returns what the windows hold now: what outlived its readings is in it."""
         policy = self.context.policy
-        if kind.name == "hourly":
-            return documents.hourly(policy, series, window[0], state)
-        return documents.daily(policy, series, *window, kind.zone_name, state)
+        computed = {
+            documents.identity(policy, tally.series[key], window[0]): documents.summary(
+                policy, level, tally.series[key], window, state
+            )
+            for (key, window), state in tally.states.items()
+        }
+        outlived = {
+            documents.identity(policy, tally.series[key], window[0]) for key, window in tally.outlived
+        }
+        changes = Changes(self.context.database, level.collection)
+        keeper = _Keeper(self.context, self.worn, tally)
+        changes.compare(list(tally.windows), computed, keeper.keeps, outlived)
+        self.records.apply(changes)
+        self.report.of(level.name).add(changes, len(tally.windows))
+        return keeper.made
+
+
+class _Keeper:
+    """Tells which standing summaries stay though their readings give less; coarser ones are made of these."""
+
+    def __init__(self, context: RunContext, worn: Worn, tally: Tally) -> None:
+        self._policy = context.policy
+        self._worn = worn
+        self._tally = tally
+        self._filled = {window for _, window in tally.states}
+        self._kept: dict[Cell, State] = {}
+
+    def keeps(self, window: Span, standing: RawBSONDocument, computed: bytes | None) -> bool:
+        is_ours = documents.milliseconds(standing["start"]) == window[0] and is_of_series(
+            self._policy, standing
+        )
+        if computed is None and window in self._filled and not is_ours:
+            return False  # one that was made with other settings goes where the window has readings
+        raw = bytes(standing.raw)
+        cell = self._cell(raw, window) if is_ours else None
+        is_kept = (cell in self._tally.unsound and _has_more(raw, computed)) or self._worn.is_worn(
+            self._tally.judged(window), raw, computed
+        )
+        if is_kept and cell is not None:
+            self._keep(cell, raw)
+        return is_kept
+
+    @property
+    def made(self) -> Tally:
+        """Returns the windows as they are once all is written."""
+        if self._kept:
+            self._tally.states |= self._kept
+            self._tally.outlived |= set(self._kept)
+        return self._tally
+
+    def _cell(self, raw: bytes, window: Span) -> Cell:
+        summary: dict[str, Any] = bson.decode(raw, documents.OPTIONS)
+        series = documents.series_of(self._policy, summary)
+        key = series_key(series)
+        self._tally.series.setdefault(key, series)
+        return key, window
+
+    def _keep(self, cell: Cell, raw: bytes) -> None:
+        summary = bson.decode(raw, documents.OPTIONS)
+        state = sound_state(self._policy, summary)
+        if state is not None and window_of(summary) == cell[1]:
+            self._kept[cell] = state
+
+
+def _has_more(standing: bytes, computed: bytes | None) -> bool:
+    if computed is None:
+        return True
+    was, now = (bson.decode(it, documents.OPTIONS)["count"] for it in (standing, computed))
+    return bool(was > now)

@@ -20,6 +20,7 @@ from bson.int64 import Int64
 from buckets.columns import Series
 from buckets.fields.times import as_date
 from config.policies import Policy
+from rollups.calendar.levels import Level, Span
 from rollups.calendar.windows import HOUR, to_ms
 from rollups.summaries import bins, coverage, exact
 from rollups.summaries.codec import Reader, Writer
@@ -41,16 +42,13 @@ def identity(policy: Policy, series: Series, start_ms: int) -> bytes:
     )
 
 
-def hourly(policy: Policy, series: Series, start_ms: int, state: State) -> bytes:
-    """The BSON of an hour's summary."""
-    return _encode(policy, series, start_ms, start_ms + HOUR, {}, state)
-
-
-def daily(policy: Policy, series: Series, start_ms: int, end_ms: int, zone: str, state: State) -> bytes:
-    """The BSON of a day's summary; it also tells its time zone and its length in hours."""
-    hours = (end_ms - start_ms) / HOUR
-    extra = {"timezone": zone, "hours": int(hours) if hours.is_integer() else hours}
-    return _encode(policy, series, start_ms, end_ms, extra, state)
+def summary(policy: Policy, level: Level, series: Series, window: Span, state: State) -> bytes:
+    """Returns the BSON of a summary. That of days tells their time zone, and its length in hours."""
+    extra: dict[str, Any] = {}
+    if level.zone_name is not None:
+        hours = (window[1] - window[0]) / HOUR
+        extra = {"timezone": level.zone_name, "hours": int(hours) if hours.is_integer() else hours}
+    return _encode(policy, series, *window, extra, state)
 
 
 def percentile_key(percent: float) -> str:

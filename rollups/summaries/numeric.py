@@ -14,7 +14,7 @@ from buckets.columns import Series
 from buckets.fields.times import DAY_MS
 from buckets.models.series import series_key
 from config.policies import Policy
-from rollups.calendar.due import Kind, kinds_of
+from rollups.calendar.levels import Level, bases, levels_of
 from rollups.summaries import documents
 
 Document = dict[str, Any]
@@ -28,15 +28,15 @@ class Summaries:
     def __init__(self, database: Database[Document], policy: Policy) -> None:
         self._database = database
         self._policy = policy
-        self._kinds = kinds_of(policy)
+        self._levels = levels_of(policy)
         self._had: dict[bytes, set[str]] = {}
 
     def had(self, wanted: Mapping[bytes, Series]) -> Mapping[bytes, set[str]]:
         """Returns the value fields in which each of these series, by their keys, had a finite number ever."""
         new = [series for key, series in wanted.items() if key not in self._had]
         self._had |= {series_key(series): set() for series in new}
-        if self._kinds:  # of days and hours the fewer
-            for key, _, names in self._numeric(self._kinds[-1], new, MinKey(), MaxKey()):
+        if self._levels:  # the fewest; but the current week or month has none
+            for key, _, names in self._numeric(bases(self._levels)[-1], new, MinKey(), MaxKey()):
                 self._had.setdefault(key, set()).update(names)
         return {key: self._had[key] for key in wanted}
 
@@ -45,17 +45,17 @@ class Summaries:
         low, high = (DatetimeMS(day * DAY_MS) for day in (first_ms // DAY_MS, last_ms // DAY_MS + 1))
         return {
             (key, day, name)
-            for kind in self._kinds
-            if _is_in_one_day(kind)
-            for key, day, names in self._numeric(kind, list(wanted), low, high, by_day=True)
+            for level in self._levels
+            if _is_in_one_day(level)
+            for key, day, names in self._numeric(level, list(wanted), low, high, by_day=True)
             for name in names
         }
 
     def _numeric(
-        self, kind: Kind, wanted: Sequence[Series], low: object, high: object, *, by_day: bool = False
+        self, level: Level, wanted: Sequence[Series], low: object, high: object, *, by_day: bool = False
     ) -> Iterator[tuple[bytes, int, set[str]]]:
         """Each series' key, a day (0 where all are taken together), and the value fields that had some."""
-        summaries = self._database.get_collection(kind.collection, codec_options=documents.OPTIONS)
+        summaries = self._database.get_collection(level.collection, codec_options=documents.OPTIONS)
         day: Any = {"$floor": {"$divide": [{"$toLong": "$start"}, DAY_MS]}} if by_day else {"$literal": 0}
         names = self._policy.value_names
         numeric = {f"f{i}": {"$max": {"$gt": [f"${name}.count", 0]}} for i, name in enumerate(names)}
@@ -75,6 +75,6 @@ class Summaries:
         }
 
 
-def _is_in_one_day(kind: Kind) -> bool:
+def _is_in_one_day(level: Level) -> bool:
     """Whether each window lies in one UTC day."""
-    return kind.name == "hourly" or (kind.zone.key == "UTC" and not kind.local)
+    return level.step is not None or (level.name == "daily" and level.zone.key == "UTC" and not level.local)

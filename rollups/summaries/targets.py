@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -21,7 +21,7 @@ from buckets.bson.cursor import find_raw
 from buckets.bson.raw import LOSSLESS
 from config.errors import BucketwiseError
 from config.policies import Policy
-from rollups.calendar.due import Span
+from rollups.calendar.levels import Span
 from rollups.guarded import Guard, majority, transaction
 from rollups.summaries.documents import milliseconds
 
@@ -38,7 +38,7 @@ _IN_THE_WAY = (11000, 85, 86, 67)
 
 @dataclass
 class Counts:
-    """Summaries of one kind. `written` were put, replaced or deleted; `deleted` of them had no reading left.
+    """Summaries of one level. `written` were put, replaced or deleted; `deleted` of them had no reading left.
 
     `kept` can't be checked: something else removed raw readings of their window by age.
     """
@@ -78,16 +78,19 @@ class Changes:
         windows: Sequence[Span],
         computed: dict[bytes, bytes],
         keeps: Callable[[Span, RawBSONDocument, bytes | None], bool],
+        outlived: Container[bytes] = (),
     ) -> None:
         """`computed`: `_id` → document, both BSON, for all series of the windows. `keeps` is asked of a
-        standing summary that differs: its window, it, and what was computed (None: it has no reading)."""
+        standing summary that differs: its window, it, and what was computed (None: it has no reading).
+        `outlived`: the `_id`s of those that are made of a summary whose readings are gone."""
         starts = [start for start, _ in windows]
         waiting = dict(computed)
         for raw in self._standing(windows):
             name = _identity(raw)
             if name in waiting and waiting[name] == raw:
                 del waiting[name]
-                self.unchanged += 1
+                self.unchanged += name not in outlived
+                self.kept += name in outlived
                 continue
             found = RawBSONDocument(raw, LOSSLESS)
             if not isinstance(found["_id"], RawBSONDocument) or "series" not in found["_id"]:

@@ -81,6 +81,15 @@ def bad(id: str, old: str, new: str, *fragments: str) -> BadConfig:
     return BadConfig(id, changed((old, new)), fragments)
 
 
+def _levels(id: str, levels: list[tuple[str, str]], *fragments: str) -> BadConfig:
+    """GOOD with further levels, each with its collection."""
+    tables = [
+        f'[[policies.ticks.rollup.levels]]\nname = "{name}"\ncollection = "{target}"\n\n'
+        for name, target in levels
+    ]
+    return bad(id, "[policies.ticks.archive]", "".join(tables) + "[policies.ticks.archive]", *fragments)
+
+
 _URI = "mongodb://127.0.0.1:1/?replicaSet=rs0"
 _URL = "file:///var/lib/bucketwise"
 _TICKS_FIELDS = 'series_fields = ["symbol"]\nvalue_fields = ["p"]'
@@ -937,6 +946,81 @@ CONTRADICTIONS = [
         "policies.iot.rollup\n",
         "neither `hourly` nor `daily`",
         "name the collection of at least one",
+    ),
+    _levels(
+        "summaries-of-an-unknown-level",
+        [("weekley", "ticks_weekly")],
+        "policies.ticks.rollup.levels.1.name",
+        'value: "weekley"',
+        'did you mean "weekly"? It may be "5m" or "15m" or "weekly" or "monthly"',
+    ),
+    _levels(
+        "level-with-a-key-of-its-own",
+        [("hourly", "ticks_hours")],
+        "policies.ticks.rollup.levels.1.name",
+        'value: "hourly"',
+        "it is not one of the choices",
+        '"5m" or "15m" or "weekly" or "monthly"',
+    ),
+    _levels(
+        "summaries-of-a-level-twice",
+        [("weekly", "ticks_weekly"), ("monthly", "ticks_monthly"), ("weekly", "ticks_weeks")],
+        ":33: policies.ticks.rollup.levels.3.name",
+        'value: "weekly"',
+        "policies.ticks.rollup.levels.1 is of this level",
+        "name each level once",
+    ),
+    _levels(
+        "two-levels-in-one-collection",
+        [("weekly", "ticks_weekly"), ("monthly", "ticks_weekly")],
+        "policies.ticks.rollup.levels.2.collection",
+        'value: "ticks_weekly"',
+        "policies.ticks.rollup.levels.1.collection writes this collection already",
+    ),
+    _levels(
+        "level-in-the-collection-of-hours",
+        [("monthly", "ticks_hourly")],
+        "policies.ticks.rollup.levels.1.collection",
+        "policies.ticks.rollup.hourly writes this collection already",
+    ),
+    _levels(
+        "level-in-the-source",
+        [("5m", "iot")],
+        "policies.ticks.rollup.levels.1.collection",
+        "policies.iot.collection is this collection: it would be read and written at once",
+    ),
+    bad(
+        "level-without-a-collection",
+        "[policies.ticks.archive]",
+        '[[policies.ticks.rollup.levels]]\nname = "weekly"\n\n[policies.ticks.archive]',
+        "policies.ticks.rollup.levels.1.collection",
+        "it is missing",
+        "add `collection` to [policies.ticks.rollup.levels.1]",
+    ),
+    bad(
+        "levels-that-are-no-tables",
+        "percentiles = [50, 95]",
+        'percentiles = [50, 95]\nlevels = ["weekly"]',
+        "policies.ticks.rollup.levels",
+        "it has to be a list of tables",
+        "write [[policies.ticks.rollup.levels]]",
+    ),
+    bad(
+        "retain-of-a-level-that-is-not-made",
+        'hourly = "730d"',
+        'hourly = "730d"\nweekly = "730d"',
+        "policies.ticks.retain.weekly",
+        "the policy makes no weekly summaries",
+        "add it to rollup.levels, or take this out",
+    ),
+    bad(
+        "retain-of-no-level",
+        'hourly = "730d"',
+        'hourly = "730d"\n5min = "730d"',
+        "policies.ticks.retain.5min",
+        "there is no such key",
+        "did you mean `5m`?",
+        "2 problems",
     ),
     bad(
         "grace-without-delete",

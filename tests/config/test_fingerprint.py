@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from config.fingerprint import fingerprint, layout_fingerprint
+from config.fingerprint import SUMMARY_SCHEMA, fingerprint, layout_fingerprint
 from config.policies import Archive, Overflow, Policy, Retain, Rollup
 
 OVERFLOW = Overflow(flag_field="f", collection="c_extra", ref_field="r", samples_field="s")
@@ -38,7 +38,14 @@ def rollup(**changes: Any) -> Policy:
 
 def test_stays_what_it_was() -> None:
     # Ledgers hold fingerprints: another one for the same policy would recompute everything.
-    assert fingerprint(POLICY) == "d3cb2c454098c288"
+    assert fingerprint(POLICY) == "1ce32f4d6e5d1fb3"
+
+
+def test_changes_with_the_schema_of_summaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint(POLICY), layout_fingerprint(POLICY)
+    monkeypatch.setattr("config.fingerprint.SUMMARY_SCHEMA", SUMMARY_SCHEMA + 1)
+    assert fingerprint(POLICY) != before[0]
+    assert layout_fingerprint(POLICY) == before[1]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 import config
 from config.loading.load import load
-from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, Store, Workers
+from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, RollupLevel, Store, Workers
 from config.problems import ConfigError
 from config.sizes import format_size, parse_size
 from tests.config.bad_configs import GOOD, changed
@@ -45,19 +45,24 @@ def test_example_loads() -> None:
         late_data="auto",
         recheck=timedelta(days=2),
         percentiles=(50, 95, 99),
+        levels=(
+            RollupLevel(name="15m", collection="ticks_15m"),
+            RollupLevel(name="monthly", collection="ticks_monthly"),
+        ),
     )
     assert ticks.archive == Archive(after=timedelta(days=30), to="offline", grace=timedelta(0), delete=True)
     assert ticks.retain is not None
-    assert (ticks.retain.hourly, ticks.retain.daily) == (timedelta(days=730), None)
+    kept = {"15m": timedelta(days=90), "hourly": timedelta(days=730), "daily": None, "monthly": None}
+    assert ticks.retain.by_level == kept
     assert settings.policies["iot"].sum_fields == {"val": "sum_val"}
     assert (ticks.expected_interval, ticks.max_hole) == (timedelta(seconds=1), timedelta(minutes=10))
 
 
 def test_example_explains_every_key() -> None:
     text = EXAMPLE.read_text()
-    models = (MongoDB, Store, Workers, Policy, Rollup, Archive, Retain, Overflow)
+    models = (MongoDB, Store, Workers, Policy, Rollup, RollupLevel, Archive, Retain, Overflow)
     for model in models:
-        for key in model.model_fields.keys() - {"name"}:
+        for key in {it.alias or name for name, it in model.model_fields.items()} - {"name"}:
             assert f"{key} = " in text or f".{key}]" in text, key
 
 

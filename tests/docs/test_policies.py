@@ -16,7 +16,18 @@ from config.checks import fields
 from config.durations import format_duration
 from config.loading.environment import OVERRIDES
 from config.loading.load import PATH_VARIABLE, load
-from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, Store, Table, Workers
+from config.policies import (
+    Archive,
+    MongoDB,
+    Overflow,
+    Policy,
+    Retain,
+    Rollup,
+    RollupLevel,
+    Store,
+    Table,
+    Workers,
+)
 from config.sizes import format_size
 from tests.docs.pages import ROOT, Block, blocks_in, code, rows, section
 
@@ -32,6 +43,7 @@ TABLES: dict[str, type[Table]] = {
     "`[work]`": Workers,
     "`[policies.NAME]`": Policy,
     "`[policies.NAME.rollup]`": Rollup,
+    "`[[policies.NAME.rollup.levels]]`": RollupLevel,
     "`[policies.NAME.archive]`": Archive,
     "`[policies.NAME.retain]`": Retain,
     "`[policies.NAME.overflow]`": Overflow,
@@ -51,11 +63,12 @@ def test_every_key_is_explained(heading: str) -> None:
     model = TABLES[heading]
     found = list(rows(section(PAGE, heading)))
     said = {code(key): default for key, default, _ in found}
-    keys = [name for name in model.model_fields if name != "name"]
+    fields = {it.alias or name: it for name, it in model.model_fields.items()}
+    keys = [name for name in fields if name != "name" or model is RollupLevel]
     assert list(said) == keys, "the keys of the page are those of the model, in its order"
     assert all(meaning for *_, meaning in found)
     for key in keys:
-        assert said[key] == _default(model.model_fields[key]), key
+        assert said[key] == _default(fields[key]), key
 
 
 def _default(field: FieldInfo) -> str:

@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from hypothesis import strategies as st
 
-from buckets.columns import Columns, Kind
+from buckets.columns import Columns, Kind, Series
 from config.policies import Policy, Rollup
+from rollups.calendar.levels import Level
+from rollups.summaries import documents
+from rollups.summaries.summary import State
 
 HOUR = 3_600_000
 FIELDS = ("p", "q.r")
@@ -26,6 +30,16 @@ POLICY = Policy(
     value_fields=FIELDS,
     rollup=Rollup(hourly="h", daily="d", percentiles=(50, 99.9)),
 )
+
+
+def hour_summary(policy: Policy, series: Series, start_ms: int, state: State) -> bytes:
+    level = Level("hourly", "h", ZoneInfo("UTC"), None)
+    return documents.summary(policy, level, series, (start_ms, start_ms + HOUR), state)
+
+
+def day_summary(policy: Policy, series: Series, start_ms: int, end_ms: int, zone: str, state: State) -> bytes:
+    level = Level("daily", "d", ZoneInfo(zone), None)
+    return documents.summary(policy, level, series, (start_ms, end_ms), state)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rollups.summaries import coverage, documents
 from rollups.summaries.summary import State, aggregate, merge
-from tests.rollups.samples import POLICY, Reading, columns_of
+from tests.rollups.samples import POLICY, Reading, columns_of, day_summary, hour_summary
 
 AWARE: CodecOptions[Mapping[str, Any]] = CodecOptions(tz_aware=True)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,7 +48,7 @@ def states(found: list[int], edges: list[int]) -> dict[int, State]:
 
 
 def told(state: State, start: int, end: int) -> Mapping[str, Any]:
-    return bson.decode(documents.daily(MINUTELY, ("MDB", 1), start, end, "UTC", state), AWARE)
+    return bson.decode(day_summary(MINUTELY, ("MDB", 1), start, end, "UTC", state), AWARE)
 
 
 def plain(found: list[int], start: int, end: int) -> dict[str, Any]:
@@ -97,8 +97,8 @@ def test_a_day_from_parts_of_its_hours_equals_the_day_from_its_readings(
     pieces = [state for part in parts for state in states(part, hours).values()]
     for state in states(found, day).values():
         merged = reduce(merge, pieces)
-        whole = documents.daily(MINUTELY, ("MDB", 1), day[0], day[1], "UTC", state)
-        assert documents.daily(MINUTELY, ("MDB", 1), day[0], day[1], "UTC", merged) == whole
+        whole = day_summary(MINUTELY, ("MDB", 1), day[0], day[1], "UTC", state)
+        assert day_summary(MINUTELY, ("MDB", 1), day[0], day[1], "UTC", merged) == whole
         assert documents.state_of(bson.decode(whole, AWARE), MINUTELY) == state
 
 
@@ -131,7 +131,7 @@ def test_a_full_hour_of_seconds_takes_seven_bytes() -> None:
 def test_where_nothing_is_expected_nothing_is_told() -> None:
     columns = columns_of([Reading(0, 0, 0, (1.0, None))])
     ((_, _, state),) = aggregate(columns, np.array([0, HOUR]), binned=True)
-    document = bson.decode(documents.hourly(POLICY, ("MDB", 1), 0, state))
+    document = bson.decode(hour_summary(POLICY, ("MDB", 1), 0, state))
     assert not {"expected", "missing", "longest_hole", "longest_hole_at", "coverage"} & document.keys()
     with pytest.raises(ValueError, match="no coverage"):
         documents.state_of(document, MINUTELY)

@@ -19,7 +19,7 @@ from config.policies import Policy
 from rollups.summaries import documents
 from rollups.summaries.codec import Reader, Writer
 from rollups.summaries.summary import State, aggregate
-from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, readings
+from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, day_summary, hour_summary, readings
 
 AWARE: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True)
 
@@ -33,7 +33,7 @@ def test_an_hours_document_in_full() -> None:
     state = only_state(
         [Reading(3, 0, 0, (1.0, None)), Reading(3, 0, 1000, (3.0, "x")), Reading(6, 0, 9, (2.0, None))]
     )
-    document = bson.decode(documents.hourly(POLICY, ("MDB", 7), 0, state), AWARE)
+    document = bson.decode(hour_summary(POLICY, ("MDB", 7), 0, state), AWARE)
     start, end = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, 1, tzinfo=UTC)
     p, q = document["p"], document["q"]["r"]
     assert list(document) == ["_id", "symbol", "meta", "start", "end", "count", "p", "q"]
@@ -49,13 +49,13 @@ def test_an_hours_document_in_full() -> None:
     }  # fmt: skip
     nothing = ("min", "max", "avg", "stddev", "first", "first_at", "last", "last_at", "p50", "p99_9")
     assert q == {"count": 0, "sum": 0.0, **dict.fromkeys(nothing), "nonfinite": 0, "nonnumeric": 1}
-    assert list(q) == list(bson.decode(documents.hourly(POLICY, ("MDB", 7), 0, state))["p"])[:-1]
+    assert list(q) == list(bson.decode(hour_summary(POLICY, ("MDB", 7), 0, state))["p"])[:-1]
 
 
 @pytest.mark.parametrize(("hours", "kind"), [(23, int), (24.5, float)])
 def test_a_days_document_tells_its_zone_and_length(hours: float, kind: type) -> None:
     state = only_state([Reading(0, 0, 0, (1.0, 1.0))])
-    encoded = documents.daily(POLICY, ("MDB", 7), 0, int(hours * HOUR), "Australia/Lord_Howe", state)
+    encoded = day_summary(POLICY, ("MDB", 7), 0, int(hours * HOUR), "Australia/Lord_Howe", state)
     document = bson.decode(encoded)
     assert list(document)[3:8] == ["start", "end", "timezone", "hours", "count"]
     assert (document["timezone"], document["hours"]) == ("Australia/Lord_Howe", hours)
@@ -73,9 +73,9 @@ def test_percentile_keys_have_no_dot(percent: float, key: str) -> None:
 @given(readings.filter(lambda found: any(one.time < HOUR for one in found)), st.booleans())
 def test_the_state_reads_back_to_the_same_bytes(found: list[Reading], aware: bool) -> None:
     state = aggregate(columns_of(found), np.array([0, HOUR]), binned=True)[0][2]
-    encoded = documents.hourly(POLICY, ("MDB", 7), 0, state)
+    encoded = hour_summary(POLICY, ("MDB", 7), 0, state)
     read = documents.state_of(bson.decode(encoded, CodecOptions(tz_aware=aware)), POLICY)
-    assert documents.hourly(POLICY, ("MDB", 7), 0, read) == encoded
+    assert hour_summary(POLICY, ("MDB", 7), 0, read) == encoded
     assert read == state
 
 
@@ -97,7 +97,7 @@ def test_the_state_reads_back_to_the_same_bytes(found: list[Reading], aware: boo
 def test_series_values_of_every_type(value: Any) -> None:
     policy = Policy(**{**POLICY.model_dump(), "series_fields": ("meta",)})
     state = only_state([Reading(0, 0, 0, (1.0, 1.0))])
-    document = bson.decode(documents.hourly(policy, (value,), 0, state), documents.OPTIONS)
+    document = bson.decode(hour_summary(policy, (value,), 0, state), documents.OPTIONS)
     assert document["meta"] == document["_id"]["series"]["meta"] == value
     assert bson.encode(document["_id"], codec_options=documents.OPTIONS) == documents.identity(
         policy, (value,), 0
@@ -114,9 +114,7 @@ def test_series_values_of_every_type(value: Any) -> None:
     ],
 )
 def test_a_broken_state_is_told(state: bytes | None, says: str) -> None:
-    document = bson.decode(
-        documents.hourly(POLICY, ("MDB", 7), 0, only_state([Reading(0, 0, 0, (1.0, 1.0))]))
-    )
+    document = bson.decode(hour_summary(POLICY, ("MDB", 7), 0, only_state([Reading(0, 0, 0, (1.0, 1.0))])))
     document["p"]["state"] = state
     with pytest.raises(ValueError, match=says):
         documents.state_of(document, POLICY)
@@ -157,5 +155,5 @@ def test_percentiles_take_a_few_bytes_a_bin() -> None:
         for binned in (False, True):
             ((_, _, state),) = aggregate(columns_of(found), np.array([0, HOUR]), binned=binned)
             policy = POLICY if binned else POLICY.model_copy(update={"rollup": None})
-            sizes.append(len(bson.decode(documents.hourly(policy, ("MDB", 7), 0, state))["p"]["state"]))
+            sizes.append(len(bson.decode(hour_summary(policy, ("MDB", 7), 0, state))["p"]["state"]))
         assert 0 < sizes[1] - sizes[0] <= most, (name, sizes)

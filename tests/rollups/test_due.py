@@ -29,7 +29,7 @@ def calendar(now: datetime = NOW, retain: Retain | None = None, **rollup: Any) -
 
 
 def due(of: Calendar, piece: tuple[int, int], *spans: tuple[int, int]) -> dict[str, list[tuple[int, int]]]:
-    return {kind.name: of.windows(kind, piece, Spans(spans)) for kind in of.kinds}
+    return {level.name: of.windows(level, piece, Spans(spans)) for level in of.levels}
 
 
 @given(some, numbers, numbers)
@@ -74,7 +74,7 @@ def test_hours_that_reach_over_midnight_belong_to_the_day_that_they_start_in() -
     # 18:40 lies in the next day, but its hour belongs to this one.
     assert of.slice_at(at(5, 18, 40), 0) == piece
     assert of.slice_at(at(5, 18, 40), piece[1]) == (at(5, 18, 30), at(6, 18, 30))
-    assert widened(of.kinds, [(at(5, 18, 40), at(5, 18, 41))]).spans == [(at(5, 18), at(6, 18, 30))]
+    assert widened(of.levels, [(at(5, 18, 40), at(5, 18, 41))]).spans == [(at(5, 18), at(6, 18, 30))]
 
 
 def test_without_daily_summaries_slices_are_utc_days() -> None:

@@ -13,8 +13,9 @@ import pytest
 from config.errors import UsageError
 from config.policies import Policy, Rollup
 from rollups.answers.holes import longest_holes
-from rollups.answers.summarize import summarize
-from rollups.calendar.due import Calendar, kinds_of
+from rollups.answers.summarize import Question, summarize
+from rollups.calendar.due import Calendar
+from rollups.calendar.levels import levels_of
 from rollups.calendar.windows import to_ms
 from rollups.progress import rolled_up_through
 from rollups.rolling.options import RollupReport
@@ -164,7 +165,7 @@ def test_a_local_day_is_due_once_it_is_over_everywhere(bench: Bench) -> None:
         assert gate == to_ms(last + DAY - 18 * HOUR)
         assert policy.rollup is not None
         calendar = Calendar(policy, policy.rollup, now)
-        assert min(kind.through(calendar.due_end) - kind.reach for kind in kinds_of(policy)) == gate
+        assert min(level.through(calendar.due_end) - level.reach for level in levels_of(policy)) == gate
         # Whatever clock a reading before the gate has, its day stands.
         rolled = {start.date() for start in bench.starts("daily")}
         for one in found:
@@ -228,7 +229,7 @@ def test_a_range_is_answered_by_one_clock(bench: Bench, targets: dict[str, Any])
     policy = policy_of(rollup=Rollup(daily="daily", **targets))
     bench.roll_up(policy, NOW)
     since, until = FIRST + DAY, FIRST + 3 * DAY
-    answer = summarize(bench.database, policy, NOW, since=since, until=until)
+    answer = summarize(bench.database, policy, NOW, Question(since=since, until=until))
     told = {series: state.count for (series,), state in answer.states}
     if targets:
         expected = Counter(one["s"] for one in found if since <= one["d"] < until)
@@ -237,7 +238,7 @@ def test_a_range_is_answered_by_one_clock(bench: Bench, targets: dict[str, Any])
     assert told == expected and answer.is_complete
     if not targets:
         with pytest.raises(UsageError, match=r"local dates: from 2021-03-27T00:00:00Z or 2021-03-28"):
-            summarize(bench.database, policy, NOW, since=since + HOUR, until=until)
+            summarize(bench.database, policy, NOW, Question(since=since + HOUR, until=until))
 
 
 def test_a_day_tells_what_is_missing_by_its_own_clock(bench: Bench) -> None:

@@ -16,6 +16,7 @@ from rollups.calendar.windows import HOUR
 from rollups.summaries import documents
 from rollups.summaries.numeric import Summaries
 from rollups.summaries.summary import Mark, State, ValueState
+from tests.rollups.samples import day_summary, hour_summary
 
 Db = Database[dict[str, Any]]
 BOTH = Rollup(hourly="hourly", daily="daily")
@@ -56,8 +57,8 @@ def load(database: Db, it: Policy, count: int) -> None:
     for number in range(count):
         for day in range(DAYS):
             held, start = state(*had(number, day)), day * DAY_MS
-            hour = documents.hourly(it, series(number), start + 5 * HOUR, held)
-            whole = documents.daily(it, series(number), start, start + DAY_MS, "UTC", held)
+            hour = hour_summary(it, series(number), start + 5 * HOUR, held)
+            whole = day_summary(it, series(number), start, start + DAY_MS, "UTC", held)
             for name, document in (("hourly", hour), ("daily", whole)):
                 database[name].insert_one(bson.decode(document, documents.OPTIONS))
 

@@ -21,6 +21,7 @@ from rollups.rolling.options import RollupReport
 from rollups.summaries import documents
 from rollups.summaries.summary import merge
 from tests.rollups.conftest import Bench
+from tests.rollups.samples import day_summary
 
 Document = dict[str, Any]
 FIRST = datetime(2021, 3, 26, 10, 0, tzinfo=UTC)  # two days before clocks change in Berlin
@@ -145,7 +146,7 @@ def test_a_days_summary_is_the_merge_of_its_hours(bench: Bench) -> None:
         day = bson.decode(raw, documents.OPTIONS)
         merged = reduce(merge, hours[day["symbol"], day["start"].date()])
         start, end = to_ms(day["start"]), to_ms(day["end"])
-        assert documents.daily(policy, (day["symbol"],), start, end, "UTC", merged) == raw
+        assert day_summary(policy, (day["symbol"],), start, end, "UTC", merged) == raw
 
 
 def test_the_source_may_be_split_between_live_and_archived(bench: Bench) -> None:

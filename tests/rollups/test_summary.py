@@ -13,9 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollups.summaries import documents, exact, runs
+from rollups.summaries import exact, runs
 from rollups.summaries.summary import State, aggregate, merge
-from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, plain_deviation, plain_summary
+from tests.rollups.samples import (
+    HOUR,
+    POLICY,
+    Reading,
+    columns_of,
+    day_summary,
+    hour_summary,
+    plain_deviation,
+    plain_summary,
+)
 from tests.rollups.samples import readings as readings_in_any_order
 
 HOURS = np.arange(4, dtype=np.int64) * HOUR
@@ -29,7 +38,7 @@ def states(found: list[Reading], edges: Any = HOURS) -> dict[tuple[int, int], St
 
 
 def to_bytes(state: State) -> bytes:
-    return documents.daily(POLICY, ("MDB", 1), 0, 3 * HOUR, "UTC", state)
+    return day_summary(POLICY, ("MDB", 1), 0, 3 * HOUR, "UTC", state)
 
 
 def in_buckets(found: list[Reading]) -> list[Reading]:
@@ -49,7 +58,7 @@ def test_summaries_equal_plain_python(found: list[Reading], at_once: int, long: 
         aggregated = states(found)
     assert list(aggregated) == list(expected)
     for key, group in expected.items():
-        document = bson.decode(documents.hourly(POLICY, ("MDB", 1), 0, aggregated[key]))
+        document = bson.decode(hour_summary(POLICY, ("MDB", 1), 0, aggregated[key]))
         assert document["count"] == len(group)
         for at, part in enumerate((document["p"], document["q"]["r"])):
             plain = plain_summary(group, at)

@@ -12,7 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from config.errors import UsageError
-from rollups.calendar.due import Kind
+from config.policies import LEVEL_NAMES
+from rollups.calendar.levels import Level
 from rollups.calendar.tiling import NOT_ROLLED_UP, PAST_RETENTION, Standing, Tiling, instant, standing, tile
 
 HOUR = 3_600_000
@@ -30,11 +31,11 @@ def ms(at: datetime) -> int:
 
 
 def hourly(low: int = -NEVER, high: int = NEVER) -> Standing:
-    return Standing(Kind("hourly", "h", ZoneInfo("UTC"), None), low, high)
+    return Standing(Level("hourly", "h", ZoneInfo("UTC"), None), low, high)
 
 
 def daily(zone: str, low: int = -NEVER, high: int = NEVER) -> Standing:
-    return Standing(Kind("daily", "d", ZoneInfo(zone), None), low, high)
+    return Standing(Level("daily", "d", ZoneInfo(zone), None), low, high)
 
 
 @cache
@@ -47,13 +48,27 @@ def day_starts(zone: str, start: datetime) -> list[int]:
     ]
 
 
-def cheapest(stocks: list[Standing], days: list[int], start: int, end: int) -> tuple[int, int] | None:
-    """(milliseconds not covered, windows) of the best way from start to end, window by window."""
-    names = {stock.kind.name: stock for stock in stocks}
-    windows = [
-        (at, at + HOUR, names["hourly"]) for at in range(start // HOUR * HOUR, end, HOUR) if "hourly" in names
+STEPS = {"5m": HOUR // 12, "15m": HOUR // 4, "hourly": HOUR}
+
+
+def edges_of(stock: Standing, zone: str, first: datetime, start: int, end: int) -> list[int]:
+    """Where windows of a level begin, by plain counting and the clock on the wall."""
+    name = stock.level.name
+    if name in STEPS:
+        step = STEPS[name]
+        return list(range(start // step * step, end + step, step))
+    days = day_starts(zone, first)
+    if name == "daily":
+        return days
+    dates = [
+        datetime.fromtimestamp((at + HOUR * 2) / 1000, UTC).astimezone(ZoneInfo(zone)).date() for at in days
     ]
-    windows += [(low, high, names["daily"]) for low, high in pairwise(days) if "daily" in names]
+    of = [day.isocalendar()[:2] if name == "weekly" else (day.year, day.month) for day in dates]
+    return [at for at, before, now in zip(days[1:], of, of[1:], strict=False) if before != now]
+
+
+def cheapest(windows: list[tuple[int, int, Standing]], start: int, end: int) -> tuple[int, int] | None:
+    """(milliseconds not covered, windows) of the best way from start to end, window by window."""
     best = {start: (0, 0)}
     for low, high, stock in sorted(windows, key=lambda it: it[0]):
         if low in best and high <= end:
@@ -74,17 +89,23 @@ def check_whole(tiling: Tiling, start: int, end: int) -> None:
 @given(st.data())
 def test_no_other_way_covers_more_or_takes_fewer_windows(data: st.DataObject) -> None:
     zone, first = data.draw(st.sampled_from(ZONES)), data.draw(st.sampled_from(STARTS))
-    days = day_starts(zone, first)
-    inner = [at for at in days if ms(first) <= at <= ms(first) + 7 * 24 * HOUR]
-    edges = [*inner, *range(ms(first), ms(first) + 7 * 24 * HOUR, HOUR)]
-    start, end = sorted(data.draw(st.lists(st.sampled_from(edges), min_size=2, max_size=2, unique=True)))
+    last = ms(first) + 7 * 24 * HOUR
+    shortest = data.draw(st.sampled_from([HOUR, HOUR // 4, HOUR // 12]))
+    inner = [at for at in day_starts(zone, first) if ms(first) <= at <= last]
+    edges = st.one_of(
+        st.sampled_from(inner),
+        st.integers(0, (last - ms(first)) // shortest).map(lambda n: ms(first) + n * shortest),
+    )
+    start, end = sorted(data.draw(st.lists(edges, min_size=2, max_size=2, unique=True)))
     instants = st.one_of(st.integers(start - HOUR, end + HOUR), st.sampled_from([-NEVER, NEVER, start, end]))
+    names = data.draw(st.sets(st.sampled_from(LEVEL_NAMES), min_size=1))
     stocks = [
-        hourly(data.draw(instants), data.draw(instants)),
-        daily(zone, data.draw(instants), data.draw(instants)),
+        Standing(Level(name, "c", ZoneInfo(zone), None), data.draw(instants), data.draw(instants))
+        for name in sorted(names, key=LEVEL_NAMES.index)
     ]
-    stocks = data.draw(st.sampled_from([stocks, stocks[:1], stocks[1:]]))
-    wanted = cheapest(stocks, days, start, end)
+    by_level = {it.level.name: edges_of(it, zone, first, start, end) for it in stocks}
+    windows = [(low, high, it) for it in stocks for low, high in pairwise(by_level[it.level.name])]
+    wanted = cheapest(windows, start, end)
     if wanted is None:
         with pytest.raises(UsageError, match="no whole windows make up"):
             tile(stocks, start, end)
@@ -92,21 +113,36 @@ def test_no_other_way_covers_more_or_takes_fewer_windows(data: st.DataObject) ->
     tiling = tile(stocks, start, end)
     check_whole(tiling, start, end)
     uncovered = sum(it.end - it.start for it in tiling.missing)
-    assert (uncovered, tiling.windows("hourly") + tiling.windows("daily")) == wanted
+    assert (uncovered, sum(tiling.windows(it.level.name) for it in stocks)) == wanted
     for piece in tiling.pieces:
-        (stock,) = [it for it in stocks if it.kind.name == piece.kind]
-        edges = [at for at in days if piece.start <= at <= piece.end]
-        if piece.kind == "hourly":
-            assert piece.start % HOUR == 0
-            edges = list(range(piece.start, piece.end + 1, HOUR))
-        assert (edges[0], edges[-1], len(edges) - 1) == (piece.start, piece.end, piece.windows)
-        assert all(stock.low <= edge <= stock.high for edge in edges[1:])
+        (stock,) = [it for it in stocks if it.level.name == piece.level]
+        inside = [at for at in by_level[piece.level] if piece.start <= at <= piece.end]
+        assert (inside[0], inside[-1], len(inside) - 1) == (piece.start, piece.end, piece.windows)
+        assert all(stock.low <= edge <= stock.high for edge in inside[1:])
+
+
+def test_a_year_is_its_months_and_what_is_left_goes_down_the_levels() -> None:
+    start, end = datetime(2020, 11, 29, 22, 50, tzinfo=UTC), datetime(2022, 1, 12, 1, 20, tzinfo=UTC)
+    stocks = [Standing(Level(name, "c", ZoneInfo("UTC"), None), -NEVER, NEVER) for name in LEVEL_NAMES]
+    tiling = tile(stocks, ms(start), ms(end))
+    assert [(it.level, instant(it.start), it.windows) for it in tiling.pieces] == [
+        ("5m", "2020-11-29T22:50:00Z", 2),
+        ("hourly", "2020-11-29T23:00:00Z", 1),
+        ("daily", "2020-11-30T00:00:00Z", 1),
+        ("monthly", "2020-12-01T00:00:00Z", 13),
+        ("daily", "2022-01-01T00:00:00Z", 2),
+        ("weekly", "2022-01-03T00:00:00Z", 1),
+        ("daily", "2022-01-10T00:00:00Z", 2),
+        ("hourly", "2022-01-12T00:00:00Z", 1),
+        ("15m", "2022-01-12T01:00:00Z", 1),
+        ("5m", "2022-01-12T01:15:00Z", 1),
+    ]
 
 
 def test_a_month_is_its_days_and_what_is_left_its_hours() -> None:
     start, end = datetime(2021, 5, 31, 21, tzinfo=UTC), datetime(2021, 6, 30, 23, tzinfo=UTC)
     tiling = tile([hourly(), daily("Europe/Berlin")], ms(start), ms(end))
-    assert [(it.kind, instant(it.start), instant(it.end), it.windows) for it in tiling.pieces] == [
+    assert [(it.level, instant(it.start), instant(it.end), it.windows) for it in tiling.pieces] == [
         ("hourly", "2021-05-31T21:00:00Z", "2021-05-31T22:00:00Z", 1),
         ("daily", "2021-05-31T22:00:00Z", "2021-06-30T22:00:00Z", 30),
         ("hourly", "2021-06-30T22:00:00Z", "2021-06-30T23:00:00Z", 1),
@@ -126,12 +162,12 @@ def test_days_that_no_hours_meet_are_not_taken() -> None:
 
 def test_what_is_missing_has_its_reason() -> None:
     start, now = datetime(2021, 6, 1, tzinfo=UTC), datetime(2021, 6, 10, tzinfo=UTC)
-    kinds = [
-        Kind("hourly", "h", ZoneInfo("UTC"), timedelta(days=5)),
-        Kind("daily", "d", ZoneInfo("UTC"), None),
+    levels = [
+        Level("hourly", "h", ZoneInfo("UTC"), timedelta(days=5)),
+        Level("daily", "d", ZoneInfo("UTC"), None),
     ]
     through = ms(datetime(2021, 6, 9, 20, tzinfo=UTC))
-    stocks = [standing(kind, {"hourly": through, "daily": through - 20 * HOUR}, {}, now) for kind in kinds]
+    stocks = [standing(level, {"hourly": through, "daily": through - 20 * HOUR}, {}, now) for level in levels]
     tiling = tile(stocks, ms(start) + 6 * HOUR, ms(now) + 24 * HOUR)
     check_whole(tiling, ms(start) + 6 * HOUR, ms(now) + 24 * HOUR)
     assert [(instant(it.start), instant(it.end), it.reason) for it in tiling.missing] == [

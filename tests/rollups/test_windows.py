@@ -11,7 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rollups.calendar.windows import HIGHEST, HOUR, LOWEST, day_edges, day_of, hour_edges, to_ms
+from config.policies import CALENDAR_LEVELS, LEVEL_NAMES, LevelName
+from rollups.calendar.levels import Level, sources_of
+from rollups.calendar.windows import HIGHEST, HOUR, LOWEST, day_edges, day_of, step_edges, to_ms
 
 ZONES = [
     "UTC", "Europe/Berlin", "America/New_York", "America/Santiago", "America/Sao_Paulo", "America/St_Johns",
@@ -34,8 +36,7 @@ def utc(*parts: int) -> int:
 @given(instants, instants)
 def test_hours_cover_the_range_with_whole_utc_hours(one: int, other: int) -> None:
     start, end = min(one, other), min(one, other) + abs(one - other) % (90 * 24 * HOUR) + 1
-    edges = hour_edges(start, end)
-    assert edges.dtype == np.int64
+    edges = step_edges(start, end, HOUR)
     assert set(np.diff(edges).tolist()) == {HOUR} and edges[0] % HOUR == 0
     assert edges[0] <= start < edges[1] and edges[-2] < end <= edges[-1]
 
@@ -139,3 +140,92 @@ def test_every_instant_of_the_calendar_has_a_day(ms: int) -> None:
 def test_beyond_the_calendar_there_is_no_day() -> None:
     with pytest.raises(ValueError, match="outside the years"):
         day_of(HIGHEST + 24 * HOUR, ZoneInfo("UTC"))
+
+
+def level_of(name: LevelName, zone: ZoneInfo) -> Level:
+    return Level(name, "c", zone, None)
+
+
+def period(name: LevelName, date_: date) -> tuple[int, ...]:
+    """What all days of a window have in common."""
+    return {
+        "daily": (date_.toordinal(),),
+        "weekly": date_.isocalendar()[:2],
+        "monthly": (date_.year, date_.month),
+    }[name]
+
+
+@given(instants, st.integers(1, 400 * 24 * HOUR), zones, st.sampled_from(CALENDAR_LEVELS))
+def test_windows_of_a_calendar_hold_all_days_of_their_period_and_no_others(
+    start: int, length: int, zone: ZoneInfo, name: LevelName
+) -> None:
+    edges = level_of(name, zone).edges(start, start + length)
+    assert edges[0] <= start < edges[1] and edges[-2] < start + length <= edges[-1]
+    days = day_edges(edges[0], edges[-1], zone).tolist()
+    assert set(edges) <= set(days), "days tile weeks and months"
+    for begin, end in pairwise(edges):
+        inside = {period(name, at(day, zone).date()) for day in days if begin <= day < end}
+        assert len(inside) == 1
+        assert period(name, at(begin - 1, zone).date()) not in inside
+        assert period(name, at(end, zone).date()) not in inside
+
+
+@given(
+    instants,
+    st.integers(1, 90 * 24 * HOUR),
+    st.integers(1, 90 * 24 * HOUR),
+    zones,
+    st.sampled_from(LEVEL_NAMES),
+)
+def test_neighbouring_ranges_share_the_edges_of_every_level(
+    start: int, one: int, other: int, zone: ZoneInfo, name: LevelName
+) -> None:
+    level, middle, end = level_of(name, zone), start + one, start + one + other
+    assert sorted({*level.edges(start, middle), *level.edges(middle, end)}) == level.edges(start, end)
+    for window in level.windows(start, start + min(one, 3 * 24 * HOUR)):
+        assert level.windows(window[0], window[0] + 1) == level.windows(window[1] - 1, window[1]) == [window]
+        assert level.tiles(window) and not level.tiles((window[0], window[1] - 1))
+
+
+@example(LOWEST)
+@example(HIGHEST - 1)
+@given(st.integers(LOWEST, HIGHEST - 1))
+def test_every_instant_of_the_calendar_has_a_window_of_every_level(ms: int) -> None:
+    for zone in (ZoneInfo("Pacific/Apia"), ZoneInfo("UTC"), ZoneInfo("Pacific/Kiritimati")):
+        for name in LEVEL_NAMES:
+            ((begin, end),) = level_of(name, zone).windows(ms, ms + 1)
+            assert begin <= ms < end
+
+
+@pytest.mark.parametrize(
+    ("name", "zone", "inside", "start", "days"),
+    [
+        ("weekly", "UTC", (2021, 1, 1), (2020, 12, 28), 7),  # ISO week 53 of 2020
+        ("weekly", "UTC", (2015, 12, 31), (2015, 12, 28), 7),  # and of 2015
+        ("weekly", "Europe/Berlin", (2021, 3, 28), (2021, 3, 22), 7 - 1 / 24),
+        ("weekly", "Europe/Berlin", (2021, 10, 31), (2021, 10, 25), 7 + 1 / 24),
+        ("weekly", "Pacific/Apia", (2011, 12, 29), (2011, 12, 26), 6),  # the 30th was left out
+        ("monthly", "Pacific/Apia", (2011, 12, 31), (2011, 12, 1), 30),
+        ("monthly", "UTC", (2020, 2, 29), (2020, 2, 1), 29),
+        ("monthly", "UTC", (2021, 2, 3), (2021, 2, 1), 28),
+        ("monthly", "UTC", (2021, 12, 31), (2021, 12, 1), 31),
+        ("monthly", "Australia/Lord_Howe", (2021, 4, 9), (2021, 4, 1), 30 + 0.5 / 24),
+    ],
+)
+def test_weeks_and_months_are_as_long_as_they_are(
+    name: LevelName, zone: str, inside: tuple[int, int, int], start: tuple[int, int, int], days: float
+) -> None:
+    instant = to_ms(datetime(*inside, 12, tzinfo=ZoneInfo(zone)))
+    ((begin, end),) = level_of(name, ZoneInfo(zone)).windows(instant, instant + 1)
+    assert begin == to_ms(datetime(*start, tzinfo=ZoneInfo(zone)))
+    assert (end - begin) / HOUR == pytest.approx(days * 24)
+
+
+def test_finer_windows_make_up_coarser_ones_where_they_meet() -> None:
+    levels = {name: level_of(name, ZoneInfo("Asia/Kathmandu")) for name in LEVEL_NAMES}
+    assert [it.name for it in sources_of(levels["monthly"], levels.values())] == [
+        "daily", "hourly", "15m", "5m",
+    ]  # fmt: skip
+    ((begin, end),) = levels["daily"].windows(utc(2020, 5, 5), utc(2020, 5, 5) + 1)
+    assert not levels["hourly"].tiles((begin, end)) and levels["15m"].tiles((begin, end))
+    assert not sources_of(levels["5m"], levels.values())

@@ -1,0 +1,170 @@
+"""Levels of summaries as data: how long windows are, and which finer windows make them up.
+
+Another level is a row of `ROWS`, and its name in `config.policies.LevelName`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.decoding.local import LARGEST_MS
+from config.policies import CALENDAR_LEVELS, LEVEL_NAMES, LevelName, Policy
+from rollups.calendar.windows import (
+    HIGHEST,
+    HOUR,
+    LOWEST,
+    day_edges,
+    month_edges,
+    span_ms,
+    step_edges,
+    to_ms,
+    week_edges,
+)
+
+Span = tuple[int, int]  # [start, end) in milliseconds
+MINUTE = HOUR // 60
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is the same of a level in every policy.
+
+    `step`: the length of its windows, which are counted from the epoch; or `edges`: where they begin and end
+    in a time zone. `parts`: the levels whose windows may make its own up, the coarsest first. `is_long`: a
+    window is longer than a day, so that it is made of several slices of reading.
+    """
+
+    noun: str
+    parts: tuple[LevelName, ...]
+    step: int | None = None
+    edges: Callable[[int, int, ZoneInfo], NDArray[np.int64]] | None = None
+    is_long: bool = False
+
+
+_UP_TO_HOURS: tuple[LevelName, ...] = ("hourly", "15m", "5m")
+ROWS: Mapping[LevelName, Row] = {
+    "5m": Row("5-minute windows", (), step=5 * MINUTE),
+    "15m": Row("15-minute windows", ("5m",), step=15 * MINUTE),
+    "hourly": Row("hours", ("15m", "5m"), step=HOUR),
+    "daily": Row("days", _UP_TO_HOURS, edges=day_edges),
+    "weekly": Row("weeks", ("daily", *_UP_TO_HOURS), edges=week_edges, is_long=True),
+    "monthly": Row("months", ("daily", *_UP_TO_HOURS), edges=month_edges, is_long=True),
+}
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a policy's summaries: where they go and how long they stay."""
+
+    name: LevelName
+    collection: str
+    zone: ZoneInfo  # of days, weeks and months
+    retain: timedelta | None
+    local: bool = False  # windows are dates of the readings' own clocks, written as if they were UTC days
+
+    @property
+    def row(self) -> Row:
+        return ROWS[self.name]
+
+    @property
+    def step(self) -> int | None:
+        return self.row.step
+
+    @property
+    def is_long(self) -> bool:
+        return self.row.is_long
+
+    @property
+    def reach(self) -> int:
+        """A window holds instants this many milliseconds before its start, and after its end, at most."""
+        return LARGEST_MS if self.local else 0
+
+    @property
+    def zone_name(self) -> str | None:
+        """Returns the zone as summaries tell it; None where windows are those of UTC whatever the zone."""
+        return None if self.step is not None else "local" if self.local else self.zone.key
+
+    def edges(self, start_ms: int, end_ms: int) -> list[int]:
+        """Returns the edges of the whole windows that touch the range."""
+        if self.row.edges is not None:
+            return [int(edge) for edge in self.row.edges(start_ms, end_ms, self.zone)]
+        assert self.row.step is not None
+        return step_edges(start_ms, end_ms, self.row.step)
+
+    def windows(self, start_ms: int, end_ms: int) -> list[Span]:
+        """Returns the whole windows that touch the range."""
+        return list(pairwise(self.edges(start_ms, end_ms)))
+
+    def tiles(self, span: Span) -> bool:
+        """Returns whether whole windows make up the span."""
+        if self.row.step is not None:
+            return not (span[0] % self.row.step or span[1] % self.row.step)
+        edges = self.edges(*span)
+        return (edges[0], edges[-1]) == span
+
+    def expired_before(self, now: datetime) -> int | None:
+        """A summary whose window ends before it is past its retention; None: it never is."""
+        return None if self.retain is None else to_ms(now) - span_ms(self.retain)
+
+    def through(self, due_end: int) -> int:
+        """The end of the last window that is over at `due_end`."""
+        end = max(LOWEST, min(due_end - self.reach, HIGHEST - 1))
+        return self.edges(end, end + 1)[0]
+
+
+def levels_of(policy: Policy) -> list[Level]:
+    """Returns a policy's levels, the finest first."""
+    if policy.rollup is None:
+        return []
+    zone = ZoneInfo(policy.rollup.timezone)
+    kept = policy.retain.by_level if policy.retain else {}
+    own_clocks = policy.local_offset_field is not None
+    return [
+        Level(name, collection, zone, kept.get(name), own_clocks and name in CALENDAR_LEVELS)
+        for name, collection in policy.rollup.targets.items()
+    ]
+
+
+def levels_that_meet(policy: Policy) -> list[Level]:
+    """The levels whose windows tell of one time. Days by the readings' own clocks do not meet UTC hours: of
+    the two the hours."""
+    levels = levels_of(policy)
+    return [level for level in levels if level.local == levels[0].local]
+
+
+def sources_of(level: Level, levels: Iterable[Level]) -> list[Level]:
+    """Returns the finer levels whose windows may make up those of this one, the coarsest first."""
+    made = {it.name: it for it in levels if it.local == level.local}
+    return [made[name] for name in level.row.parts if name in made]
+
+
+def bases(levels: Sequence[Level]) -> list[Level]:
+    """Returns the levels that need readings. Weeks and months don't where there are days: these tile them."""
+    has_days = any(level.name == "daily" for level in levels)
+    return [level for level in levels if not (level.is_long and has_days)]
+
+
+def expired_before(
+    level: Level, levels: Iterable[Level], now: datetime, through: Mapping[LevelName, int]
+) -> int | None:
+    """Returns before when summaries may go: those that a coarser level is yet to be made of stay.
+
+    `through`: how far each level is rolled up.
+    """
+    before = level.expired_before(now)
+    if before is None:
+        return None
+    made_of_it = [it for it in levels if sources_of(it, [level])]
+    return min([before, *(through.get(it.name, LOWEST) + 1 for it in made_of_it)])
+
+
+def by_coarseness(name: LevelName) -> int:
+    """Sorts levels, the coarsest last."""
+    return LEVEL_NAMES.index(name)

@@ -1,0 +1,131 @@
+"""What due windows are made of: finer summaries, standing or of the same run; else readings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from config.policies import LevelName
+from rollups.calendar.due import Calendar, Spans
+from rollups.calendar.levels import ROWS, Level, Span, sources_of
+
+_NEVER = -(2**62)
+
+
+class Part(NamedTuple):
+    """A stretch of a due window, inside one slice, and the level whose summaries tell of it."""
+
+    window: Span
+    span: Span
+    source: Level | None  # None: it is made of readings
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A stretch of time with the parts of its due windows, by their level."""
+
+    span: Span
+    parts: Mapping[LevelName, Sequence[Part]]
+
+    @property
+    def short(self) -> list[Part]:
+        """Returns the windows that are no longer than a day."""
+        return [it for name, parts in self.parts.items() if not ROWS[name].is_long for it in parts]
+
+    @property
+    def is_standing(self) -> bool:
+        """Returns whether nothing of it has to be read, or made on the way."""
+        return not self.short and all(it.source for parts in self.parts.values() for it in parts)
+
+    def windows(self, level: Level) -> list[Span]:
+        """Returns a level's due windows that the slice has a part of."""
+        return [part.window for part in self.parts[level.name]]
+
+    def merged(self, level: Level) -> list[Part]:
+        """Returns the parts that are made of finer summaries."""
+        return [part for part in self.parts[level.name] if part.source is not None]
+
+    def read(self, level: Level) -> list[Part]:
+        """Returns the parts that are made of readings."""
+        return [part for part in self.parts[level.name] if part.source is None]
+
+    def to_read(self, levels: Sequence[Level]) -> dict[bool, list[Span]]:
+        """Returns what to read, by whether it goes by the readings' own clocks."""
+        found: dict[bool, list[Span]] = {}
+        for level in levels:
+            if spans := [part.span for part in self.read(level)]:
+                found.setdefault(level.local, []).extend(spans)
+        return found
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Which summaries stand as earlier runs made them: how far each level is rolled up, and before when its
+    summaries have gone by their `retain`, which is asked only where it counts."""
+
+    through: Mapping[LevelName, int] = field(default_factory=dict)
+    gone: Callable[[], Mapping[LevelName, int]] = dict
+
+    def has(self, level: Level, window: Span) -> bool:
+        if window[1] > self.through.get(level.name, _NEVER):
+            return False
+        return window[1] >= self.gone().get(level.name, _NEVER)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Takes slices apart. `spans`: where each level is looked at."""
+
+    calendar: Calendar
+    spans: Mapping[LevelName, Spans]
+    standing: Standing
+
+    def of(self, piece: Span) -> Slice:
+        """Returns a slice's due windows, and what each is made of: of levels that tile it the coarsest."""
+        due: dict[LevelName, set[Span]] = {}
+        parts: dict[LevelName, list[Part]] = {}
+        for level in self.calendar.levels:
+            windows = self.calendar.windows(level, piece, self.spans[level.name])
+            due[level.name] = set(windows)
+            sources = sources_of(level, self.calendar.levels)
+            spans = (_inside(window, piece) if level.is_long else window for window in windows)
+            parts[level.name] = [
+                Part(window, span, self._source(sources, span, due))
+                for window, span in zip(windows, spans, strict=True)
+            ]
+        return Slice(piece, parts)
+
+    def stretched(self, piece: Span) -> Slice:
+        """Returns a slice; where it holds nothing but parts of weeks and months that are made of what stands,
+        as much of these as that is so of."""
+        found = self.of(piece)
+        limit = min((it.window[1] for parts in found.parts.values() for it in parts), default=piece[1])
+        for _ in range(2):
+            if limit <= piece[1] or not found.is_standing:
+                break
+            wide = self.of((piece[0], limit))
+            if wide.is_standing:
+                return wide
+            begin = min((it.window[0] for it in wide.short), default=piece[1])
+            limit = self.calendar.slice_at(begin, piece[0])[0]
+        return found
+
+    def _source(
+        self, sources: Sequence[Level], span: Span, due: Mapping[LevelName, set[Span]]
+    ) -> Level | None:
+        for finer in sources:
+            if finer.tiles(span) and all(
+                inner in due[finer.name] or self._stands(finer, inner) for inner in finer.windows(*span)
+            ):
+                return finer
+        return None
+
+    def _stands(self, level: Level, window: Span) -> bool:
+        """Whether its summaries are what they should be, and this run does not look at them."""
+        start, end = window[0] - level.reach, window[1] + level.reach
+        return self.standing.has(level, window) and not self.spans[level.name].touch(start, end)
+
+
+def _inside(window: Span, piece: Span) -> Span:
+    return max(window[0], piece[0]), min(window[1], piece[1])

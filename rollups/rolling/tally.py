@@ -1,0 +1,110 @@
+"""What due windows come to: states from readings and from finer summaries, until all parts are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import bson
+from bson.datetime_ms import DatetimeMS
+
+from buckets.bson.cursor import find_raw
+from buckets.columns import Series
+from buckets.models.series import series_key
+from config.policies import Policy
+from rollups.calendar.levels import Level, Span
+from rollups.calendar.parts import Part
+from rollups.context import RunContext
+from rollups.rolling.slices import Cells
+from rollups.summaries import documents
+from rollups.summaries.summary import State, merge
+from rollups.summaries.targets import target
+
+#: One series, by its key, in one window.
+Cell = tuple[bytes, Span]
+
+
+@dataclass
+class Tally:
+    """Windows of one level, and what is known of them so far."""
+
+    windows: dict[Span, int | None] = field(default_factory=dict)  # up to where it is made of readings
+    merged: set[Span] = field(default_factory=set)  # windows that finer summaries have a part in
+    series: dict[bytes, Series] = field(default_factory=dict)
+    states: dict[Cell, State] = field(default_factory=dict)
+    outlived: set[Cell] = field(default_factory=set)  # hold a summary whose readings are gone
+    unsound: set[Cell] = field(default_factory=set)  # lack a summary that can't be merged
+
+    def open(self, parts: Iterable[Part]) -> None:
+        """Takes note of windows, and where they are made of readings."""
+        for window, span, source in parts:
+            known = self.windows.get(window)
+            self.windows[window] = span[1] if source is None else known
+            if source is not None:
+                self.merged.add(window)
+
+    def add_read(self, cells: Cells, parts: Sequence[Part]) -> None:
+        """Adds what was read."""
+        self.series |= cells.series
+        found = cells.by_window({part.span: part.window for part in parts})
+        if not self.states:
+            self.states = found
+        else:
+            for cell, state in found.items():
+                self.add(cell, state)
+
+    def add(self, cell: Cell, state: State) -> None:
+        standing = self.states.get(cell)
+        self.states[cell] = state if standing is None else merge(standing, state)
+
+    def judged(self, window: Span) -> Span:
+        """Returns where readings that are gone may make a window less than it was: where it is made of them.
+        What finer summaries tell is what it should be."""
+        read_to = self.windows[window]
+        return (window[0], read_to) if read_to is not None and window in self.merged else window
+
+
+@dataclass(frozen=True)
+class StandingSummaries:
+    """Reads summaries of finer levels again, to make coarser ones of them."""
+
+    context: RunContext
+
+    def of(self, level: Level, windows: Sequence[Span]) -> Iterator[tuple[Cell, Series, State | None]]:
+        """Yields the states of all series in these windows; None for a state that can't be merged."""
+        wanted = set(windows)
+        query = {"start": {"$gte": DatetimeMS(windows[0][0]), "$lt": DatetimeMS(windows[-1][1])}}
+        policy = self.context.policy
+        fields = documents.leaving_out(policy)
+        for found in find_raw(target(self.context.database, level.collection), query, fields=fields):
+            for raw in found:
+                summary = bson.decode(raw, documents.OPTIONS)
+                if is_of_series(policy, summary) and (window := window_of(summary)) in wanted:
+                    series = documents.series_of(policy, summary)
+                    yield (series_key(series), window), series, sound_state(policy, summary)
+
+
+def is_of_series(policy: Policy, document: Mapping[str, Any]) -> bool:
+    """Returns whether it is a summary of a series as the policy tells them apart now."""
+    identity = document["_id"]
+    series = identity.get("series") if isinstance(identity, Mapping) else None
+    return isinstance(series, Mapping) and set(series) == {it.split(".")[0] for it in policy.series_names}
+
+
+def window_of(summary: Mapping[str, Any]) -> Span:
+    return documents.milliseconds(summary["start"]), documents.milliseconds(summary["end"])
+
+
+def sound_state(policy: Policy, summary: Mapping[str, Any]) -> State | None:
+    """Returns a summary's mergeable state; None where it was made with other settings."""
+    try:
+        state = documents.state_of(summary, policy)
+    except (KeyError, TypeError, ValueError):
+        return None
+    if not (policy.rollup and policy.rollup.percentiles):
+        for value in state.values.values():
+            value.bins = {}
+    elif any(sum(value.bins.values()) != value.count for value in state.values.values()):
+        return None
+    return state

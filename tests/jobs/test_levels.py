@@ -1,0 +1,89 @@
+"""All levels of summaries, from the command line: every verb treats them alike."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.jobs.place import POLICIES, START, Place
+
+FURTHER = "".join(
+    f'[[policies.ticks.rollup.levels]]\nname = "{name}"\ncollection = "ticks_{name}"\n'
+    for name in ("5m", "15m", "weekly", "monthly")
+)
+WITH_LEVELS = POLICIES.replace("[policies.ticks.archive]", f"{FURTHER}[policies.ticks.archive]", 1)
+ALL = ("5m", "15m", "hourly", "daily", "weekly", "monthly")
+COUNTS = {"5m": 36, "15m": 12, "hourly": 3, "daily": 1, "weekly": 1, "monthly": 1}
+
+
+@pytest.fixture(autouse=True)
+def with_levels(place: Place) -> None:
+    place.write_config(WITH_LEVELS)
+
+
+def test_every_verb_knows_every_level(place: Place) -> None:
+    assert place("check").code == 0
+    plan = place("plan", "--json", "-p", "ticks").policy("ticks")["rollup"]
+    ran = place("run", "--json", "-p", "ticks").policy("ticks")
+    told = {level: {"written": count, "unchanged": 0} for level, count in COUNTS.items()}
+    assert {level: plan[level] for level in ALL} == {level: ran["rollup"][level] for level in ALL} == told
+    assert ran["expiry"] == dict.fromkeys(ALL, 0)
+    assert ran["archive"]["deleted"] == 180, "the month did not hold them back"
+    assert all(place.database[f"ticks_{level}"].count_documents({}) == COUNTS[level] for level in ALL)
+    assert place("audit", "-p", "ticks").code == 0
+    status = place("status", "--json", "-p", "ticks").policy("ticks")
+    assert set(status["levels"]) == set(ALL)
+    assert status["levels"]["monthly"] == "2018-08-01T00:00:00Z"
+    assert status["levels"]["weekly"] == "2018-08-27T00:00:00Z"
+    answer = place("summarize", "-p", "ticks", "--since", "2018-06-01", "--until", "2018-07-01", "--json")
+    body = answer.policy("ticks")
+    assert body["windows"] == {level: int(level == "monthly") for level in ALL}
+    assert body["series"][0]["count"] == 10_800
+    shown = place("summarize", "-p", "ticks", "--since", "2018-06-30", "--until", "2018-07-01T00:20")
+    assert "0 months, 0 weeks, 1 days, 0 hours, 1 15-minute windows and 1 5-minute windows" in shown.out
+
+
+def test_a_late_reading_after_the_archive_mends_all_levels(place: Place) -> None:
+    place("run", "-p", "ticks")
+    late = {"symbol": "MDB", "d": START + timedelta(hours=5), "p": {"7": 99.0}}
+    place.database.ticks.insert_one(late)
+    ran = place("run", "--json", "-p", "ticks").policy("ticks")
+    assert {level: ran["rollup"][level]["written"] for level in ALL} == dict.fromkeys(ALL, 1)
+    month = place.database.ticks_monthly.find_one()
+    assert month is not None and (month["count"], month["p"]["max"]) == (10_801, 99.0)
+    again = place("run", "--json", "-p", "ticks").policy("ticks")
+    assert not any(again["rollup"][level]["written"] for level in ALL)
+    assert place("audit", "-p", "ticks").code == 0
+
+
+def test_what_is_wrong_with_a_level_is_found(place: Place) -> None:
+    place("run", "-p", "ticks")
+    place.database.ticks_weekly.update_one({}, {"$set": {"count": 1}})
+    place.database.ticks_monthly.delete_many({})
+    found = place("audit", "--json", "-p", "ticks").policy("ticks")["findings"]
+    assert {(it["code"], it["place"]) for it in found} == {
+        ("not-rolled-up", "ticks_weekly"),
+        ("not-rolled-up", "ticks_monthly"),
+    }
+    place.database.ticks_weekly.create_index("end", expireAfterSeconds=86_400)
+    place.database.drop_collection("ticks_15m")
+    place.database.create_collection("ticks_15m", viewOn="ticks", pipeline=[])
+    found = place("check", "--json", "-p", "ticks").policy("ticks")["findings"]
+    assert {("ttl-conflict", "ticks_weekly, index end_1"), ("target-kind", "ticks_15m")} <= {
+        (it["code"], it["place"]) for it in found
+    }
+
+
+def test_each_level_has_its_retain(place: Place) -> None:
+    kept = 'hourly = "365d"\n5m = "40d"\n15m = "50d"\nweekly = "500d"\nmonthly = "600d"\n'
+    place.write_config(WITH_LEVELS.replace('hourly = "365d"\n', kept, 1))
+    place("run", "-p", "ticks")
+    gone = []
+    for days in (70, 400, 550, 700):
+        now = f"{datetime(2018, 6, 30, tzinfo=UTC) + timedelta(days=days):%Y-%m-%d}"
+        ran = place("run", "--json", "-p", "ticks", now=now).policy("ticks")
+        gone.append({level: count for level, count in ran["expiry"].items() if count})
+        assert place("audit", "-p", "ticks", now=now).code == 0
+    assert gone == [{}, {"hourly": 3}, {"weekly": 1}, {"monthly": 1}]
+    assert place.database.ticks_daily.count_documents({}) == 1
