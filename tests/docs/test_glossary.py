@@ -68,7 +68,10 @@ def test_verbs(verb: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", sorted({key for table in TABLES.values() for key in table.model_fields} - {"name"})
+    "key",
+    sorted(
+        {it.alias or key for table in TABLES.values() for key, it in table.model_fields.items()} - {"name"}
+    ),
 )
 def test_policy_keys(key: str) -> None:
     assert f"`{key}`" in EXPLAINED
