@@ -15,7 +15,8 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from buckets.bson.cursor import find_raw
-from buckets.bson.raw import Batch, Docs, as_queried, between, named
+from buckets.bson.queries import between, named
+from buckets.bson.raw import Batch, Docs, as_queried
 from buckets.bson.types import first_at
 from buckets.fields.timeforms import UNSORTED_MS, own_form, sample_form
 from buckets.fields.times import FIRST_MS, LAST_MS

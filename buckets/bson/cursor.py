@@ -19,7 +19,8 @@ from pymongo.collection import Collection
 from pymongo.cursor import RawBatchCursor
 
 from buckets.bson.prefetch import prefetch
-from buckets.bson.raw import LEAST, Docs, Rows
+from buckets.bson.raw import LEAST, Docs
+from buckets.bson.rows import Rows
 from buckets.bson.types import ARRAY, DOCUMENT, extent
 
 Document = dict[str, Any]

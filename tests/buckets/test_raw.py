@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from buckets.bson import raw
-from buckets.bson.raw import Batch, Docs, Rows
+from buckets.bson.raw import Batch, Docs
+from buckets.bson.rows import Rows
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.batches import batch_of
