@@ -18,6 +18,7 @@ from pymongo.database import Database
 
 from archivers.records.deletions import KEPT, fingerprints, packed_ids
 from archivers.run import ArchiveRun
+from archivers.versions.kept import MAX_BYTES
 from archivers.versions.merging import Merging
 from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id, units
 from archivers.writes.inserts import insert_raw, make_packed
@@ -126,7 +127,7 @@ class OnlineRun:
         copied = self._receipts.copied(ids)
         mine = units(work.policy, batch)
         there = dict(self._named_in_archive(ids))
-        waiting, late = [], []
+        waiting, stale, late = [], [], []
         for i, unit in enumerate(mine):
             name = same_id(batch.main.raw_id(i))
             copy, when = there.get(name), copied.get(batch.main.raw_id(i))
@@ -138,10 +139,14 @@ class OnlineRun:
                 if work.kept or (when and work.in_grace(when)):
                     waiting.append(i)
             elif when and not measured:
-                self._stale.add(batch.main.raw_id(i))
+                stale.append(i)
             else:
                 late.append(i)
+        large = [i for i in stale if len(there[same_id(batch.main.raw_id(i))]) > MAX_BYTES]
+        unkept = self._merging.unkept(batch, large) if large else {}
+        self._stale |= {batch.main.raw_id(i) for i in stale if i not in unkept}
         conflicts, copied_late = self._sort(batch, late)
+        conflicts |= unkept
         waiting += copied_late
         work.report.leave(len(waiting), work.kept or work.grace)
         work.report.quarantine(

@@ -176,6 +176,18 @@ class Merging:
         entries = [(number, one_of(copies, i)) for i, number in enumerate(numbers)]
         self.kept.put(name, entries, session, is_superseded=True)
 
+    def unkept(self, newer: Batch, stale: Sequence[int]) -> dict[int, str]:
+        """Returns which old copies of these buckets can't make way for them, and why."""
+        live = newer.take(np.array(stale, dtype=np.int64))
+        copies = self._of_archive(live)
+        lacking = lacks(self._work.policy, copies, live)
+        reason = (
+            f"the copy in {self._target} is too large to be kept beside, and the bucket, which has changed "
+            "since, does not contain all of it: correct the bucket, or delete the copy there"
+        )
+        found = [i for i, held in enumerate(lacking) if held and is_too_large(one_of(copies, i))]
+        return {stale[i]: reason for i in found}
+
     def not_lacking(
         self, verified: Batch, changed: list[int], session: ClientSession
     ) -> tuple[list[int], Batch]:

@@ -217,6 +217,24 @@ def test_no_receipt_is_left_of_a_late_copy(database: Database[Document], file_st
     assert place.versions() == [encode(LATE), encode(edited), encode(last)]
 
 
+def test_a_copy_that_is_too_large_to_be_kept(database: Database[Document], file_store: Store) -> None:
+    place = Place(database, file_store, "online")
+    large = {**FIRST, "note": "x" * 16_100_000}
+    place.put(large)
+    place.cycle.case = place.cycle.case.with_archive(grace=2 * DAYS)
+    place.cycle.run(place.now)
+    place.put(LATE)
+    for _ in range(2):
+        place.now += 3 * DAYS
+        (found,) = place.cycle.run(place.now).quarantined
+        assert found.field == "_id" and "too large to be kept beside" in found.reason
+    assert place.cycle.live() == [encode(LATE)]
+    assert place.cycle.archived() == [encode(large)]
+    place.put({**large, "p": {"3": 1.0, "5": 2.0, "6": 1.0}})
+    place.finish()
+    assert place.versions() == [encode({**large, "p": {"3": 1.0, "5": 2.0, "6": 1.0}})]
+
+
 def test_an_older_restore_is_no_stranger(place: Place) -> None:
     place.cycle.restore("back")
     place.put(LATE)
