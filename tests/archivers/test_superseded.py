@@ -29,9 +29,11 @@ DAYS = timedelta(days=1)
 class Place:
     """A bucket that is archived, and live: restored, or in its grace."""
 
-    def __init__(self, database: Database[Document], store: Store, to: str, waits: str = "") -> None:
+    def __init__(
+        self, database: Database[Document], store: Store, to: str, waits: str = "", **keys: Any
+    ) -> None:
         base = slots("minute")
-        case = Case(base.name, base.policy, [], [])
+        case = Case(base.name, base.policy.model_copy(update=keys), [], [])
         case = case.online() if to == "online" else case
         grace = {"grace": 2 * DAYS} if waits == "grace" else {}
         self.cycle = Cycle(database, case.with_archive(**grace), store)
@@ -111,11 +113,30 @@ def test_a_slot_that_was_wrong_is_taken_out(place: Place) -> None:
 
 
 def test_what_lacks_nothing_leaves_nothing_behind(place: Place) -> None:
-    place.source.update_one({}, {"$set": {"p.5": 7.0, "p.6": 1.0}})
+    place.source.update_one({}, {"$set": {"p.6": 1.0, "note": "x"}})
     place.finish()
-    corrected = hours({3: 1.0, 5: 7.0, 6: 1.0}, unit="C")
+    corrected = {**hours({3: 1.0, 5: 2.0, 6: 1.0}, unit="C"), "note": "x"}
     counts(place, corrected)
     assert place.versions() == [encode(corrected)]
+
+
+def test_a_value_that_was_wrong_is_corrected(place: Place) -> None:
+    place.source.update_one({}, {"$set": {"p.5": 7.0}})
+    place.finish()
+    corrected = hours({3: 1.0, 5: 7.0}, unit="C")
+    counts(place, corrected)
+    assert place.versions() == [encode(FIRST), encode(corrected)]
+
+
+def test_a_late_upsert_of_another_field(database: Database[Document], file_store: Store, to: str) -> None:
+    """At the times of the copy's readings."""
+    place = Place(database, file_store, to, "grace", value_fields=("p", "q"))
+    late = {**FIRST, "q": {"3": 9.0, "5": 9.0}}
+    del late["p"]
+    place.put(late)
+    place.finish()
+    assert read(place.cycle) == [encode(late)]
+    assert place.versions() == [encode(FIRST), encode(late)]
 
 
 def test_one_after_the_other(place: Place) -> None:
@@ -138,6 +159,80 @@ def test_one_after_the_other(place: Place) -> None:
     found = place.versions()
     assert found[0] == encode(FIRST) and found[-1] == encode(corrected)
     assert {encode(LATE), encode(latest)} <= set(found)
+
+
+def test_a_reading_is_added_after_two_of_them(
+    database: Database[Document], file_store: Store, to: str
+) -> None:
+    place = Place(database, file_store, to, "restored")
+    last = hours({11: 6.0})
+    for document in (LATE, last):
+        place.put(document)
+        place.finish()
+        place.cycle.restore("slots")
+    place.source.update_one({}, {"$set": {"p.12": 1.0}})
+    place.finish()
+    assert place.versions() == [encode(FIRST), encode(LATE), encode(hours({11: 6.0, 12: 1.0}))]
+
+
+def test_a_reading_is_added_to_several_versions(database: Database[Document], file_store: Store) -> None:
+    """One of them is in the bucket that was restored; the other one is not."""
+    place = Place(database, file_store, "online")
+    later = hours({5: 3.0}, unit="C")
+    for document in ({}, later):
+        insert(database, "slots", [encode(document)] if document else [])
+        place.finish()
+    place.cycle.restore("slots")
+    place.waits = "restored"
+    place.source.update_one({}, {"$set": {"p.6": 1.0}})
+    place.finish()
+    edited = hours({3: 1.0, 5: 3.0, 6: 1.0}, unit="C")
+    counts(place, edited)
+    assert place.versions() == [encode(FIRST), encode(edited)]
+
+
+def test_no_receipt_is_left_of_a_late_copy(database: Database[Document], file_store: Store) -> None:
+    """Somebody deletes a bucket that waits to be merged; and the one it was to be merged into is edited."""
+    place = Place(database, file_store, "online")
+    place.finish()
+    place.cycle.case = place.cycle.case.with_archive(grace=20 * DAYS)
+    place.put(LATE)
+    place.cycle.run(place.now)
+    place.source.delete_many({})
+    place.cycle.restore("slots")
+    place.source.update_one({}, {"$set": {"p.6": 1.0}})
+    place.cycle.unpin()
+    for _ in range(2):
+        place.now += DAYS
+        place.cycle.run(place.now)
+    assert list(database["bucketwise_receipts"].find({"state": "merging"})) == []
+    place.cycle.case = place.cycle.case.with_archive(grace=0 * DAYS)
+    last = hours({20: 2.0})
+    for document in ({}, last):
+        insert(database, "slots", [encode(document)] if document else [])
+        place.finish()
+    both = encode(hours({3: 1.0, 5: 2.0, 6: 1.0, 20: 2.0}, unit="C"))
+    assert read(place.cycle) == place.restored(Mode.merged) == [both]
+    edited = hours({3: 1.0, 5: 2.0, 6: 1.0}, unit="C")
+    assert place.versions() == [encode(LATE), encode(edited), encode(last)]
+
+
+def test_a_copy_that_is_too_large_to_be_kept(database: Database[Document], file_store: Store) -> None:
+    place = Place(database, file_store, "online")
+    large = {**FIRST, "note": "x" * 16_100_000}
+    place.put(large)
+    place.cycle.case = place.cycle.case.with_archive(grace=2 * DAYS)
+    place.cycle.run(place.now)
+    place.put(LATE)
+    for _ in range(2):
+        place.now += 3 * DAYS
+        (found,) = place.cycle.run(place.now).quarantined
+        assert found.field == "_id" and "too large to be kept beside" in found.reason
+    assert place.cycle.live() == [encode(LATE)]
+    assert place.cycle.archived() == [encode(large)]
+    place.put({**large, "p": {"3": 1.0, "5": 2.0, "6": 1.0}})
+    place.finish()
+    assert place.versions() == [encode({**large, "p": {"3": 1.0, "5": 2.0, "6": 1.0}})]
 
 
 def test_an_older_restore_is_no_stranger(place: Place) -> None:
