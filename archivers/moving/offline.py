@@ -150,8 +150,7 @@ class OfflineRun:
     def settle(self, start_ms: int, end_ms: int) -> None:
         if self._work.kept:
             return
-        for receipt in list(self._receipts.in_state("open", "offline")):
-            manifest = self._archive.manifest(receipt["_id"]["name"])
+        for manifest in self._open():
             outside = as_ms(manifest.last) < start_ms or as_ms(manifest.first) >= end_ms
             if outside or self._work.in_grace(manifest.created):
                 continue
@@ -164,6 +163,12 @@ class OfflineRun:
                 continue
             if changed := self._delete(manifest, indices):
                 self._amend(manifest, changed)  # and this run finds the newer ones as it goes on
+
+    def _open(self) -> list[Manifest]:
+        """Returns the commits that may hold live buckets, the oldest first: where a bucket has moved to
+        another day, an older copy has to leave before a newer one is deleted on."""
+        names = [receipt["_id"]["name"] for receipt in self._receipts.in_state("open", "offline")]
+        return sorted(map(self._archive.manifest, names), key=lambda it: (it.sequence, it.fence))
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
         return self._archive.misfit(series)
@@ -300,11 +305,15 @@ class OfflineRun:
             gone += here[outcome.gone].tolist()
             self._work.report.deleted += len(outcome.deleted)
         if gone:
-            if not self._work.measured:  # what was read ahead may hold them as they were later
-                missed = copies.take(np.array(gone, dtype=np.int64))
-                self._waiting.miss(missed, as_ms(manifest.first), as_ms(manifest.last))
+            self._miss(manifest, gone)
             self._keep(manifest, gone)
         return changed
+
+    def _miss(self, manifest: Manifest, gone: Sequence[int]) -> None:
+        """What was read ahead may hold buckets that are gone as they were later: their copies count."""
+        if gone and not self._work.measured:
+            missed = self._archive.load(manifest).take(np.array(gone, dtype=np.int64))
+            self._waiting.miss(missed, as_ms(manifest.first), as_ms(manifest.last))
 
     def _keep(self, manifest: Manifest, gone: list[int]) -> None:
         """Copies whose buckets somebody else has deleted count from now on. Where they lie nothing may tell:
@@ -320,6 +329,7 @@ class OfflineRun:
         """Take buckets that have become others out of a commit. What is gone by now stays, and counts."""
         there = np.array(leaving, dtype=np.int64)
         found = overtaken(self._work.source, self._archive.load(manifest).take(there))
+        self._miss(manifest, np.delete(there, found.live).tolist())
         if not found.live:
             return
         successor = self._registry.amend(manifest, there[found.live].tolist(), there[found.kept].tolist())
