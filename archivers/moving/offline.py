@@ -21,7 +21,7 @@ from archivers.moving.recovery import Recovery
 from archivers.report import NOT_ROLLED_UP
 from archivers.run import ArchiveRun
 from archivers.versions.history import OfflineHistories
-from archivers.versions.superseded import overtaken
+from archivers.versions.superseded import still_live
 from archivers.writes.delete import chunks, guarded_delete, same_id, units
 from buckets.bson.raw import Batch
 from buckets.columns import Series
@@ -328,11 +328,12 @@ class OfflineRun:
     def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
         """Take buckets that have become others out of a commit. What is gone by now stays, and counts."""
         there = np.array(leaving, dtype=np.int64)
-        found = overtaken(self._work.source, self._archive.load(manifest).take(there))
-        self._miss(manifest, np.delete(there, found.live).tolist())
-        if not found.live:
+        live = still_live(self._work.source, self._archive.load(manifest).take(there))
+        self._miss(manifest, np.delete(there, live).tolist())
+        if not live:
             return
-        successor = self._registry.amend(manifest, there[found.live].tolist(), there[found.kept].tolist())
+        going = there[live].tolist()
+        successor = self._registry.amend(manifest, going, going)
         if self._before is not None and manifest.commit in self._before:
             del self._before[manifest.commit]
             if successor is not None:
