@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from buckets.fields.timeforms import sample_form
 from buckets.models.samples import time_in_sample
 from buckets.models.series import series_key
 from buckets.models.shape import split
+from buckets.versions.containment import Containment
 from config.policies import Policy
 
 #: A reading in a document: its time in milliseconds, by how many nanoseconds the document tells another, and
@@ -31,16 +31,10 @@ def held_by(policy: Policy, documents: Docs) -> list[Held]:
 
 
 def lacks(policy: Policy, older: Batch, newer: Batch) -> list[bool]:
-    """Returns of each bucket of `newer` whether it lacks a reading, by time and series, that the one in its
-    place in `older` holds; of one that can't be told, that it does."""
-    held, there = Holdings(policy, older), Holdings(policy, newer)
-    return [
-        held.fault(i) is not None
-        or there.fault(i) is not None
-        or bool(Counter(held.keys(i)) - Counter(there.keys(i)))
-        or bool(held.instants(i) - there.instants(i))
-        for i in range(len(newer))
-    ]
+    """Returns of each bucket of `newer` whether it does not contain all of the one in its place in `older`:
+    every field, slot and sample with the same bytes. Of one that can't be told, that it does not."""
+    containment = Containment(policy)
+    return [not containment.contains(newer.slice(i, i + 1), older.slice(i, i + 1)) for i in range(len(newer))]
 
 
 def faults_of(decoded: Decoded, size: int) -> dict[int, str]:
@@ -82,12 +76,6 @@ class Holdings:
         times = columns.time[span].tolist()
         finer = self._finer(index, times)
         return [(*time, self._names[one]) for *time, one in zip(times, finer, series, strict=True)]
-
-    def instants(self, index: int) -> Counter[tuple[int, bytes]]:
-        """Returns the times and series of all readings of a bucket, those of its overflow as well."""
-        columns, span = self.whole.columns, self._readings(index, is_own=False)
-        names = [series_key(columns.series[one]) for one in columns.series_of_readings[span].tolist()]
-        return Counter(zip(columns.time[span].tolist(), names, strict=True))
 
     def _finer(self, index: int, times: list[int]) -> list[int]:
         """By how many nanoseconds each sample's own time is apart from the millisecond that it counts for."""

@@ -30,7 +30,8 @@ from config.policies import Policy
 
 #: A value with its type in front, as `first_at` gives it.
 Typed = bytes
-_NESTED = (DOCUMENT, ARRAY)
+#: What slots may lie in.
+NESTED = (DOCUMENT, ARRAY)
 _INT = struct.Struct("<i")
 
 
@@ -112,19 +113,20 @@ def lay_slots(older: Typed, newer: Typed, levels: int) -> Typed:
     array in one version and a sub-document in the other becomes a sub-document. "7" and "07" are one slot."""
     if newer[0] in NOTHING:
         return older
-    if older[0] not in _NESTED or newer[0] not in _NESTED or (levels <= 0 and ARRAY in (older[0], newer[0])):
+    if older[0] not in NESTED or newer[0] not in NESTED or (levels <= 0 and ARRAY in (older[0], newer[0])):
         return newer
     found = fields_of(older[1:])
-    names = {_slot(name): name for name in found} if levels > 0 else {}
+    names = {slot_name(name): name for name in found} if levels > 0 else {}
     for name, value in fields_of(newer[1:]).items():
-        there = names.get(_slot(name), name)
+        there = names.get(slot_name(name), name)
         found[there] = lay_slots(found[there], value, levels - 1) if there in found else value
     kind = ARRAY if older[0] == newer[0] == ARRAY else DOCUMENT
     return bytes([kind]) + document_of(found)
 
 
-def _slot(name: str) -> str:
-    return str(int(name)) if name.isascii() and name.isdigit() else name
+def slot_name(name: str) -> str:
+    """Returns the name of a slot as it is without leading zeros."""
+    return name.lstrip("0") or "0" if name.isascii() and name.isdigit() else name
 
 
 def number(kind: int, value: float) -> Typed:

@@ -29,9 +29,11 @@ DAYS = timedelta(days=1)
 class Place:
     """A bucket that is archived, and live: restored, or in its grace."""
 
-    def __init__(self, database: Database[Document], store: Store, to: str, waits: str = "") -> None:
+    def __init__(
+        self, database: Database[Document], store: Store, to: str, waits: str = "", **keys: Any
+    ) -> None:
         base = slots("minute")
-        case = Case(base.name, base.policy, [], [])
+        case = Case(base.name, base.policy.model_copy(update=keys), [], [])
         case = case.online() if to == "online" else case
         grace = {"grace": 2 * DAYS} if waits == "grace" else {}
         self.cycle = Cycle(database, case.with_archive(**grace), store)
@@ -111,11 +113,30 @@ def test_a_slot_that_was_wrong_is_taken_out(place: Place) -> None:
 
 
 def test_what_lacks_nothing_leaves_nothing_behind(place: Place) -> None:
-    place.source.update_one({}, {"$set": {"p.5": 7.0, "p.6": 1.0}})
+    place.source.update_one({}, {"$set": {"p.6": 1.0, "note": "x"}})
     place.finish()
-    corrected = hours({3: 1.0, 5: 7.0, 6: 1.0}, unit="C")
+    corrected = {**hours({3: 1.0, 5: 2.0, 6: 1.0}, unit="C"), "note": "x"}
     counts(place, corrected)
     assert place.versions() == [encode(corrected)]
+
+
+def test_a_value_that_was_wrong_is_corrected(place: Place) -> None:
+    place.source.update_one({}, {"$set": {"p.5": 7.0}})
+    place.finish()
+    corrected = hours({3: 1.0, 5: 7.0}, unit="C")
+    counts(place, corrected)
+    assert place.versions() == [encode(FIRST), encode(corrected)]
+
+
+def test_a_late_upsert_of_another_field(database: Database[Document], file_store: Store, to: str) -> None:
+    """At the times of the copy's readings."""
+    place = Place(database, file_store, to, "grace", value_fields=("p", "q"))
+    late = {**FIRST, "q": {"3": 9.0, "5": 9.0}}
+    del late["p"]
+    place.put(late)
+    place.finish()
+    assert read(place.cycle) == [encode(late)]
+    assert place.versions() == [encode(FIRST), encode(late)]
 
 
 def test_one_after_the_other(place: Place) -> None:

@@ -1,0 +1,103 @@
+"""Whether a version of a bucket contains all of another one, byte for byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from buckets.bson.raw import Batch
+from buckets.bson.types import ARRAY, DOCUMENT, NOTHING, elements, first_at
+from buckets.fields.ids import sort_key
+from buckets.layouts.layout import Path
+from buckets.models.shape import split
+from buckets.versions.overlay import NESTED, Overlay, Typed, Unmergeable, fields_of, slot_name
+from config.policies import Policy
+
+
+class Containment:
+    """How the versions of one policy's buckets are compared."""
+
+    def __init__(self, policy: Policy) -> None:
+        bounds = (policy.start_field, policy.end_field) if policy.model == "samples" else ()
+        more = policy.overflow
+        kept = (*bounds, policy.count_field, *policy.sum_fields.values(), more.flag_field if more else None)
+        overlay = Overlay.of(policy)
+        self._main = _Documents(overlay, _paths(policy.samples_field), _paths(*kept))
+        self._extra = _Documents(overlay, _paths(more.samples_field if more else None), frozenset())
+
+    def contains(self, newer: Batch, older: Batch) -> bool:
+        """Returns whether a bucket is known to hold all of another one; both batches are of one."""
+        there, held = _by_id(newer), _by_id(older)
+        try:
+            return newer.unit(0) == older.unit(0) or (
+                self._main.contain(newer.main[0], older.main[0])
+                and held.keys() <= there.keys()
+                and all(self._extra.contain(there[name], document) for name, document in held.items())
+            )
+        except Unmergeable:  # a name appears twice
+            return False
+
+
+@dataclass(frozen=True)
+class _Documents:
+    """Those of buckets, or of their overflow."""
+
+    overlay: Overlay
+    samples: frozenset[Path]  # an array of them
+    kept: frozenset[Path]  # what a writer keeps up to date: it may differ
+
+    def contain(self, newer: bytes, older: bytes, at: Path = ()) -> bool:
+        """Returns whether the newer document holds all of the older one. Raises Unmergeable where a name
+        appears twice."""
+        there = fields_of(newer)
+        return all(
+            self._field(there.get(name, b""), value, (*at, name)) for name, value in fields_of(older).items()
+        )
+
+    def _field(self, newer: Typed, older: Typed, path: Path) -> bool:
+        """`newer` is empty where the field is missing."""
+        if newer == older or (path in self.kept and newer):
+            return True
+        if path in self.overlay.slots:
+            return self._slots(newer, older, self.overlay.levels, path)
+        if path in self.samples and newer[:1] == older[:1] == bytes([ARRAY]):
+            return not Counter(_samples(older)) - Counter(_samples(newer))
+        return newer[:1] == older[:1] == bytes([DOCUMENT]) and self.contain(newer[1:], older[1:], path)
+
+    def _slots(self, newer: Typed, older: Typed, levels: int, path: Path) -> bool:
+        """Slots and what holds them: one that is null holds nothing."""
+        if newer == older or older[0] in NOTHING:
+            return True
+        if levels == 0:
+            return self._field(newer, older, (*path, "*"))
+        if not newer or older[0] not in NESTED or newer[0] not in NESTED:
+            return False
+        there = _slots(newer)
+        return all(
+            self._slots(there.get(name, b""), value, levels - 1, path)
+            for name, value in _slots(older).items()
+        )
+
+
+def _paths(*fields: str | None) -> frozenset[Path]:
+    return frozenset(split(field) for field in fields if field)
+
+
+def _by_id(bucket: Batch) -> dict[bytes, bytes]:
+    """Its overflow documents."""
+    ids = (first_at(document, ("_id",)) for document in bucket.extra)
+    return {sort_key(it[0], it[1:]): document for it, document in zip(ids, bucket.extra, strict=True)}
+
+
+def _samples(array: Typed) -> list[bytes]:
+    held = array[1:]
+    return [held[start : start + 1] + held[value:end] for start, value, end in elements(held)]
+
+
+def _slots(held: Typed) -> dict[str, Typed]:
+    """Returns slots by name: in an array or a sub-document."""
+    fields = fields_of(held[1:])
+    found = {slot_name(name): value for name, value in fields.items()}
+    if len(found) < len(fields):
+        raise Unmergeable("a slot appears twice")
+    return found
