@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from archivers.versions.history import sha256_of
+import hashlib
+
 from buckets.bson.raw import Batch
 from buckets.bson.types import DOCUMENT, INT32, elements
 from buckets.versions.overlay import Typed, document_of, number, text
+
+
+def sha256_of(bucket: Batch) -> str:
+    """Returns the SHA-256 of a bucket's bytes, with those of its overflow behind it."""
+    return hashlib.sha256(bucket.unit(0)).hexdigest()
 
 
 def set_aside(bucket: Batch, version: int) -> list[bytes]:

@@ -6,7 +6,6 @@ It is archived as well: a later version of the bucket.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property, partial
@@ -331,8 +330,3 @@ def lots_of(versions: Sequence[Version]) -> Iterator[tuple[list[int], Lot]]:
 def readings_of(versions: Sequence[Version]) -> int:
     """Returns how many readings they hold."""
     return sum(lot.readings for _, lot in lots_of(versions))
-
-
-def sha256_of(bucket: Batch) -> str:
-    """Returns the SHA-256 of a bucket's bytes, with those of its overflow behind it."""
-    return hashlib.sha256(bucket.unit(0)).hexdigest()

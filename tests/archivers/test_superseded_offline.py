@@ -165,10 +165,10 @@ def test_the_last_version_that_counts_is_the_one_restored() -> None:
     """Though one that counts no more was archived behind it."""
     policy = slots("minute").policy
 
-    def version(document: Document, **facts: bool) -> Version:
-        return Version(Batch.of(Docs.of([encode(document)])), policy, **facts)
+    def version(document: Document, *, is_superseded: bool) -> Version:
+        return Version(Batch.of(Docs.of([encode(document)])), policy, is_superseded=is_superseded)
 
-    history = History([version(FIRST), version(LATE, is_superseded=True)])
+    history = History([version(FIRST, is_superseded=False), version(LATE, is_superseded=True)])
     plan = plan_of(history, [], Fold([], None), How(Mode.all, "older"))
     assert isinstance(plan, Plan)
     assert plan.final.main[0] == encode(FIRST)
