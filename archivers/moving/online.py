@@ -165,23 +165,20 @@ class OnlineRun:
             yield same_id(batch.main.raw_id(i)), unit
 
     def _give_way(self, name: str, newer: Batch, session: ClientSession) -> None:
-        """Take old copies back for the new ones of these buckets. One that holds what the new one lacks is
+        """Take old copies back for the new ones of these buckets. One that the new one does not contain is
         kept beside the archive: its bucket may have been deleted, and a late upsert have made the new one."""
         ids = newer.main.ids
         older = in_order(newer, archived_source(self._work.database, self._work.policy, session).by_ids(ids))
         lacking = np.flatnonzero(lacks(self._work.policy, older, newer))
+        self._merging.retire(newer, session)
         self._merging.supersede(name, older.take(lacking), session)
         self._take_back(ids, session)
-        plain = np.setdiff1d(np.arange(len(newer)), lacking)
-        if len(plain):
-            self._merging.kept.drop([ids[i] for i in plain], session)
         self._receipts.pull(ids, session)
 
-    def _forget(self, ids: Sequence[Any], session: ClientSession) -> None:
-        """Other buckets take their place: restored, and changed since."""
-        self._take_back(ids, session)
-        if ids:
-            self._merging.kept.drop(ids, session)
+    def _forget(self, changed: Batch, session: ClientSession) -> None:
+        """These buckets take the place of their copies: restored, and changed since."""
+        self._take_back(changed.main.ids, session)
+        self._merging.retire(changed, session)
 
     def _take_back(self, ids: Sequence[Any], session: ClientSession) -> None:
         if self._overflow and self._work.policy.overflow:
@@ -327,12 +324,12 @@ class OnlineRun:
         self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
     ) -> None:
         """In the delete's transaction: the copies are there still; those that have become old go, and the
-        receipts name none of these any more. Old ones that hold what their buckets lack now stay, until they
-        are copied as they are now."""
+        receipts name none of these any more. Old ones that their buckets don't contain stay, until these are
+        copied as they are now."""
         going = verified.take(np.array(outcome.deleted, dtype=np.int64))
         self._see_copies(going, session)
-        old = self._merging.not_lacking(verified, outcome.changed, session)
-        self._forget([verified.main.decode_id(i) for i in old], session)
+        old, changed = self._merging.not_lacking(verified, outcome.changed, session)
+        self._forget(changed, session)
         update = {"$set": {"at": self._work.now}, "$inc": {"deleted": len(outcome.deleted)}}
         self._receipts.update(name, update, session)
         self._work.deletions.record(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from bson.raw_bson import RawBSONDocument
-from pymongo import ASCENDING
+from pymongo import ASCENDING, DeleteMany, UpdateMany
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
@@ -24,6 +24,7 @@ from archivers.writes.inserts import insert_raw, make_packed
 from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.bson.types import BINARY, BOOL, DOCUMENT, INT32
 from buckets.fields.selectors import extended_json
+from buckets.versions.held import lacks
 from buckets.versions.overlay import Typed, document_of, number, text
 from config.checks.targets import versions_archive
 from config.policies import Policy
@@ -55,6 +56,7 @@ class KeptVersions:
         assert policy.archive is not None and policy.archive.collection is not None
         self.name = versions_archive(policy.archive.collection)
         self._database = database
+        self._policy = policy
         self._collection: Collection[Any] = database.get_collection(self.name, codec_options=LOSSLESS)
 
     def make(self) -> None:
@@ -88,19 +90,24 @@ class KeptVersions:
         documents = [it for version, bucket in entries for it in _documents(name, version, bucket, facts)]
         insert_raw(self._database, self.name, Docs.of(documents), session)
 
-    def drop(self, ids: Sequence[Any], session: ClientSession, by: str | None = None) -> None:
-        """Of these buckets: the versions that were copied under one receipt, or all that count."""
-        mine: Document = {"_id._id": {"$in": list(ids)}}
-        if by is not None:
-            self._collection.delete_many({**mine, "by": by, "superseded": None}, session=session)
-            return
-        found = self._collection.find({**mine, "superseded": True}, session=session).sort("_id")
-        last = {bytes(it["_id"].raw): it["_id"] for it in found}
-        for it in last.values():
-            later = {"_id._id": it["_id"], "_id.version": {"$gt": it["version"]}}
-            self._collection.delete_many(later, session=session)
-        others = [it for it in ids if it not in [that["_id"] for that in last.values()]]
-        self._collection.delete_many({"_id._id": {"$in": others}}, session=session)
+    def drop(self, ids: Sequence[Any], session: ClientSession, by: str) -> None:
+        """Delete the versions of these buckets that count, and were copied under one receipt."""
+        mine = {"_id._id": {"$in": list(ids)}, "by": by, "superseded": None}
+        self._collection.delete_many(mine, session=session)
+
+    def retire(self, newer: Batch, session: ClientSession) -> None:
+        """Let these buckets take the place of their versions that count: what they contain all of is deleted,
+        and the rest is superseded."""
+        versions = self.of(newer.main.ids, session)
+        going: list[UpdateMany | DeleteMany] = []
+        for i, raw_id in enumerate(newer.main.raw_ids):
+            for it in counting(versions.get(same_id(raw_id), [])):
+                mine = {"_id._id": newer.main.decode_id(i), "_id.version": it.version}
+                is_lacking = lacks(self._policy, it.bucket, newer.slice(i, i + 1))[0]
+                superseded = UpdateMany(mine, {"$set": {"superseded": True}})
+                going.append(superseded if is_lacking else DeleteMany(mine))
+        if going:
+            self._collection.bulk_write(going, session=session)
 
     def damaged(self) -> Iterator[DamagedError]:
         """Returns what of all versions is not as it was written."""

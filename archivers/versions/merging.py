@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import bson
 import numpy as np
 from pymongo.client_session import ClientSession
 
@@ -22,7 +23,7 @@ from archivers.versions.history import History, Version, folds, one_of
 from archivers.versions.kept import Kept, KeptVersions, counting, is_too_large
 from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id
 from archivers.writes.inserts import insert_raw
-from buckets.bson.raw import Batch
+from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.decoding.decode import decode
 from buckets.fields.times import as_date
 from buckets.source import Source
@@ -73,7 +74,7 @@ class Merging:
                 )
             elif i not in faults and raw_id in copied:
                 name, when = copied[raw_id]
-                copies = [it for it in versions[same_id(raw_id)] if it.by == name]
+                copies = [it for it in versions.get(same_id(raw_id), []) if it.by == name]
                 is_equal = bool(copies) and copies[-1].bucket.unit(0) == late.unit(i)
                 if is_equal and work.waits(when):
                     waiting.append(i)
@@ -160,23 +161,31 @@ class Merging:
             entries += [(number + 1 + place, bucket) for place, bucket in enumerate(new)]
         return entries
 
+    def retire(self, newer: Batch, session: ClientSession) -> None:
+        """Let these buckets take the place of archived ones: no version of these counts any more, and none
+        waits to be merged with them."""
+        if len(newer):
+            self.kept.retire(newer, session)
+            self._work.receipts.pull(newer.main.ids, session, MERGING)
+
     def supersede(self, name: str, copies: Batch, session: ClientSession) -> None:
-        """Keep archived buckets, which are about to be replaced by others that lack readings of theirs."""
+        """Keep archived buckets, which are about to be replaced by others that don't contain all of them."""
         versions = self.kept.of(copies.main.ids, session)
         found = [versions.get(same_id(raw_id), []) for raw_id in copies.main.raw_ids]
         numbers = [held[-1].version + 1 if held else 1 for held in found]
         entries = [(number, one_of(copies, i)) for i, number in enumerate(numbers)]
         self.kept.put(name, entries, session, is_superseded=True)
 
-    def not_lacking(self, verified: Batch, changed: list[int], session: ClientSession) -> list[int]:
-        """Of copies whose buckets have changed: those that hold nothing that these lack."""
-        if not changed:
-            return []
+    def not_lacking(
+        self, verified: Batch, changed: list[int], session: ClientSession
+    ) -> tuple[list[int], Batch]:
+        """Returns which copies, of those whose buckets have changed, these contain; and these as they are."""
         copies = verified.take(np.array(changed, dtype=np.int64))
         source = Source(self._work.database, self._work.policy, session=session)
-        live = in_order(copies, source.by_raw_ids(copies.main.raw_ids))
-        lacking = lacks(self._work.policy, copies, live)
-        return [i for i, lacks_some in zip(changed, lacking, strict=True) if not lacks_some]
+        live = in_order(copies, source.by_raw_ids(copies.main.raw_ids) if changed else [])
+        lacking = np.array(lacks(self._work.policy, copies, live), dtype=np.bool_)
+        plain = np.flatnonzero(~lacking)
+        return [changed[i] for i in plain], live.take(plain)
 
     def _give(self, archived: Batch, versions: dict[bytes, list[Kept]]) -> list[bool]:
         """Of each archived bucket: whether it is one of its versions that count, or all of these merged."""
@@ -200,12 +209,25 @@ class Merging:
         for receipt in list(work.receipts.in_state(MERGING, "online")):
             if work.in_grace(receipt["copied"]):
                 continue
+            name = receipt["_id"]["name"]
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
-                name = receipt["_id"]["name"]
-                copies = self._copies(name, receipt["ids"][at : at + MAX_BUCKETS])
+                ids = list(receipt["ids"][at : at + MAX_BUCKETS])
+                copies = self._copies(name, ids)
+                if len(copies) < len(ids):
+                    self._let_go(ids, copies)
                 going, _ = work.going(copies, start_ms, end_ms)
                 for piece in chunks(going):
                     self._merge(name, piece)
+
+    def _let_go(self, ids: Sequence[Any], copies: Batch) -> None:
+        """No receipt names buckets whose copies have gone."""
+        there = {same_id(raw_id) for raw_id in copies.main.raw_ids}
+        named = [bson.encode({"_id": it}, codec_options=LOSSLESS) for it in ids]
+        lost = [
+            it for it, raw_id in zip(ids, Docs.of(named).raw_ids, strict=True) if same_id(raw_id) not in there
+        ]
+        pull = partial(self._work.receipts.pull, lost, state=MERGING)
+        transaction(self._work.database, self._work.guard, pull)
 
     def _merge(self, name: str, verified: Batch) -> None:
         work = self._work

@@ -176,8 +176,16 @@ class World:
         return report
 
     def _lacks(self, bucket: Bucket, older: Bucket) -> bool:
-        held, before = (Counter(it[:2] for it in entries(self.model, [one])) for one in (bucket, older))
-        return bool(before - held)
+        return bool(self._values(older) - self._values(bucket))
+
+    def _values(self, bucket: Bucket) -> Counter[tuple[int, int, int, bytes]]:
+        """Returns the values of a bucket, each with its time, series and place."""
+        return Counter(
+            (entry.at, entry.series, place, bson.encode({"": value}))
+            for entry in entries(self.model, [bucket])
+            for place, value in enumerate(entry.values)
+            if value is not None
+        )
 
     def _raw(self) -> dict[Id, list[tuple[str, RawBSONDocument]]]:
         found: dict[Id, list[tuple[str, RawBSONDocument]]] = {}
@@ -236,7 +244,7 @@ class World:
         ]
 
     def check_superseded(self, now: datetime) -> None:
-        """Nothing was lost where a bucket took the place of a copy that held more."""
+        """Nothing was lost where a bucket took the place of a copy that held something else."""
         if self.model.name == "timeseries":
             return
         self("restore", to="all", versions="all", versions_to="older", now=now)

@@ -161,6 +161,62 @@ def test_one_after_the_other(place: Place) -> None:
     assert {encode(LATE), encode(latest)} <= set(found)
 
 
+def test_a_reading_is_added_after_two_of_them(
+    database: Database[Document], file_store: Store, to: str
+) -> None:
+    place = Place(database, file_store, to, "restored")
+    last = hours({11: 6.0})
+    for document in (LATE, last):
+        place.put(document)
+        place.finish()
+        place.cycle.restore("slots")
+    place.source.update_one({}, {"$set": {"p.12": 1.0}})
+    place.finish()
+    assert place.versions() == [encode(FIRST), encode(LATE), encode(hours({11: 6.0, 12: 1.0}))]
+
+
+def test_a_reading_is_added_to_several_versions(database: Database[Document], file_store: Store) -> None:
+    """One of them is in the bucket that was restored; the other one is not."""
+    place = Place(database, file_store, "online")
+    later = hours({5: 3.0}, unit="C")
+    for document in ({}, later):
+        insert(database, "slots", [encode(document)] if document else [])
+        place.finish()
+    place.cycle.restore("slots")
+    place.waits = "restored"
+    place.source.update_one({}, {"$set": {"p.6": 1.0}})
+    place.finish()
+    edited = hours({3: 1.0, 5: 3.0, 6: 1.0}, unit="C")
+    counts(place, edited)
+    assert place.versions() == [encode(FIRST), encode(edited)]
+
+
+def test_no_receipt_is_left_of_a_late_copy(database: Database[Document], file_store: Store) -> None:
+    """Somebody deletes a bucket that waits to be merged; and the one it was to be merged into is edited."""
+    place = Place(database, file_store, "online")
+    place.finish()
+    place.cycle.case = place.cycle.case.with_archive(grace=20 * DAYS)
+    place.put(LATE)
+    place.cycle.run(place.now)
+    place.source.delete_many({})
+    place.cycle.restore("slots")
+    place.source.update_one({}, {"$set": {"p.6": 1.0}})
+    place.cycle.unpin()
+    for _ in range(2):
+        place.now += DAYS
+        place.cycle.run(place.now)
+    assert list(database["bucketwise_receipts"].find({"state": "merging"})) == []
+    place.cycle.case = place.cycle.case.with_archive(grace=0 * DAYS)
+    last = hours({20: 2.0})
+    for document in ({}, last):
+        insert(database, "slots", [encode(document)] if document else [])
+        place.finish()
+    both = encode(hours({3: 1.0, 5: 2.0, 6: 1.0, 20: 2.0}, unit="C"))
+    assert read(place.cycle) == place.restored(Mode.merged) == [both]
+    edited = hours({3: 1.0, 5: 2.0, 6: 1.0}, unit="C")
+    assert place.versions() == [encode(LATE), encode(edited), encode(last)]
+
+
 def test_an_older_restore_is_no_stranger(place: Place) -> None:
     place.cycle.restore("back")
     place.put(LATE)
