@@ -151,8 +151,7 @@ class OfflineRun:
         if self._work.kept:
             return
         for manifest in self._open():
-            outside = as_ms(manifest.last) < start_ms or as_ms(manifest.first) >= end_ms
-            if outside or self._work.in_grace(manifest.created):
+            if as_ms(manifest.last) < start_ms or as_ms(manifest.first) >= end_ms:
                 continue
             decoded = decode(self._archive.load(manifest), manifest.archived_policy)
             due = np.zeros(manifest.buckets, dtype=np.bool_)
@@ -165,10 +164,13 @@ class OfflineRun:
                 self._amend(manifest, changed)  # and this run finds the newer ones as it goes on
 
     def _open(self) -> list[Manifest]:
-        """Returns the commits that may hold live buckets, the oldest first: where a bucket has moved to
-        another day, an older copy has to leave before a newer one is deleted on."""
+        """Returns the commits that may go and hold live buckets, the oldest first: where a bucket has moved
+        to another day, an older copy has to leave before a newer one is deleted on."""
         names = [receipt["_id"]["name"] for receipt in self._receipts.in_state("open", "offline")]
-        return sorted(map(self._archive.manifest, names), key=lambda it: (it.sequence, it.fence))
+        histories = OfflineHistories(self._archive)
+        known = [(histories.first(it), it) for it in map(self._archive.manifest, names)]
+        known.sort(key=lambda it: (it[0].sequence, it[0].fence))
+        return [manifest for first, manifest in known if not self._work.in_grace(first.created)]
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
         return self._archive.misfit(series)

@@ -192,15 +192,15 @@ class OfflineHistories:
         return [it for it in self._left if it.touches(days)] if days else []
 
     def _age(self, version: Version) -> tuple[int, int, int]:
-        """When it was archived first: a commit that took over another's came later than these."""
-        manifest = version.commit
-        assert manifest is not None
-        while manifest.replaces is not None:
-            before = self._replaced(manifest.replaces)
-            if before is None:
-                break
-            manifest = before
+        assert version.commit is not None
+        manifest = self.first(version.commit)
         return manifest.sequence, manifest.fence, version.position
+
+    def first(self, manifest: Manifest) -> Manifest:
+        """Returns as which a commit was archived first: one that took another's place came later."""
+        while manifest.replaces is not None and (before := self._replaced(manifest.replaces)) is not None:
+            manifest = before
+        return manifest
 
     def _replaced(self, commit: str) -> Manifest | None:
         if (dropped := self._superseded.dropped(commit)) is not None:

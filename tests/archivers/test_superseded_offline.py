@@ -204,3 +204,20 @@ def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
 
     monkeypatch.setattr(Superseded, name, counts)
     return calls
+
+
+def test_a_moved_bucket_counts_once_though_its_commit_was_taken_over(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a commit takes over is as old as it was there, and waits no longer. Each day is a lot."""
+    monkeypatch.setattr("archivers.moving.sweep.MAX_SPAN_MS", 1)
+    cycle = cycle_of(database, file_store, grace=3 * DAYS)
+    insert(database, "slots", [encode({**hours({1: 1.0}), "_id": "z"})])
+    cycle.run(LATER)
+    day = datetime(2018, 6, 29, 3, tzinfo=UTC)
+    database["slots"].update_one({"_id": FIRST["_id"]}, {"$set": {"d": day}})
+    cycle.run(LATER + DAYS)
+    database["slots"].update_one({"_id": "z"}, {"$set": {"p.4": 1.0}})
+    cycle.run(LATER + 2 * DAYS)
+    run_after(cycle, 4, 7, 10)
+    assert sorted(bson.decode(it)["d"].day for it in read(cycle)) == [29, 30]
