@@ -84,8 +84,8 @@ class CommitRegistry:
         )
 
     def amend(self, manifest: Manifest, leaving: Sequence[int], kept: Sequence[int] = ()) -> Manifest | None:
-        """Take buckets out of a commit: one without them takes it over, if any stay. `kept`: those of which
-        a version stays that counts no more.
+        """Take buckets out of a commit: one without them takes it over, if any stay. `kept`: those that
+        stay restorable, as versions that count no more.
 
         The exchange is done when the receipts say so. Until then, and until the old commit is dropped, who
         reads manifests skips the one that is replaced; recovery goes on, or back, after a crash.

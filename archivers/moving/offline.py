@@ -21,7 +21,7 @@ from archivers.moving.recovery import Recovery
 from archivers.report import NOT_ROLLED_UP
 from archivers.run import ArchiveRun
 from archivers.versions.history import OfflineHistories
-from archivers.versions.superseded import overtaken
+from archivers.versions.superseded import still_live
 from archivers.writes.delete import chunks, guarded_delete, same_id, units
 from buckets.bson.raw import Batch
 from buckets.columns import Series
@@ -150,10 +150,8 @@ class OfflineRun:
     def settle(self, start_ms: int, end_ms: int) -> None:
         if self._work.kept:
             return
-        for receipt in list(self._receipts.in_state("open", "offline")):
-            manifest = self._archive.manifest(receipt["_id"]["name"])
-            outside = as_ms(manifest.last) < start_ms or as_ms(manifest.first) >= end_ms
-            if outside or self._work.in_grace(manifest.created):
+        for manifest in self._open():
+            if as_ms(manifest.last) < start_ms or as_ms(manifest.first) >= end_ms:
                 continue
             decoded = decode(self._archive.load(manifest), manifest.archived_policy)
             due = np.zeros(manifest.buckets, dtype=np.bool_)
@@ -164,6 +162,15 @@ class OfflineRun:
                 continue
             if changed := self._delete(manifest, indices):
                 self._amend(manifest, changed)  # and this run finds the newer ones as it goes on
+
+    def _open(self) -> list[Manifest]:
+        """Returns the commits that may go and hold live buckets, the oldest first: where a bucket has moved
+        to another day, an older copy has to leave before a newer one is deleted on."""
+        names = [receipt["_id"]["name"] for receipt in self._receipts.in_state("open", "offline")]
+        histories = OfflineHistories(self._archive)
+        known = [(histories.first(it), it) for it in map(self._archive.manifest, names)]
+        known.sort(key=lambda it: (it[0].sequence, it[0].fence))
+        return [manifest for first, manifest in known if not self._work.in_grace(first.created)]
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
         return self._archive.misfit(series)
@@ -300,11 +307,15 @@ class OfflineRun:
             gone += here[outcome.gone].tolist()
             self._work.report.deleted += len(outcome.deleted)
         if gone:
-            if not self._work.measured:  # what was read ahead may hold them as they were later
-                missed = copies.take(np.array(gone, dtype=np.int64))
-                self._waiting.miss(missed, as_ms(manifest.first), as_ms(manifest.last))
+            self._miss(manifest, gone)
             self._keep(manifest, gone)
         return changed
+
+    def _miss(self, manifest: Manifest, gone: Sequence[int]) -> None:
+        """What was read ahead may hold buckets that are gone as they were later: their copies count."""
+        if gone and not self._work.measured:
+            missed = self._archive.load(manifest).take(np.array(gone, dtype=np.int64))
+            self._waiting.miss(missed, as_ms(manifest.first), as_ms(manifest.last))
 
     def _keep(self, manifest: Manifest, gone: list[int]) -> None:
         """Copies whose buckets somebody else has deleted count from now on. Where they lie nothing may tell:
@@ -319,10 +330,12 @@ class OfflineRun:
     def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
         """Take buckets that have become others out of a commit. What is gone by now stays, and counts."""
         there = np.array(leaving, dtype=np.int64)
-        found = overtaken(self._work.source, self._archive.load(manifest).take(there))
-        if not found.live:
+        live = still_live(self._work.source, self._archive.load(manifest).take(there))
+        self._miss(manifest, np.delete(there, live).tolist())
+        if not live:
             return
-        successor = self._registry.amend(manifest, there[found.live].tolist(), there[found.kept].tolist())
+        going = there[live].tolist()
+        successor = self._registry.amend(manifest, going, going)
         if self._before is not None and manifest.commit in self._before:
             del self._before[manifest.commit]
             if successor is not None:

@@ -186,11 +186,13 @@ def _superseded(
     context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None
 ) -> Iterator[Found]:
     """Gives versions that count no more: no commit may hold another one of their buckets."""
-    assert context.store is not None
-    within = options.within
-    superseded = Superseded(context.store, context.policy.name)
+    archive = context.offline()
+    assert archive is not None
+    within, histories = options.within, OfflineHistories(archive)
+    superseded = Superseded(archive.store, context.policy.name)
     for _, manifest, read in superseded.around(within.start_ms, within.end_ms):
         batch = read()
+        batch = batch.take(np.array(histories.superseded(batch, manifest.archived_policy), dtype=np.int64))
         note = partial(records.superseded, batch) if records else _note_nothing
         yield Found(Lot(batch, manifest.archived_policy), note)
 

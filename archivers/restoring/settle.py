@@ -17,6 +17,7 @@ from pymongo.client_session import ClientSession
 from archivers.restoring.put import Put, check_put, standing_in
 from archivers.restoring.standing import Standing, documents_of
 from archivers.restoring.target import How, Mode, Plan, Target
+from archivers.versions.aside import set_aside
 from archivers.versions.history import (
     Fold,
     Histories,
@@ -24,7 +25,6 @@ from archivers.versions.history import (
     Version,
     folds,
     readings_of,
-    set_aside,
     some_merged,
 )
 from archivers.writes.delete import chunks, same_id
@@ -196,7 +196,8 @@ def _overflow_of(versions: Sequence[Version]) -> int:
 
 def plan_of(history: History, known: list[Batch], fold: Fold, how: How) -> Plan | str:
     """Returns what is to stand for a bucket of several versions, or why nothing can."""
-    history = history if how.mode == Mode.all else history.counting
+    last = history.counting.last
+    history = _ending_with(last, history) if how.mode == Mode.all else history.counting
     versions = history.versions
     if how.mode != Mode.merged:
         older = versions[:-1] if how.mode == Mode.all else []
@@ -210,3 +211,8 @@ def plan_of(history: History, known: list[Batch], fold: Fold, how: How) -> Plan 
             "`--versions all` brings them back side by side"
         )
     return Plan(history, fold.stages[-1], [], known)
+
+
+def _ending_with(last: Version, history: History) -> History:
+    """The same with the version that counts behind the others: one that was superseded may be younger."""
+    return history._replace(versions=[*(it for it in history.versions if it is not last), last])

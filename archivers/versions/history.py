@@ -6,13 +6,13 @@ It is archived as well: a later version of the bucket.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
@@ -23,14 +23,12 @@ from archivers.versions.kept import Kept, KeptVersions, counting
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import same_id
 from buckets.bson.raw import Batch, Docs
-from buckets.bson.types import DOCUMENT, INT32, elements
 from buckets.decoding.decode import Lot
-from buckets.fields.times import DAY_MS, as_ms
+from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
 from buckets.models.covered import covered_span
 from buckets.source import Source
-from buckets.versions.held import Held, held_by
+from buckets.versions.held import Held, held_by, lacks
 from buckets.versions.merge import merge
-from buckets.versions.overlay import Typed, document_of, number, text
 from config.policies import Policy
 
 Document = dict[str, Any]
@@ -98,6 +96,15 @@ def _hull(days: set[Days]) -> tuple[int, int]:
     return min(first for first, _ in days) * DAY_MS, (max(last for _, last in days) + 1) * DAY_MS
 
 
+def _is_contained(version: Version, place: int, among: Sequence[Version]) -> bool:
+    """Whether a superseded version, at this place among all, tells nothing that others don't."""
+    return version.is_superseded and any(
+        not lacks(other.policy, version.bucket, other.bucket)[0]
+        for i, other in enumerate(among)
+        if i > place or not other.is_superseded
+    )
+
+
 class OfflineHistories:
     """Commits lie in the order of time, and their age follows from the chain."""
 
@@ -105,6 +112,7 @@ class OfflineHistories:
         self._archive = archive
         self._commits = archive.commits()
         self._superseded = Superseded(archive.store, archive.policy.name)
+        self._names: dict[str, NDArray[np.int64]] = {}  # of superseded versions by file: 8 bytes each
 
     def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
         """All versions whose commits hold something of the days that these documents touch, or other versions
@@ -122,11 +130,12 @@ class OfflineHistories:
         return {name: self._history(versions) for name, versions in found.items()}
 
     def _history(self, versions: list[Version]) -> History:
-        """In order, and each superseded one once."""
+        """In order; of superseded ones each once, and none that a later or counting one contains."""
         known = {it.bucket.unit(0) for it in versions if not it.is_superseded}
         some = {it.bucket.unit(0): it for it in versions if it.is_superseded}
         others = [it for unit, it in some.items() if unit not in known]
-        return History(sorted([it for it in versions if not it.is_superseded] + others, key=self._age))
+        found = sorted([it for it in versions if not it.is_superseded] + others, key=self._age)
+        return History([it for i, it in enumerate(found) if not _is_contained(it, i, found)])
 
     def _versions(self, place: _Place, wanted: Collection[bytes]) -> Iterator[Version]:
         batch, policy = place.load(), place.manifest.archived_policy
@@ -136,11 +145,9 @@ class OfflineHistories:
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns those of which superseded versions are there; nothing tells of others before they meet."""
-        days = self._days(policy, buckets.main)
-        named = {
-            same_id(raw_id) for place in self._superseded_around(days) for raw_id in place.load().main.raw_ids
-        }
-        some = [i for i, raw_id in enumerate(buckets.main.raw_ids) if same_id(raw_id) in named]
+        mine = _hashes(buckets)
+        found = [self._named(it) for it in self._superseded_around(self._days(policy, buckets.main))]
+        some = np.flatnonzero(np.isin(mine, np.concatenate([mine[:0], *found]))).tolist()
         if not some:
             return []
         return [some[i] for i in self.parted(buckets.take(np.array(some, dtype=np.int64)), policy)]
@@ -160,21 +167,40 @@ class OfflineHistories:
         there = [_Place(it.commit, it, partial(self._archive.load, it)) for it in manifests]
         return [it for it in there if it.touches(days)] + self._superseded_around(days)
 
+    def superseded(self, batch: Batch, policy: Policy) -> list[int]:
+        """Returns those of superseded buckets that are versions of their own."""
+        found = self.of(batch, policy, [])
+        units = {
+            name: {it.bucket.unit(0) for it in history.versions if it.is_superseded}
+            for name, history in found.items()
+        }
+        return [i for i, raw_id in enumerate(batch.main.raw_ids) if batch.unit(i) in units[same_id(raw_id)]]
+
+    def _named(self, place: _Place) -> NDArray[np.int64]:
+        """The `_id`s in a file of superseded versions, which is read once for them."""
+        if place.name not in self._names:
+            self._names[place.name] = _hashes(place.load())
+        return self._names[place.name]
+
+    @cached_property
+    def _left(self) -> list[_Place]:
+        """All that has left commits, as these were when they were listed."""
+        found = self._superseded.around(FIRST_MS, LAST_MS)
+        return [_Place(key, it, read, is_superseded=True) for key, it, read in found]
+
     def _superseded_around(self, days: set[Days]) -> list[_Place]:
-        found = self._superseded.around(*_hull(days)) if days else []
-        there = [_Place(key, it, read, is_superseded=True) for key, it, read in found]
-        return [it for it in there if it.touches(days)]
+        return [it for it in self._left if it.touches(days)] if days else []
 
     def _age(self, version: Version) -> tuple[int, int, int]:
-        """When it was archived first: a commit that took over another's came later than these."""
-        manifest = version.commit
-        assert manifest is not None
-        while manifest.replaces is not None:
-            before = self._replaced(manifest.replaces)
-            if before is None:
-                break
-            manifest = before
+        assert version.commit is not None
+        manifest = self.first(version.commit)
         return manifest.sequence, manifest.fence, version.position
+
+    def first(self, manifest: Manifest) -> Manifest:
+        """Returns as which a commit was archived first: one that took another's place came later."""
+        while manifest.replaces is not None and (before := self._replaced(manifest.replaces)) is not None:
+            manifest = before
+        return manifest
 
     def _replaced(self, commit: str) -> Manifest | None:
         if (dropped := self._superseded.dropped(commit)) is not None:
@@ -183,6 +209,11 @@ class OfflineHistories:
             return self._archive.manifest(commit)  # the exchange is yet to be finished
         except NotFound:
             return None
+
+
+def _hashes(buckets: Batch) -> NDArray[np.int64]:
+    """Of their `_id`s: equal for those that are one to MongoDB."""
+    return np.array([hash(same_id(raw_id)) for raw_id in buckets.main.raw_ids], dtype=np.int64)
 
 
 class OnlineHistories:
@@ -299,30 +330,3 @@ def lots_of(versions: Sequence[Version]) -> Iterator[tuple[list[int], Lot]]:
 def readings_of(versions: Sequence[Version]) -> int:
     """Returns how many readings they hold."""
     return sum(lot.readings for _, lot in lots_of(versions))
-
-
-def sha256_of(bucket: Batch) -> str:
-    """Returns the SHA-256 of a bucket's bytes, with those of its overflow behind it."""
-    return hashlib.sha256(bucket.unit(0)).hexdigest()
-
-
-def set_aside(bucket: Batch, version: int) -> list[bytes]:
-    """Returns the documents of an older version under `_id`s of their own: all else in them is as it was."""
-    identity = bucket.main.raw_id(0)
-    facts = {"version": number(INT32, float(version)), "sha256": text(sha256_of(bucket))}
-    main = _renamed(bucket.main[0], {"_id": identity, **facts})
-    extra = [
-        _renamed(it, {"_id": bucket.extra.raw_id(i), "of": identity, **facts})
-        for i, it in enumerate(bucket.extra)
-    ]
-    return [main, *extra]
-
-
-def _renamed(document: bytes, identity: dict[str, Typed]) -> bytes:
-    """The document with another `_id`, and not another bit changed."""
-    for start, value, end in elements(document):
-        if document[start + 1 : value] == b"_id\0":
-            named = b"%c_id\0" % DOCUMENT + document_of(identity)
-            body = document[4:start] + named + document[end:]
-            return (len(body) + 4).to_bytes(4, "little") + body
-    raise AssertionError("every archived document has an _id")

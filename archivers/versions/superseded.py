@@ -5,6 +5,9 @@ readings of the copy, somebody may have taken them out; or deleted the bucket, a
 Nobody can tell. So the live one counts, and the copy stays restorable: in a file of its own, which no reader
 of the archive sees, and whose name tells the SHA-256 of its bytes.
 
+Each copy that leaves is kept: until the live bucket is archived, it may become another once more, or be
+deleted. Who reads the versions leaves out those that a later one contains.
+
     <policy>/meta/versions/<commit>.<sha256>.bson     of the commit that they left
 
 A document of the file holds a bucket's own document, and those of its overflow.
@@ -30,38 +33,25 @@ from archivers.format.manifest import (
     read_link,
 )
 from archivers.stores.base import Corrupt, NotFound, ObjectStore
-from archivers.writes.delete import chunks, in_order, same_id
+from archivers.writes.delete import chunks, same_id
 from buckets.bson.raw import Batch, Docs
 from buckets.bson.types import ARRAY, DOCUMENT, elements, first_at
 from buckets.source import Source
-from buckets.versions.held import lacks
 from buckets.versions.overlay import array_of, document_of
 
 _NAME = re.compile(r"(?P<commit>[^.]+)\.(?P<sha256>[0-9a-f]{64})\.bson")
 
 
-class Overtaken(NamedTuple):
-    """Of copies whose buckets are others by now, by index."""
-
-    live: list[int]  # those of which one is live
-    kept: list[int]  # of these: those that must not be lost with it
-
-
-def overtaken(source: Source, copies: Batch) -> Overtaken:
-    """Tell what may leave its commit, and what of that holds readings that the live bucket lacks. One that is
-    live as it was copied is to be copied anew, and is kept until then."""
-    found, at = Overtaken([], []), 0
+def still_live(source: Source, copies: Batch) -> list[int]:
+    """Returns the copies whose buckets are live, whatever they hold by now."""
+    found, at = [], 0
     for piece in chunks(copies):
-        live = list(source.by_raw_ids(piece.main.raw_ids))
-        named = {same_id(raw_id) for batch in live for raw_id in batch.main.raw_ids}
-        there = [i for i, raw_id in enumerate(piece.main.raw_ids) if same_id(raw_id) in named]
-        mine = piece.take(np.array(there, dtype=np.int64))
-        now = in_order(mine, live)
-        lacking = lacks(source.policy, mine, now)
-        found.live.extend(at + i for i in there)
-        for i, lacks_some in enumerate(lacking):
-            if lacks_some or mine.unit(i) == now.unit(i):
-                found.kept.append(at + there[i])
+        named = {
+            same_id(raw_id)
+            for batch in source.by_raw_ids(piece.main.raw_ids)
+            for raw_id in batch.main.raw_ids
+        }
+        found += [at + i for i, raw_id in enumerate(piece.main.raw_ids) if same_id(raw_id) in named]
         at += len(piece)
     return found
 
