@@ -60,7 +60,7 @@ _FUNCTIONS = (
     ("archivers.format.parquet", "write_buckets", "make buckets file"),
     ("archivers.format.archive", "unpack", "rebuild documents"),
     ("archivers.format.archive", "gives", "rebuild documents"),
-    ("rollups.summaries.documents", "hourly", "make summary"),
+    ("rollups.summaries.documents", "summary", "make summary"),
     ("jobs.execute", "emit", "report"),
 )
 
@@ -317,7 +317,7 @@ def _detail(collection: str, command: Document) -> str:
 def kind_of(key: str) -> str:
     """Of an object: "data", "buckets", "manifests", …"""
     parts = key.strip("/").split("/")
-    for kind in (".tmp", ".bucketwise-probe", "data", "buckets", "manifests", "superseded"):
+    for kind in (".tmp", ".bucketwise-probe", "data", "buckets", "manifests", "superseded", "versions"):
         if kind in parts:
             return kind
     return "owner" if "owner.json" in key else "other"

@@ -46,6 +46,7 @@ _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
 _BOOKS, _OFFLINE = "archivers.moving.commits:CommitRegistry.", "archivers.format.archive:OfflineArchive."
 _ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.records.receipts:Receipts."
 _MERGING, _KEPT = "archivers.versions.merging:Merging.", "archivers.versions.kept:KeptVersions."
+_SUPERSEDED = "archivers.versions.superseded:Superseded."
 _CHAIN, _DELETIONS = "archivers.format.chain:Chain.", "archivers.records.deletions:Deletions."
 _PROGRESS, _STREAM = "rollups.progress:", "rollups.changes.stream:Stream."
 _QUARANTINE, _TARGETS = "rollups.rolling.quarantine:Quarantine.", "rollups.summaries.targets:"
@@ -80,7 +81,7 @@ STEPS = (
     Step("quarantine read", "mongo find bucketwise_quarantine", _QUARANTINE + "recheck", _ROLL_UP),
     Step("quarantine written", "mongo update bucketwise_quarantine", _QUARANTINE + "add", ("roll-up",)),
     Step("quarantine forgotten", "mongo delete bucketwise_quarantine", _QUARANTINE + "forget", ("roll-up",)),
-    Step("summary made", "make summary", "rollups.summaries.documents:hourly", _ROLL_UP),
+    Step("summary made", "make summary", "rollups.summaries.documents:summary", _ROLL_UP),
     Step("hourly summaries read", "mongo find it_hourly", _TARGETS + "Changes.compare", _ROLL_UP),
     Step("daily summaries read", "mongo find it_daily", _TARGETS + "Changes.compare", _ROLL_UP),
     Step("hourly indexes looked at", "mongo listIndexes it_hourly", _TARGETS + "Changes.apply", _ROLL_UP),
@@ -163,7 +164,7 @@ STEPS = (
     ),
     Step("receipt committed", "mongo commit receipt", _BOOKS + "register", _COPIES),
     # Delete
-    Step("manifest seen", "file look at manifests", _OFFLINE + "see", (*_FILE, "grace")),
+    Step("manifest seen", "file look at manifests", _OFFLINE + "check_present", (*_FILE, "grace")),
     Step("policy's text kept", "mongo update bucketwise_receipts policy", _DELETIONS + "_append", _ALL[1:]),
     Step(
         "receipt of the delete",
@@ -198,6 +199,12 @@ STEPS = (
     Step("what leaves put aside, S3", "s3 PutObject superseded", _OFFLINE + "set_aside", ("amended s3",)),
     Step("what leaves read back", "file read superseded", _CHAIN + "drop", ("amended",)),
     Step("what leaves read back, S3", "s3 GetObject superseded", _CHAIN + "drop", ("amended s3",)),
+    Step("folder of versions", "file make folder versions", _FILES + "_make_folders", ("amended",)),
+    Step("version put", "file put versions", _SUPERSEDED + "put", ("amended",)),
+    Step("version in place", "file place versions", _FILES + "_place", ("amended",)),
+    Step("version read back", "file read versions", _SUPERSEDED + "put", ("amended",)),
+    Step("version put, S3", "s3 PutObject versions", _SUPERSEDED + "put", ("amended s3",)),
+    Step("version read back, S3", "s3 GetObject versions", _SUPERSEDED + "put", ("amended s3",)),
     Step("exchange", "mongo update bucketwise_receipts replaced in transaction", _BOOKS + "amend", _AMENDS),
     Step("exchange committed", "mongo commit exchange", _BOOKS + "amend", _AMENDS),
     Step("old manifest removed", "file remove manifests", _OFFLINE + "drop", ("amended",)),
@@ -250,12 +257,6 @@ STEPS = (
         "mongo delete it_archive_overflow in transaction",
         _ONLINE_RUN + "_take_back",
         _ONLINE,
-    ),
-    Step(
-        "old versions taken back",
-        "mongo delete it_archive_versions in transaction",
-        "archivers.versions.kept:KeptVersions.drop",
-        ("online changed",),
     ),
     Step(
         "delete told",

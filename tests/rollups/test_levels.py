@@ -396,7 +396,7 @@ def test_what_outlived_its_readings_counts_further_up(bench: Bench) -> None:
     assert (audit.written, audit.counts["monthly"].kept, audit.counts["daily"].kept) == (0, 1, 11)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_runs_in_any_steps_come_to_the_same(database_of_bench: Bench, data: st.DataObject) -> None:
     """Roll-ups at any times, late readings and deletes between them."""
