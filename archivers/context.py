@@ -1,132 +1,67 @@
-"""What one archive run works with, and what it reports."""
+"""The context of a run with its archive, and what the policy decides in it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pymongo.client_session import ClientSession
-from pymongo.database import Database
 
-from archivers.format.keys import Keys
+from archivers.format.archive import OfflineArchive
+from archivers.format.keys import UNSIGNED, Keys
 from archivers.records.deletions import Deletions
 from archivers.records.pins import Pins
 from archivers.records.receipts import Receipts
-from archivers.units import Units
+from archivers.stores.base import ObjectStore
+from archivers.tasks import Connections, Executor
 from buckets.bson.raw import Batch
-from buckets.columns import Quarantined, Series
-from buckets.decoding.decode import Lot, decode
-from buckets.fields.times import DAY_MS, as_date, as_ms
+from buckets.fields.times import as_ms
 from buckets.models import timeseries
 from buckets.source import Source
-from config.policies import Archive, Policy
+from config.policies import Archive
+from rollups.context import RunContext
 
 Document = dict[str, Any]
-#: So many quarantined buckets are reported one by one; the rest is counted.
-MAX_DETAILS = 1000
-#: Why buckets stay though all they hold is before what is rolled up.
-NOT_ROLLED_UP = "its windows have changed since they were rolled up"
-
-
-#: Why buckets stay that hold nothing of what they are for.
-VALUELESS = (
-    "no finite value in a value field for a whole day, of a series that had some: mend the field, or name it "
-    "in nonnumeric_ok"
-)
-
-
-@dataclass(frozen=True)
-class Valueless:
-    """A day of a series in which no reading holds a finite number in a value field, though earlier or later
-    ones do."""
-
-    field: str
-    series: Series
-    day: int  # since 1970, UTC
-
-    @property
-    def date(self) -> str:
-        return f"{as_date(self.day * DAY_MS):%Y-%m-%d}"
-
-
-@dataclass
-class ArchiveReport:
-    """Counts of one run. `left` are expired buckets that stay; `reasons` says why, with how many."""
-
-    to: str
-    buckets: int = 0
-    readings: int = 0
-    parts: int = 0
-    bytes: int = 0
-    deleted: int = 0
-    left: int = 0
-    changed: int = 0  # of those left: changed between copy and delete, or while they were read
-    valueless: list[Valueless] = field(default_factory=list)  # the first thousand
-    quarantined: list[Quarantined] = field(default_factory=list)
-    quarantined_total: int = 0
-    _named: set[int] = field(default_factory=set)  # of the quarantined, 8 bytes a bucket
-    reasons: Counter[str] = field(default_factory=Counter)
-
-    def quarantine(self, found: list[Quarantined]) -> None:
-        """Each bucket once; the first thousand in detail."""
-        for bucket in found:
-            name = hash((type(bucket.id), repr(bucket.id)))
-            if name not in self._named:
-                self._named.add(name)
-                self.quarantined_total += 1
-                if len(self.quarantined) < MAX_DETAILS:
-                    self.quarantined.append(bucket)
-
-    def hold(self, count: int, found: list[Valueless]) -> None:
-        """Buckets stay since they hold no number where there should be some."""
-        self.leave(count, VALUELESS)
-        self.valueless += found[: MAX_DETAILS - len(self.valueless)]
-
-    def leave(self, count: int, reason: str) -> None:
-        if count:
-            self.left += count
-            self.reasons[reason] += count
-
-    def change(self, count: int) -> None:
-        self.changed += count
-        self.leave(count, "changed between copy and delete: copied again by a later run")
-
-
-#: Whether a run under this fence, at this instant, is one that the database knows of.
+#: Returns whether a run under this fence, at this instant, is one that the database knows of. It tells runs
+#: of this database from those that it has forgotten since it was put back.
 KnowsRun = Callable[[int, datetime], bool]
 
 
-class RolledUp(Protocol):
-    """Brings the summaries of the windows up to date that a range (milliseconds) touches.
-
-    Returns whether they are now. `anew`: also where nothing tells of a change."""
-
-    def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool: ...
+def knows_none(_fence: int, _now: datetime) -> bool:
+    """Knows of no run: for what writes nothing."""
+    return False
 
 
-@dataclass(frozen=True)
-class Work:
-    """One policy's archive run. `check` raises where the run must stop; `guard` does in a transaction."""
+@dataclass(frozen=True, kw_only=True)
+class ArchiveContext(RunContext):
+    """What one run of one policy works with, and where it archives."""
 
-    database: Database[Document]
-    policy: Policy
-    now: datetime
-    fence: int
-    guard: Callable[[ClientSession], None]
-    check: Callable[[], None]
-    progress: Callable[[str, int], None]
-    report: ArchiveReport
-    dry_run: bool
-    rolled_up: RolledUp
-    keys: Keys
-    knows_run: KnowsRun
-    units: Units
+    store: ObjectStore | None
+    executor: Executor
+    keys: Keys = UNSIGNED
+    fence: int = 0  # of the lease; 0 where nothing is written
+    knows_run: KnowsRun = knows_none
+
+    @property
+    def connections(self) -> Connections:
+        """Returns what a task works with, in this process."""
+        return Connections(self.database, self.store)
+
+    @property
+    def to(self) -> str:
+        """Returns which kind of archive the policy has: "offline", "online" or "none"."""
+        return "none" if self.policy.archive is None else self.policy.archive.to
+
+    def offline(self, keys: Keys | None = None) -> OfflineArchive | None:
+        """Returns the policy's offline archive; None where it has none. `keys`: manifests must be signed by
+        one of them; None: signatures are not looked at."""
+        if self.to != "offline" or self.store is None:
+            return None
+        return OfflineArchive(self.policy, self.store, self.receipts.seal, keys)
 
     @property
     def archive(self) -> Archive:
@@ -182,40 +117,3 @@ class Work:
     def waits(self, copied: datetime) -> str | None:
         """Why the original of a copy of this instant stays; None where it may go."""
         return self.kept or (self.grace if self.in_grace(copied) else None)
-
-    def going(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
-        """Of copies that earlier runs made: those that end in [start, end), and whose originals neither pins
-        nor roll-ups keep; and the spans of all of them."""
-        decoded = decode(copies, self.policy)
-        due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
-        found = copies.take(np.sort(due))
-        found = found.take(self.without_pinned(found))
-        spans = decoded.spans()  # what was equal all along may have been another one in between
-        if len(found) and not self.rolled_up(int(spans.min()), int(spans.max()) + 1):
-            found = found.take(np.zeros(0, dtype=np.int64))
-        return found, spans
-
-
-class Archiver(Protocol):
-    """One of the two archives, at work."""
-
-    def recover(self) -> None:
-        """Undo or finish what a crash left."""
-
-    def settle(self, start_ms: int, end_ms: int) -> None:
-        """Of buckets that end in [start, end): delete what was copied by earlier runs and may go now."""
-
-    def misfit(self, series: Series) -> tuple[str, object] | None:
-        """A series field, and its value, that the archive can't hold beside what it has."""
-
-    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
-        """Of some expired buckets, that cover first to last: the indices of those that have to be copied."""
-
-    def move(self, lot: Lot) -> None:
-        """Copy, verify, and delete what may go, now or by the end of `finish`."""
-
-    def finish(self) -> None:
-        """Bring to its end what `move` has begun."""
-
-    def close(self) -> None:
-        """Stop what is at work; what `finish` has not finished is left to the next run."""

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench import bounds, ours, peers
-from bench.measuring import Action
-from bench.place import Place
+from bench.place import Action, Place
 from bench.shapes import FURTHER
 from bench.workloads import IRREGULAR, MINUTES, READINGS, SAMPLES, SPARSE, Workload
 

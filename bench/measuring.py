@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
@@ -18,13 +17,11 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from bench import peers
-from bench.place import Place
+from bench.place import Action, Place
 from buckets import heap
 
 #: What only one action needs: imported by its process, and not on its time.
 _LIBRARIES = {"minutes_by_pymongoarrow": ["pymongoarrow.api"]}
-#: What is measured. It is given a client's database that has answered already.
-Action = Callable[[Place], None]
 
 
 class Measured(NamedTuple):

@@ -20,7 +20,7 @@ from pymongo.database import Database
 
 from bench.workloads import FIRST_DAY, Workload
 from config.policies import Policy
-from jobs.demo.place import DemoCall
+from jobs.demo.stage import DemoCall
 from jobs.embedded import embedded_mongod
 from jobs.output.report import Report
 from jobs.stopping import Stop
@@ -151,6 +151,10 @@ class Place:
         self.copy.drop()
         self.source.aggregate([{"$out": self.copy.name}])
         self._index(self.copy)
+
+
+#: What is measured. It is given a client's database that has answered already.
+Action = Callable[[Place], None]
 
 
 def _toml(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -16,8 +17,8 @@ from pymongo.database import Database
 from buckets.bson.cursor import find_raw
 from buckets.bson.raw import Batch, Docs, as_queried, between, named
 from buckets.bson.types import first_at
-from buckets.fields.timeforms import own_form, sample_form
-from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
+from buckets.fields.timeforms import UNSORTED_MS, own_form, sample_form
+from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.models import reading, samples, slots, timeseries
 from buckets.models.covered import first_and_last, sample_index, telling, told
 from buckets.models.overflow import attach, flagged_buckets
@@ -76,6 +77,36 @@ class Source:
         """Returns the field by which buckets are found in the order of their last times."""
         return self._last
 
+    @property
+    def has_texts(self) -> bool:
+        """Returns whether the time of a bucket may be text."""
+        return self._form.is_text
+
+    @property
+    def is_plain(self) -> bool:
+        """Returns whether all texts are taken for plain ones."""
+        return self._form.is_plain
+
+    @property
+    def rough(self) -> Source:
+        """Returns the same where all texts are taken for plain ones: those with an offset from UTC are found
+        up to a day off."""
+        found = copy.copy(self)
+        found._form = self._form.plain  # noqa: SLF001  (of its own class)
+        return found
+
+    def look_at_texts(self) -> None:
+        """Looks at each text of a time once, where there are any, up to the first that is none or has an
+        offset from UTC. Without any such, this source takes all for plain ones from now on.
+
+        What comes in later with an offset is then found a day beside its time, or not at all. So look once
+        the change stream has been read: the next run hears of what came in since."""
+        if self._form.is_text:
+            fields = {self._first, self._last}
+            other = {"$or": [self._form.not_plain(field) for field in fields]}
+            if self.collection.find_one(other, {"_id": 1}, session=self._session) is None:
+                self._form = self._form.plain
+
     def timed(self, at_or_after_ms: int = FIRST_MS) -> list[Document]:
         """Returns queries for the buckets with a usable last time from then on: one for each type of it."""
         return self._ranges(self._last, at_or_after_ms, LAST_MS)
@@ -88,7 +119,7 @@ class Source:
         """Every bucket that may hold a reading in [start, end), and is met by the query `also`."""
         if _is_empty(start_ms, end_ms):
             return iter(())
-        holding = _HOLDING[self.policy.model](self.policy, start_ms, end_ms)
+        holding = _HOLDING[self.policy.model](self.policy, self._form, start_ms, end_ms)
         return self._read({"$and": [holding, also]} if also else holding)
 
     def ending(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
@@ -174,7 +205,7 @@ class Source:
 
     def earliest_ending(self, at_or_after_ms: int) -> int | None:
         """The first time at or after the argument for which `ending` finds a bucket; where times are text,
-        which sorts otherwise, up to two days before."""
+        which sorts otherwise, up to three days before."""
         return self._extreme(self._last, at_or_after_ms, ASCENDING)
 
     def count_ending(self, start_ms: int, end_ms: int) -> int:
@@ -191,18 +222,26 @@ class Source:
         return self._extreme(self._last, FIRST_MS, DESCENDING)
 
     def _latest_sample(self) -> int | None:
-        """Of buckets whose last time no field tells."""
-        sort = [(sample_index(self.policy) or str(self.policy.samples_field), DESCENDING)]
-        raw = find_raw(self.collection, {}, self._session, _only(*telling(self.policy)), sort, limit=1)
-        spans = [told(self.policy, document) for some in raw for document in some]
-        found = max((span[1] - 1 for span in spans if span), default=None)
-        return found if found is None or not sample_form(self.policy).is_text else found + 2 * DAY_MS
+        """Of buckets whose last time no field tells. An index sorts by type first, so that a time of one type
+        may hide a later one of another: what comes after the one found is looked at as well."""
+        only, sort = _only(*telling(self.policy)), sample_index(self.policy) or str(self.policy.samples_field)
+        found = self._ends(find_raw(self.collection, {}, self._session, only, [(sort, DESCENDING)], limit=1))
+        later = samples.holding(self.policy, self._form, max(found, default=FIRST_MS) + 1, LAST_MS + 1)
+        found += self._ends(find_raw(self.collection, later, self._session, only))
+        latest = max(found, default=None)
+        return latest if latest is None or not sample_form(self.policy).is_text else latest + UNSORTED_MS
+
+    def _ends(self, raw: Iterator[Docs]) -> list[int]:
+        """The last time that any of these buckets tells, if one does."""
+        spans = (told(self.policy, document) for some in raw for document in some)
+        latest = max((span[1] - 1 for span in spans if span), default=None)
+        return [] if latest is None else [latest]
 
     def _is_running(self, at: int) -> bool:
         """Whether a bucket of unknown length covers the instant."""
         if self.policy.model != "samples" or at <= FIRST_MS:
             return False
-        running = samples.running(self.policy, at)
+        running = samples.running(self.policy, self._form, at)
         found = self.collection.find(running, _only(self._first), session=self._session)
         return any(True for _ in found.limit(1))
 
@@ -225,6 +264,8 @@ class Source:
             sort, only = [(field, direction)], _only(field)
             raw = find_raw(self.collection, query, self._session, only, sort, limit=1)
             found += [self._time_in(document, field, direction, at) for some in raw for document in some]
+            if found and direction == ASCENDING and min(found) <= at:
+                break
             if found:  # of another type only what is still nearer counts
                 first, last = (first, min(found)) if direction == ASCENDING else (max(found), last)
         if not found:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from config.problems import InvalidValueError
+
 _SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _SHAPE = re.compile(r"([0-9]{1,15})([smhdw])")
 #: Counting back from now by more than this would leave the calendar.
@@ -12,19 +14,16 @@ LONGEST = timedelta(days=36_500)
 MEND = 'write a whole number and one unit: "90s", "10m", "36h", "30d", "12w", or "forever"'
 
 
-class DurationError(ValueError):
-    """The text is no duration; the message says why."""
-
-
 def parse_duration(text: str) -> timedelta | None:
-    """The span that `text` names; None for `forever`. Raises DurationError."""
+    """The span that `text` names; None for `forever`. Raises InvalidValueError."""
     if text == "forever":
         return None
     if not (shape := _SHAPE.fullmatch(text)):
-        raise DurationError("it is no duration")
+        raise InvalidValueError("it is no duration", MEND)
     seconds = int(shape[1]) * _SECONDS[shape[2]]
     if seconds > LONGEST.total_seconds():
-        raise DurationError(f'it is longer than {LONGEST.days} days; for no end there is "forever"')
+        message = f'it is longer than {LONGEST.days} days; for no end there is "forever"'
+        raise InvalidValueError(message, MEND)
     return timedelta(seconds=seconds)
 
 

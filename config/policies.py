@@ -9,9 +9,11 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr
 
+from config.values import Duration, DurationOrForever, List, Schedule, Secrets, Size
+
 
 class Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
 class MongoDB(Table):
@@ -23,7 +25,7 @@ class Store(Table):
     url: str
     endpoint_url: str | None = None
     region: str | None = None
-    signing_key: tuple[SecretStr, ...] = ()  # the first signs, all verify
+    signing_key: Secrets = ()  # the first signs, all verify
 
 
 #: Bytes.
@@ -33,7 +35,7 @@ USUAL_MEMORY = 400_000_000
 class Workers(Table):
     workers: int = 1  # processes; 1: all in one
     executor: str | None = None  # URL of a cluster that works instead
-    memory: ByteSize = ByteSize(USUAL_MEMORY)
+    memory: Size = ByteSize(USUAL_MEMORY)
 
 
 #: A level of summaries: how long their windows are. The finest comes first.
@@ -51,12 +53,12 @@ class RollupLevel(Table):
 class Rollup(Table):
     hourly: str | None = None
     daily: str | None = None
-    levels: tuple[RollupLevel, ...] = ()  # further ones
+    levels: List[RollupLevel] = ()  # further ones
     timezone: str = "UTC"
-    settle: timedelta = timedelta(minutes=10)
+    settle: Duration = timedelta(minutes=10)
     late_data: Literal["auto", "stream", "scan"] = "auto"
-    recheck: timedelta = timedelta(days=2)
-    percentiles: tuple[float, ...] = ()
+    recheck: Duration = timedelta(days=2)
+    percentiles: List[float] = ()
 
     @property
     def targets(self) -> dict[LevelName, str]:
@@ -72,22 +74,22 @@ class Rollup(Table):
 
 
 class Archive(Table):
-    after: timedelta | None  # None: forever
+    after: DurationOrForever  # None: forever
     to: Literal["offline", "online", "none"]
     collection: str | None = None
-    grace: timedelta = timedelta(0)
+    grace: Duration = timedelta(0)
     delete: bool = True
 
 
 class Retain(Table):
     """How long summaries stay, a key a level; None: forever."""
 
-    five_minutes: timedelta | None = Field(default=None, alias="5m")
-    fifteen_minutes: timedelta | None = Field(default=None, alias="15m")
-    hourly: timedelta | None = None
-    daily: timedelta | None = None
-    weekly: timedelta | None = None
-    monthly: timedelta | None = None
+    five_minutes: DurationOrForever = Field(default=None, alias="5m")
+    fifteen_minutes: DurationOrForever = Field(default=None, alias="15m")
+    hourly: DurationOrForever = None
+    daily: DurationOrForever = None
+    weekly: DurationOrForever = None
+    monthly: DurationOrForever = None
 
     @property
     def by_level(self) -> dict[LevelName, timedelta | None]:
@@ -113,11 +115,11 @@ class Policy(Table):
     collection: str
     model: Literal["reading", "slots", "samples", "timeseries"]
     time_field: str | None = None
-    series_fields: tuple[str, ...]
-    value_fields: tuple[str, ...]
+    series_fields: List[str]
+    value_fields: List[str]
     time_unit: TimeUnit | None = None  # of `time_field`, `start_field`, `end_field`; None: dates, or seconds
     slot: Literal["second", "minute"] | None = None
-    slot_levels: tuple[SlotUnit, ...] = ()  # outer first; replaces `slot`
+    slot_levels: List[SlotUnit] = ()  # outer first; replaces `slot`
     span: Literal["minute", "hour", "day"] | None = None  # of a `slots` bucket; None: the next larger unit
     samples_field: str | None = None
     samples_as: Literal["documents", "pairs"] = "documents"
@@ -130,11 +132,11 @@ class Policy(Table):
     attributes_field: str | None = None  # an array of {k: name, v: value}
     attribute_key: str = "k"
     attribute_value: str = "v"
-    nonnumeric_ok: tuple[str, ...] = ()  # value fields that need not hold any number
+    nonnumeric_ok: List[str] = ()  # value fields that need not hold any number
     local_offset_field: str | None = None  # minutes, UTC minus local time
-    expected_interval: timedelta | None = None  # None: what is missing is not told
-    max_hole: timedelta | None = None  # None: an audit reports none
-    schedule: str | None = None  # cron expression, UTC
+    expected_interval: DurationOrForever = None  # None: what is missing is not told
+    max_hole: DurationOrForever = None  # None: an audit reports none
+    schedule: Schedule | None = None  # cron expression, UTC
     rollup: Rollup | None = None
     archive: Archive | None = None
     retain: Retain | None = None

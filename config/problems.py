@@ -30,6 +30,14 @@ class Fault(NamedTuple):
     mend: str
 
 
+class InvalidValueError(ValueError):
+    """A text is not what it has to be."""
+
+    def __init__(self, message: str, mend: str) -> None:
+        super().__init__(message)
+        self.fault = Fault(message, mend)
+
+
 @dataclass(frozen=True)
 class Problem:
     file: str  # or the environment variable that the value came from

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import urlsplit
 
+from config import sizes
 from config.policies import Workers
 from config.problems import Fault, Report
 
@@ -13,28 +13,7 @@ SCHEMES = {"dask": "tcp", "tls": "tls"}
 MOST_WORKERS = 256
 LEAST_MEMORY = 50_000_000
 EXECUTOR_MEND = 'write the scheduler\'s address: "dask://host:8786", or "tls://host:8786" for TLS'
-SIZE_MEND = 'write a whole number and a unit in quotes: "400MB", "2GB"'
 BOTH = "workers are processes of this machine, an executor is a cluster: one of the two does the work"
-_SIZE = re.compile(r"([1-9][0-9]{0,5})(MB|GB)")
-_UNITS = {"MB": 10**6, "GB": 10**9}
-
-
-class SizeError(ValueError):
-    """The text is no size."""
-
-
-def parse_size(text: str) -> int:
-    """Bytes. Raises SizeError."""
-    found = _SIZE.fullmatch(text)
-    if found is None:
-        raise SizeError("it is no amount of memory")
-    return int(found[1]) * _UNITS[found[2]]
-
-
-def format_size(size: int) -> str:
-    """As `parse_size` reads it; whole megabytes."""
-    unit = "GB" if size % _UNITS["GB"] == 0 else "MB"
-    return f"{size // _UNITS[unit]}{unit}"
 
 
 def executor_fault(url: str) -> str | None:
@@ -63,5 +42,5 @@ def check_work(work: Workers, report: Report) -> None:
         fault = Fault(BOTH, "take one of the two out")
         report.add(("work", "executor"), fault, rests_on=[("work", "workers")])
     if work.memory < LEAST_MEMORY:
-        fault = Fault(f"less than {format_size(LEAST_MEMORY)} is too little to work with", SIZE_MEND)
+        fault = Fault(f"less than {sizes.format_size(LEAST_MEMORY)} is too little to work with", sizes.MEND)
         report.add(("work", "memory"), fault)

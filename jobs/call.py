@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from archivers.format.keys import Keys
 from archivers.stores import ObjectStore, open_store
-from archivers.units import Opened
+from archivers.tasks import Connections, Executor
 from config.errors import UsageError
 from config.loading.load import load
 from config.policies import Policy, Settings
@@ -23,7 +23,7 @@ from config.work import BOTH, EXECUTOR_MEND, executor_fault
 from jobs import connect
 from jobs.connect import Document
 from jobs.execution import cluster
-from jobs.execution.processes import Workers, workers
+from jobs.execution.executors import executor_for
 from jobs.output.progress import Progress
 from jobs.stopping import Stop
 
@@ -75,7 +75,7 @@ class Call:
 
     def staff(
         self, count: int | None, executor: str | None
-    ) -> Callable[[Opened], AbstractContextManager[Workers]]:
+    ) -> Callable[[Connections], AbstractContextManager[Executor]]:
         """Who does the work: as the options --workers and --executor say, else the settings. Raises
         UsageError."""
         work = self.settings.work
@@ -89,7 +89,7 @@ class Call:
             work = work.model_copy(update={"executor": None, "workers": count})
         if work.executor is not None:
             cluster.check_client(work.executor)
-        return partial(workers, self.settings.model_copy(update={"work": work}))
+        return partial(executor_for, self.settings.model_copy(update={"work": work}))
 
     @contextmanager
     def database(self) -> Iterator[Database[Document]]:

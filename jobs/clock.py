@@ -8,6 +8,7 @@ from typing import Any
 
 from pymongo.database import Database
 
+from buckets.fields.times import TimeRange
 from config.errors import BucketwiseError, UsageError
 
 #: Counts on while the machine sleeps, where the system has such a clock: a lease expires then too.
@@ -70,10 +71,13 @@ def iso(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
-def parse_range(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
-    """What --since and --until name. Raises UsageError where they are no instants or hold no time."""
+def parse_range(since: str | None, until: str | None) -> TimeRange:
+    """Returns the range that --since and --until name.
+
+    Raises UsageError where they are no instants, or where no time lies between them.
+    """
     start = None if since is None else parse_instant(since, "--since")
     end = None if until is None else parse_instant(until, "--until")
     if start is not None and end is not None and start >= end:
         raise UsageError(f"--since {since} is not before --until {until}: there is no time between them")
-    return start, end
+    return TimeRange(start, end)

@@ -10,6 +10,7 @@ no commit.
     <policy>/meta/manifests/<commit>.json             manifest
     <policy>/meta/superseded/<commit>.bson            what was taken out of a commit: not part of the archive
     <policy>/meta/superseded/<commit>.<seal>.json     the manifest of a commit that was dropped
+    <policy>/meta/versions/<commit>.<sha256>.bson     versions that count no more (`versions/superseded.py`)
 
 Each manifest names the seals of those that were the heads when it was made, so that they form a chain: none
 can be changed, taken out or put back to what it was without the heads telling. A manifest stays when its
@@ -142,7 +143,7 @@ class LastReceipt(_Model):
     sha256: str
 
 
-#: Of the archive's format. 1 and 2 are read too: their buckets files name each row, and 1 has no unions.
+#: Of the archive's format.
 SCHEMA_VERSION = 3
 
 
@@ -272,9 +273,9 @@ def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
         data = store.get_bytes(key)
     except Corrupt as error:
         raise DamagedError("part-differs", f"{store.url}/{key}", error.reason) from None
-    if (version := _newer(data)) is not None:
-        fault = f"it is of version {version} of the format, and this release reads 1 to {SCHEMA_VERSION}"
-        mend = "Use the release that wrote it, or a later one"
+    if (version := _other_version(data)) is not None:
+        fault = f"it is of version {version} of the format, and this release reads {SCHEMA_VERSION}"
+        mend = "Use the release that wrote it"
         raise DamagedError("part-differs", f"{store.url}/{key}", fault, mend)
     try:
         manifest = Manifest.model_validate_json(data)
@@ -296,14 +297,14 @@ def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
     raise DamagedError("part-differs", f"{store.url}/{key}", fault)
 
 
-def _newer(data: bytes) -> int | None:
-    """The version of a manifest that is whole, and that a later release wrote."""
+def _other_version(data: bytes) -> int | None:
+    """Returns the version of a manifest that is whole, where it is not the one that this release reads."""
     try:
         said = json.loads(data)
         version, seal = int(said["schema_version"]), said["sha256"]
     except (ValueError, LookupError, TypeError):
         return None
-    return version if version > SCHEMA_VERSION and seal == _seal_of(data) else None
+    return version if version != SCHEMA_VERSION and seal == _seal_of(data) else None
 
 
 def _foreign(manifest: Manifest) -> str | None:

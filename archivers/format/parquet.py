@@ -213,12 +213,8 @@ def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
 
 
 def read_buckets(data: bytes) -> list[PackedGroup]:
-    """Also those of version 1 of the format, which has no unions, and of 2, which names each row."""
+    """Returns the groups of a buckets file."""
     table = _read(data)
-    for name, nothing in (("present", b""), ("flag", [])):
-        if name not in table.column_names:
-            column = pa.array([nothing] * table.num_rows, _GROUP_SCHEMA.field(name).type)
-            table = table.append_column(name, column)
     columns = {name: table[name].combine_chunks() for name in _GROUP_SCHEMA.names}
     groups = []
     for i in range(table.num_rows):

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
-from archivers.context import Work
 from archivers.format.archive import Copied, OfflineArchive, Origin
 from archivers.format.chain import Place
 from archivers.format.manifest import Manifest
 from archivers.records.deletions import LAST, last_of, ranges
 from archivers.records.heads import HEADS, Heads, advanced, heads_of
+from archivers.run import ArchiveRun
+from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
@@ -24,7 +25,7 @@ from rollups.guarded import transaction
 class Books:
     """Of one run. All is written in transactions that fail for a run that has lost its lease."""
 
-    def __init__(self, work: Work, archive: OfflineArchive, origin: Origin) -> None:
+    def __init__(self, work: ArchiveRun, archive: OfflineArchive, origin: Origin) -> None:
         self.receipts = work.receipts
         self._work = work
         self._archive = archive
@@ -82,8 +83,9 @@ class Books:
             {"commit": manifest.commit, "manifest_sha256": manifest.sha256, "files": files},
         )
 
-    def amend(self, manifest: Manifest, leaving: Sequence[int]) -> Manifest | None:
-        """Take buckets out of a commit: one without them takes it over, if any stay.
+    def amend(self, manifest: Manifest, leaving: Sequence[int], kept: Sequence[int] = ()) -> Manifest | None:
+        """Take buckets out of a commit: one without them takes it over, if any stay. `kept`: those of which
+        a version stays that counts no more.
 
         The exchange is done when the receipts say so. Until then, and until the old commit is dropped, who
         reads manifests skips the one that is replaced; recovery goes on, or back, after a crash.
@@ -91,6 +93,9 @@ class Books:
         held = self._archive.load(manifest)
         staying = np.setdiff1d(np.arange(len(held)), leaving)
         self._archive.set_aside(manifest.commit, held.take(np.array(leaving, dtype=np.int64)))
+        if len(kept):
+            aside = Superseded(self._archive.store, self._archive.policy.name)
+            aside.put(manifest.commit, held.take(np.array(kept, dtype=np.int64)))
         successor = None
         if len(staying):
             lot = Lot(held.take(staying), manifest.archived_policy)  # as what they were archived

@@ -1,4 +1,4 @@
-"""Copies of buckets under way: made by a thread of this process, or by units of work in others.
+"""Copies of buckets under way: made by a thread of this process, or by tasks in others.
 
 Nothing here writes to MongoDB, and no copy is part of the archive before the run that asked for it commits
 it: what is left behind by one that was given up is cleared by a later run.
@@ -16,13 +16,13 @@ import numpy as np
 
 from archivers.format.archive import Copied, OfflineArchive, Origin
 from archivers.format.manifest import Manifest
-from archivers.units import Opened, Units
+from archivers.tasks import Connections, Executor
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
 from buckets.source import Source
 from config.errors import BucketwiseError, HaltedError
 from config.policies import Policy
-from rollups.units import result_of
+from rollups.tasks import result_of
 
 #: So many copies are made by this process while the one before is committed, and its buckets are deleted;
 #: and one more from when the next is ready. Two at once keep two cores busy; each takes memory.
@@ -31,22 +31,22 @@ AHEAD = 1
 
 class _Begun(NamedTuple):
     copy: Future[Any]
-    settle: Callable[[Any], Copied]  # what it gives, as seen here
+    accept: Callable[[Any], Copied]  # of what it gives
 
 
 class Copies:
     """Of one run."""
 
     def __init__(
-        self, archive: OfflineArchive, origin: Origin, units: Units, check: Callable[[], None]
+        self, archive: OfflineArchive, origin: Origin, executor: Executor, check: Callable[[], None]
     ) -> None:
         """`check` raises where the run must stop. A thread asks it too."""
         self._archive = archive
         self._origin = origin
-        self._units = units
+        self._executor = executor
         self._check = check
         # Measurements of a native time-series collection can't be asked for by `_id`.
-        self._is_elsewhere = units.workers > 1 and origin.timeseries is None
+        self._is_elsewhere = executor.workers > 1 and origin.timeseries is None
         self._threads = ThreadPoolExecutor(AHEAD + 1, "bucketwise-copier")
         self._begun: deque[_Begun] = deque()
         self._largest = 1  # bytes of a lot
@@ -57,7 +57,7 @@ class Copies:
         compared with what they wrote."""
         if not self._is_elsewhere:
             return AHEAD
-        return max(1, min(self._units.workers, self._units.memory // (2 * self._largest)))
+        return max(1, min(self._executor.workers, self._executor.memory // (2 * self._largest)))
 
     def begin(self, lot: Lot) -> None:
         """Copy the lot, which is the copy's from now on: a thread gives back what was decoded of it."""
@@ -66,8 +66,8 @@ class Copies:
         if self._is_elsewhere:
             lot.forget()
             given = lot.batch.main.raw_ids, lot.batch.digest, types, self._origin
-            copy = self._units.submit(copy_buckets, lot.policy, *given)
-            self._begun.append(_Begun(copy, partial(self._seen, lot, types)))
+            copy = self._executor.submit(copy_buckets, lot.policy, *given)
+            self._begun.append(_Begun(copy, partial(self._accept, lot, types)))
         else:  # which needs the lot no more once it is copied
             self._begun.append(_Begun(self._threads.submit(self._copy, lot, types), _as_it_is))
 
@@ -75,8 +75,8 @@ class Copies:
         """The copies in the order in which they were begun, but for the last `ahead` of them. Raises what
         copying raised."""
         while len(self._begun) > ahead:
-            copy, settle = self._begun.popleft()
-            yield settle(result_of(copy, self._check))
+            copy, accept = self._begun.popleft()
+            yield accept(result_of(copy, self._check))
 
     def close(self) -> None:
         """Give up what is under way. Raises HaltedError where a copy was not what it should be, which nobody
@@ -92,7 +92,7 @@ class Copies:
     def _copy(self, lot: Lot, types: dict[str, str]) -> Copied:
         return self._archive.copy(lot, types, self._origin, self._check)
 
-    def _seen(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
+    def _accept(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
         """Re-read here as well: what a worker says of its copy is not taken on trust."""
         if draft is None:  # a bucket has changed since it was read here
             return self._copy(lot, types)
@@ -118,30 +118,30 @@ def _as_it_is(copied: Copied) -> Copied:
 
 
 def copy_buckets(
-    opened: Opened,
+    connections: Connections,
     policy: Policy,
     raw_ids: Sequence[bytes],
     digest: str,
     types: dict[str, str],
     origin: Origin,
 ) -> Manifest | None:
-    """The unit: reads the buckets with these `_id`s, copies them, and verifies the copy. None, and nothing is
-    written, where they are not as the run has read them: `digest` is that of its batch."""
-    found = Batch.concat(list(Source(opened.database, policy).by_raw_ids(raw_ids)))
+    """Reads the buckets with these `_id`s, copies them, and verifies the copy, as a task. None, and nothing
+    is written, where they are not as the run has read them: `digest` is that of its batch."""
+    found = Batch.concat(list(Source(connections.database, policy).by_raw_ids(raw_ids)))
     place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
     if any(raw_id not in place for raw_id in raw_ids):
         return None
     batch = found.take(np.array([place[raw_id] for raw_id in raw_ids], dtype=np.int64))
     if batch.digest != digest:
         return None
-    assert opened.store is not None
+    assert connections.store is not None
 
     def check() -> None:
-        if (opened.fence_of(policy.name) or 0) > origin.fence:
+        if (connections.fence_of(policy.name) or 0) > origin.fence:
             raise BucketwiseError(
                 f"policy {policy.name}: another run holds the lease by now, and what a worker was asked to "
                 "copy is that run's. It is safe to run again"
             )
 
-    archive = OfflineArchive(policy, opened.store)
+    archive = OfflineArchive(policy, connections.store)
     return archive.copy(Lot(batch, policy), types, origin, check).draft

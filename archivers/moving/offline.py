@@ -13,25 +13,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.context import NOT_ROLLED_UP, Work
-from archivers.format.archive import OfflineArchive, Origin
+from archivers.format.archive import Origin
 from archivers.format.manifest import Commit, Manifest
 from archivers.moving.commits import Books
 from archivers.moving.copies import Copies
 from archivers.moving.recovery import Recovery
-from archivers.stores.base import ObjectStore
+from archivers.report import NOT_ROLLED_UP
+from archivers.run import ArchiveRun
 from archivers.versions.history import OfflineHistories
+from archivers.versions.superseded import overtaken
 from archivers.writes.delete import chunks, guarded_delete, same_id, units
 from buckets.bson.raw import Batch
 from buckets.columns import Series
 from buckets.decoding.decode import Lot, decode
 from buckets.fields.times import as_ms
 from buckets.models import timeseries
+from config.policies import Policy
 
 Indices = NDArray[np.int64]
 #: Bytes of names that need no file.
 _IN_MEMORY = 1 << 20
-_HELD = "copied by an earlier run, and deleted by the next"
 
 
 class _UnderWay(NamedTuple):
@@ -128,10 +129,12 @@ def _among(batch: Batch, lots: Iterable[NDArray[np.uint64]]) -> NDArray[np.bool_
 class OfflineRun:
     """Satisfies `Archiver`."""
 
-    def __init__(self, work: Work, store: ObjectStore) -> None:
+    def __init__(self, work: ArchiveRun) -> None:
+        archive = work.offline(work.keys)
+        assert archive is not None
         self._work = work
         self._receipts = work.receipts
-        self._archive = OfflineArchive(work.policy, store, self._receipts.seal, work.keys)
+        self._archive = archive
         made_with = None
         if work.measured:
             made_with = timeseries.made_with(work.database, work.policy.collection)
@@ -139,7 +142,7 @@ class OfflineRun:
         self._before: dict[str, Commit] | None = None  # what was archived before this run reads anything
         self._waiting = _Waiting()
         self._books = Books(work, self._archive, origin)
-        self._copies = Copies(self._archive, origin, work.units, work.check)
+        self._copies = Copies(self._archive, origin, work.executor, work.check)
 
     def recover(self) -> None:
         Recovery(self._work, self._archive, self._books).run()
@@ -201,23 +204,25 @@ class OfflineRun:
                     same.append(i)
                 elif live[i] and not self._work.measured and copied.main.raw_id(i) in identities:
                     outdated.append(i)
-            overtaken = self._overtaken(copied.take(np.array(same, dtype=np.int64)), live[same])
-            outdated = sorted([*outdated, *(same[i] for i in overtaken)])
-            same = [i for place, i in enumerate(same) if place not in overtaken]
+            policy = manifest.archived_policy
+            again = self._overtaken(copied.take(np.array(same, dtype=np.int64)), policy, live[same])
+            outdated = sorted([*outdated, *(same[i] for i in again)])
+            same = [i for place, i in enumerate(same) if place not in again]
             held.update(copies[i] for i in same)
             self._settle_held(manifest, same, outdated, live)
         return np.array([i for i, unit in enumerate(live_units) if unit not in held], dtype=np.int64)
 
-    def _overtaken(self, same: Batch, live: NDArray[np.bool_]) -> set[int]:
+    def _overtaken(self, same: Batch, policy: Policy, live: NDArray[np.bool_]) -> set[int]:
         """Of copies that live buckets equal: those that had gone, and that the archive has later versions of.
         What was written again as it was is the last version now: its copy is made anew, behind the others."""
         gone = np.flatnonzero(~live)
-        if self._work.dry_run or self._work.measured or not len(gone):
+        if self._work.measured or not len(gone):
             return set()
         back = same.take(gone)
-        found = OfflineHistories(self._archive).of(back, [])
-        last = [found[same_id(raw_id)].last.bucket.unit(0) for raw_id in back.main.raw_ids]
-        return {int(i) for place, i in enumerate(gone) if last[place] != back.unit(place)}
+        histories = OfflineHistories(self._archive).of(back, policy, [])
+        found = [histories[same_id(raw_id)].counting.versions for raw_id in back.main.raw_ids]
+        last = [versions[-1].bucket.unit(0) if versions else None for versions in found]
+        return {int(i) for place, i in enumerate(gone) if last[place] not in (None, back.unit(place))}
 
     def _settle_held(
         self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
@@ -225,10 +230,8 @@ class OfflineRun:
         """Of a commit: live buckets that equal its copies, and live ones that are newer than its copies."""
         work = self._work
         waits = work.waits(manifest.created)
-        if waits or work.dry_run:
-            work.report.leave(len(same), waits or _HELD)
-        if work.dry_run:
-            return
+        if waits:
+            work.report.leave(len(same), waits)
         if not live[same].all():  # they were deleted, and came back as they were
             live[same] = True
             self._books.register(manifest, live, is_new=False)
@@ -314,7 +317,12 @@ class OfflineRun:
         return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1, anew=anew)
 
     def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
-        successor = self._books.amend(manifest, leaving)
+        """Take buckets that have become others out of a commit. What is gone by now stays, and counts."""
+        there = np.array(leaving, dtype=np.int64)
+        found = overtaken(self._work.source, self._archive.load(manifest).take(there))
+        if not found.live:
+            return
+        successor = self._books.amend(manifest, there[found.live].tolist(), there[found.kept].tolist())
         if self._before is not None and manifest.commit in self._before:
             del self._before[manifest.commit]
             if successor is not None:

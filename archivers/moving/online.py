@@ -16,10 +16,10 @@ from pymongo import ASCENDING
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.context import Work
-from archivers.records.deletions import KEPT, packed_ids
+from archivers.records.deletions import KEPT, fingerprints, packed_ids
+from archivers.run import ArchiveRun
 from archivers.versions.merging import Merging
-from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_id, units
+from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id, units
 from archivers.writes.inserts import insert_raw, make_packed
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.columns import Quarantined, Series
@@ -28,6 +28,7 @@ from buckets.fields.selectors import extended_json
 from buckets.fields.times import as_date
 from buckets.models.covered import first_and_last, sample_index
 from buckets.source import Source
+from buckets.versions.held import lacks
 from config.checks.targets import overflow_archive
 from config.errors import HaltedError
 from config.policies import Policy
@@ -53,15 +54,14 @@ def archived_source(
 class OnlineRun:
     """Satisfies `Archiver`."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: ArchiveRun) -> None:
         self._work = work
         self._receipts = work.receipts
         self._target, self._overflow = places = archive_collections(work.policy)
         source = partial(archived_source, work.database, work.policy)
         self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
+        self._stale: set[bytes] = set()  # of buckets whose copies have become old
         self._merging = Merging(work, source, self._take_back, places)
-        if not work.dry_run:
-            self._make_collections()
 
     def _make_collections(self) -> None:
         """With zstd blocks, and the index that range queries by series and time need."""
@@ -89,6 +89,7 @@ class OnlineRun:
 
     def recover(self) -> None:
         """A crash leaves nothing half done; `settle` deletes what is left to delete."""
+        self._make_collections()
         self._receipts.prepare()
 
     def settle(self, start_ms: int, end_ms: int) -> None:
@@ -112,6 +113,7 @@ class OnlineRun:
         del first_ms, last_ms  # copies are found by `_id`
         out: set[int] = set()
         self._ready.clear()
+        self._stale.clear()
         for at in range(0, len(batch), MAX_BUCKETS):
             piece = batch.slice(at, min(at + MAX_BUCKETS, len(batch)))
             out |= {at + i for i in self._standing(piece)}
@@ -124,7 +126,7 @@ class OnlineRun:
         copied = self._receipts.copied(ids)
         mine = units(work.policy, batch)
         there = dict(self._named_in_archive(ids))
-        waiting, stale, late = [], [], []
+        waiting, late = [], []
         for i, unit in enumerate(mine):
             name = same_id(batch.main.raw_id(i))
             copy, when = there.get(name), copied.get(batch.main.raw_id(i))
@@ -136,7 +138,7 @@ class OnlineRun:
                 if work.kept or (when and work.in_grace(when)):
                     waiting.append(i)
             elif when and not measured:
-                stale.append(i)
+                self._stale.add(batch.main.raw_id(i))
             else:
                 late.append(i)
         conflicts, copied_late = self._sort(batch, late)
@@ -145,8 +147,6 @@ class OnlineRun:
         work.report.quarantine(
             [Quarantined(batch.main.legible_id(i), "_id", reason) for i, reason in conflicts.items()]
         )
-        if stale and not work.dry_run:
-            self._renew([ids[i] for i in stale])
         return {*waiting, *conflicts}
 
     def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:
@@ -164,12 +164,18 @@ class OnlineRun:
         for i, unit in enumerate(units(self._work.policy, batch)):
             yield same_id(batch.main.raw_id(i)), unit
 
-    def _renew(self, ids: list[Any]) -> None:
-        def step(session: ClientSession) -> None:
-            self._forget(ids, session)
-            self._receipts.pull(ids, session)
-
-        transaction(self._work.database, self._work.guard, step)
+    def _give_way(self, name: str, newer: Batch, session: ClientSession) -> None:
+        """Take old copies back for the new ones of these buckets. One that holds what the new one lacks is
+        kept beside the archive: its bucket may have been deleted, and a late upsert have made the new one."""
+        ids = newer.main.ids
+        older = in_order(newer, archived_source(self._work.database, self._work.policy, session).by_ids(ids))
+        lacking = np.flatnonzero(lacks(self._work.policy, older, newer))
+        self._merging.supersede(name, older.take(lacking), session)
+        self._take_back(ids, session)
+        plain = np.setdiff1d(np.arange(len(newer)), lacking)
+        if len(plain):
+            self._merging.kept.drop([ids[i] for i in plain], session)
+        self._receipts.pull(ids, session)
 
     def _forget(self, ids: Sequence[Any], session: ClientSession) -> None:
         """Other buckets take their place: restored, and changed since."""
@@ -215,9 +221,9 @@ class OnlineRun:
         return f"{self._work.now:%Y%m%dT%H%M%S}-f{self._work.fence:06d}-{piece.digest[:16]}"
 
     def _late(self, piece: Batch, there: dict[bytes, bytes]) -> list[int]:
-        """Buckets of which the archive holds another version."""
-        mine = enumerate(self._named(piece))
-        return [i for i, (name, unit) in mine if there.get(name, unit) != unit]
+        """Buckets of which the archive holds another version, and not an old copy."""
+        late = [i for i, (name, unit) in enumerate(self._named(piece)) if there.get(name, unit) != unit]
+        return [i for i in late if piece.main.raw_id(i) not in self._stale]
 
     def _move(self, piece: Batch, held: set[bytes], spans: NDArray[np.int64]) -> None:
         if not len(piece):
@@ -234,6 +240,10 @@ class OnlineRun:
         ids = piece.main.ids
         mine = units(self._work.policy, piece)
         missing = piece.take(np.array([i for i, unit in enumerate(mine) if unit not in held], dtype=np.int64))
+        stale = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in self._stale]
+        newer = piece.take(np.array(stale, dtype=np.int64))
+        if stale:
+            self._merging.kept.make()
         receipt = {
             "kind": "online",
             "state": "copied",
@@ -245,6 +255,8 @@ class OnlineRun:
         }
 
         def step(session: ClientSession) -> None:
+            if stale:
+                self._give_way(name, newer, session)
             insert_raw(self._work.database, self._target, missing.main, session)
             if self._overflow:
                 insert_raw(self._work.database, self._overflow, missing.extra, session)
@@ -298,7 +310,12 @@ class OnlineRun:
         if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
             return
         ids = gone.main.ids
-        told = {"ids": packed_ids(ids), "first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
+        told = {
+            "ids": packed_ids(ids),
+            "fingerprints": fingerprints(gone),
+            "first": as_date(int(spans.min())),
+            "last": as_date(int(spans.max())),
+        }
 
         def step(session: ClientSession) -> None:
             self._receipts.pull(ids, session)
@@ -310,16 +327,19 @@ class OnlineRun:
         self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
     ) -> None:
         """In the delete's transaction: the copies are there still; those that have become old go, and the
-        receipts name none of these any more."""
-        self._see_copies(verified.take(np.array(outcome.deleted, dtype=np.int64)), session)
-        self._forget([verified.main.decode_id(i) for i in outcome.changed], session)
+        receipts name none of these any more. Old ones that hold what their buckets lack now stay, until they
+        are copied as they are now."""
+        going = verified.take(np.array(outcome.deleted, dtype=np.int64))
+        self._see_copies(going, session)
+        old = self._merging.not_lacking(verified, outcome.changed, session)
+        self._forget([verified.main.decode_id(i) for i in old], session)
         update = {"$set": {"at": self._work.now}, "$inc": {"deleted": len(outcome.deleted)}}
         self._receipts.update(name, update, session)
         self._work.deletions.record(
             session,
-            [verified.unit(i) for i in outcome.deleted],
-            {"ids": packed_ids([verified.main.decode_id(i) for i in outcome.deleted]), **times},
+            [going.unit(i) for i in range(len(going))],
+            {"ids": packed_ids(going.main.ids), "fingerprints": fingerprints(going), **times},
             {"collection": self._target, "overflow": self._overflow},
         )
-        settled = sorted({*outcome.deleted, *outcome.changed})
+        settled = sorted({*outcome.deleted, *old})
         self._receipts.pull([verified.main.decode_id(i) for i in settled], session)

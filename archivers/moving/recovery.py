@@ -10,12 +10,12 @@ from functools import partial
 
 import numpy as np
 
-from archivers.context import Work
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.moving.commits import Books
 from archivers.records.deletions import latest
 from archivers.records.heads import Heads, check_all_there, check_heads, read_heads, write_heads
+from archivers.run import ArchiveRun
 from archivers.writes.delete import compare_all, units
 from buckets.bson.raw import Batch
 from buckets.fields.times import as_ms
@@ -24,7 +24,7 @@ from buckets.fields.times import as_ms
 class Recovery:
     """Before a run reads anything."""
 
-    def __init__(self, work: Work, archive: OfflineArchive, books: Books) -> None:
+    def __init__(self, work: ArchiveRun, archive: OfflineArchive, books: Books) -> None:
         self._work = work
         self._archive = archive
         self._books = books
@@ -96,10 +96,11 @@ class Recovery:
             found = compare_all(self._work.database, self._work.policy, copied)
             live[[*found.gone, *found.changed] if is_forgotten else found.gone] = False
         self._books.register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
-        if elsewhere := self._elsewhere(manifest, copied):
-            self._books.amend(manifest, elsewhere)
+        equal, newer = self._elsewhere(manifest, copied)
+        if equal or newer:
+            self._books.amend(manifest, sorted([*equal, *newer]), newer)
 
-    def _elsewhere(self, manifest: Manifest, copied: Batch) -> list[int]:
+    def _elsewhere(self, manifest: Manifest, copied: Batch) -> tuple[list[int], list[int]]:
         """Buckets of a commit that another one holds as they are, or, from a later run, in a newer version:
         none was deleted on account of this commit, so that it changed while it was live."""
         others = self._archive.manifests(as_ms(manifest.first), as_ms(manifest.last) + 1)
@@ -113,4 +114,7 @@ class Recovery:
                 if other.commit in known and other.fence > manifest.fence and not self._work.measured:
                     newer.update(batch.main.raw_id(i) for i in range(len(batch)))
         mine = units(self._work.policy, copied)
-        return [i for i, it in enumerate(mine) if it in equal or copied.main.raw_id(i) in newer]
+        is_equal = [unit in equal for unit in mine]
+        there = [i for i, it in enumerate(is_equal) if it]
+        names = enumerate(copied.main.raw_ids)
+        return there, [i for i, raw_id in names if raw_id in newer and not is_equal[i]]

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.context import Valueless, Work
+from archivers.report import Valueless
+from archivers.run import ArchiveRun
 from buckets.columns import Columns, Kind
 from buckets.decoding.decode import Lot
 from buckets.fields.times import DAY_MS
@@ -67,7 +68,7 @@ class Days:
 class Numeric:
     """Of what is to be copied: what may be."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: ArchiveRun) -> None:
         self._work = work
         self._summaries = Summaries(work.database, work.policy)
 

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from hashlib import sha256
-from typing import Any, NoReturn
+from typing import Any
 
-from pymongo.database import Database
-
-from archivers.context import VALUELESS, ArchiveReport
-from archivers.format.archive import OfflineArchive
-from archivers.format.keys import UNSIGNED, Keys
-from archivers.moving.sweep import archive
+from archivers.context import ArchiveContext
+from archivers.moving.archive import ArchiveOptions, plan_archive
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.verify import verify
 from archivers.reading.reader import ArchivedReader
 from archivers.reading.slices import slice_reader
 from archivers.records.deletions import deletions
 from archivers.records.receipts import COLLECTION as RECEIPTS
-from archivers.records.receipts import Receipts
-from archivers.stores.base import ObjectStore
-from archivers.units import Here, Opened, Units
+from archivers.report import VALUELESS, ArchiveReport
+from archivers.tasks import LocalExecutor
 from buckets.columns import Quarantined
 from buckets.fields.selectors import extended_json
 from buckets.fields.times import FIRST_MS, LAST_MS
-from buckets.source import Source
 from config.policies import Policy
 from rollups import ttl
 from rollups.answers.holes import longest_holes
-from rollups.context import RunContext
 from rollups.guarded import dry
 from rollups.rolling.expiry import expire_summaries
 from rollups.rolling.options import Archived, RollupOptions
@@ -44,20 +37,9 @@ MAX_QUARANTINED = MAX_HOLES = 100
 MAX_ORPHANS = 10_000
 
 
-def audit(
-    database: Database[Document],
-    policy: Policy,
-    store: ObjectStore | None,
-    now: datetime,
-    *,
-    keys: Keys = UNSIGNED,
-    units: Units | None = None,
-    check: Callable[[], None],
-    progress: Callable[[str, int], None],
-) -> list[Finding]:
-    """All findings of one policy. Reads every part of its archive, and what is live and due."""
-    units = units or Here(Opened(database, store))
-    auditor = _Audit(database, policy, store, now, keys, units, check, progress)
+def audit(context: ArchiveContext) -> list[Finding]:
+    """Returns all findings of one policy. Reads every part of its archive, and what is live and due."""
+    auditor = _Audit(context)
     return [
         *auditor.ttl(),
         *auditor.parts(),
@@ -70,20 +52,22 @@ def audit(
 
 @dataclass(frozen=True)
 class _Audit:
-    database: Database[Document]
-    policy: Policy
-    store: ObjectStore | None
-    now: datetime
-    keys: Keys
-    units: Units
-    check: Callable[[], None]
-    progress: Callable[[str, int], None]
+    context: ArchiveContext
+
+    @property
+    def policy(self) -> Policy:
+        return self.context.policy
+
+    @property
+    def archived(self) -> ArchivedReader:
+        """Returns what reads the policy's archive."""
+        return ArchivedReader(self.context.database, self.policy, self.context.store)
 
     def _finding(self, code: str, place: str, message: str, severity: Severity = "error") -> Finding:
         return Finding(code, self.policy.name, place, severity, message)
 
     def ttl(self) -> Iterator[Finding]:
-        for expiry in ttl.conflicts(Source(self.database, self.policy)):
+        for expiry in ttl.conflicts(self.context.source):
             yield self._finding(
                 "ttl-conflict",
                 expiry.place,
@@ -91,41 +75,31 @@ class _Audit:
             )
 
     def parts(self) -> Iterator[Finding]:
-        report = verify(
-            self.database,
-            self.policy,
-            self.store,
-            keys=self.keys,
-            since=None,
-            until=None,
-            check=self.check,
-            progress=self.progress,
-        )
+        report = verify(self.context)
         for bad in report.bad:
             yield self._finding(bad.code, bad.place, bad.message)
-        for gap in deletions(Receipts(self.database, self.policy.name), kind="gap"):
+        for gap in deletions(self.context.receipts, kind="gap"):
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
             message = f"the receipts of deletes {numbers} were lost: this database was put back"
             yield self._finding("receipts-lost", RECEIPTS, message, "warning")
-        if self.policy.archive is None or self.policy.archive.to != "offline" or self.store is None:
+        if (archive := self.context.offline()) is None:
             return
-        for key, _ in OfflineArchive(self.policy, self.store).unlisted():
+        for key, _ in archive.unlisted():
             yield self._finding(
                 "part-unlisted",
-                f"{self.store.url}/{key}",
+                f"{archive.store.url}/{key}",
                 "no manifest names this file: of a run cut off (the next one removes it), or put there",
             )
 
     def summaries(self) -> Iterator[Finding]:
         if self.policy.rollup is None:
             return
-        archived = ArchivedReader(self.database, self.policy, self.store)
-        policy = _settling_later(self.policy)
-        reader = slice_reader(self.units, Opened(self.database, self.store), self.policy)
+        context = self.context
+        reader = slice_reader(context.executor, context.connections, self.policy)
         report = roll_up(
-            RunContext(self.database, policy, self.now, dry, self.check, self.progress),
+            replace(context, policy=_settling_later(self.policy), guard=dry),
             RollupOptions(whole=True, dry_run=True),
-            Archived(reader, RECEIPTS, archived.span()),
+            Archived(reader, RECEIPTS, self.archived.span()),
         )
         targets: dict[str, str] = dict(self.policy.rollup.targets.items())
         for level, counts in report.counts.items():
@@ -136,14 +110,14 @@ class _Audit:
                     f"{counts.written} {level} summaries are missing or out of date: run "
                     "`bucketwise rollup`, with --since and --until for what is older than `recheck`",
                 )
-        if report.kept and self.policy.archive is not None and self.policy.archive.to != "none":
+        if report.kept and context.to != "none":
             yield self._finding(
                 "readings-gone",
                 self.policy.collection,
                 f"{report.kept} summaries tell of readings neither live nor archived. If those were deleted "
                 "on purpose, `bucketwise rollup` with --since and --until takes them out",
             )
-        expired = expire_summaries(self.database, self.policy, self.now - SLACK, dry_run=True)
+        expired = expire_summaries(context.database, self.policy, context.now - SLACK, dry_run=True)
         for name, count in expired.items():
             if count:
                 yield self._finding(
@@ -155,7 +129,7 @@ class _Audit:
     def holes(self) -> Iterator[Finding]:
         if self.policy.max_hole is None:
             return
-        found, more = longest_holes(self.database, self.policy, MAX_HOLES)
+        found, more = longest_holes(self.context.database, self.policy, MAX_HOLES)
         for hole in found:
             yield self._finding("hole", hole.collection, hole.message(self.policy), "warning")
         if more:
@@ -164,7 +138,7 @@ class _Audit:
             )
 
     def buckets(self) -> Iterator[Finding]:
-        if self.policy.archive is None or self.policy.archive.to == "none":
+        if self.context.to == "none":
             return
         report = self._due()
         if report.buckets:
@@ -187,13 +161,12 @@ class _Audit:
         if self.policy.overflow is None:
             return
         orphans: dict[bytes, object] = {}
-        for found in Source(self.database, self.policy).orphans():
+        for found in self.context.source.orphans():
             if len(orphans) < MAX_ORPHANS:
                 orphans |= {sha256(found[i]).digest(): found.decode_id(i) for i in range(len(found))}
         if orphans:
-            reader = ArchivedReader(self.database, self.policy, self.store)
-            for batch in reader.batches(FIRST_MS, LAST_MS + 1):
-                self.check()
+            for batch in self.archived.batches(FIRST_MS, LAST_MS + 1):
+                self.context.check()
                 for document in batch.extra:
                     orphans.pop(sha256(document).digest(), None)
         if orphans:
@@ -206,21 +179,13 @@ class _Audit:
 
     def _due(self) -> ArchiveReport:
         """What an archive run would have taken a day ago, whatever is rolled up."""
-        return archive(
-            self.database,
-            self.policy,
-            self.now - SLACK,
-            store=self.store,
-            keys=self.keys.lenient(),  # what is not signed is found above
-            fence=0,
-            knows_run=_never,
-            guard=_never,
-            through=None,
-            rolled_up=_always,
-            check=self.check,
-            dry_run=True,
-            progress=self.progress,
+        context = replace(
+            self.context,
+            now=self.context.now - SLACK,
+            keys=self.context.keys.lenient(),  # what is not signed is found above
+            executor=LocalExecutor(self.context.connections),
         )
+        return plan_archive(context, ArchiveOptions())
 
     def _quarantined(self, found: list[Quarantined]) -> Iterator[Finding]:
         for bucket in found[:MAX_QUARANTINED]:
@@ -238,12 +203,3 @@ def _settling_later(policy: Policy) -> Policy:
     assert policy.rollup is not None
     rollup = policy.rollup.model_copy(update={"settle": policy.rollup.settle + SLACK})
     return policy.model_copy(update={"rollup": rollup})
-
-
-def _never(*_asked: object) -> NoReturn:
-    raise AssertionError("an audit deletes nothing")
-
-
-def _always(_start_ms: int, _end_ms: int, *, anew: bool = False) -> bool:
-    del anew
-    return True

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from pymongo.database import Database
-
-from archivers.format.archive import OfflineArchive
-from archivers.format.keys import Keys
+from archivers.context import ArchiveContext
 from archivers.format.manifest import Manifest
 from archivers.proof.verify import verify
 from archivers.records.deletions import deletions
 from archivers.records.heads import read_heads
-from archivers.records.receipts import Receipts
-from archivers.stores.base import ObjectStore
 from config.errors import HaltedError
-from config.policies import Policy
 
 
 @dataclass
@@ -28,29 +20,19 @@ class SignReport:
     receipts: int = 0
 
 
-def sign(
-    database: Database[dict[str, Any]],
-    policy: Policy,
-    store: ObjectStore | None,
-    keys: Keys,
-    *,
-    check: Callable[[], None],
-    progress: Callable[[str, int], None],
-) -> SignReport:
-    """Sign every manifest and receipt by the first key. Seals stay: they don't cover signatures.
+def sign(context: ArchiveContext) -> SignReport:
+    """Signs every manifest and receipt by the first key. Seals stay: they don't cover signatures.
 
     All is verified first. Raises HaltedError, and signs nothing, where anything but a signature is amiss.
     Cut off, it goes on when it runs again.
     """
-    lenient, report = keys.lenient(), SignReport()
-    found = verify(
-        database, policy, store, keys=lenient, since=None, until=None, check=check, progress=progress
-    )
+    lenient, report = replace(context, keys=context.keys.lenient()), SignReport()
+    found = verify(lenient)
     if found.bad:
         raise HaltedError(f"nothing was signed, since not all is as it was: {found.bad[0].message}")
-    receipts = Receipts(database, policy.name)
-    if policy.archive is not None and policy.archive.to == "offline" and store is not None:
-        chain = OfflineArchive(policy, store, receipts.seal, lenient).chain
+    keys, check, receipts = context.keys, context.check, context.receipts
+    if (archive := context.offline(lenient.keys)) is not None:
+        chain = archive.chain
         heads = read_heads(receipts)
         roots = heads.roots(receipts.all_seals()) if heads else ()
         for manifest in chain.walk(roots, lost=heads.lost if heads else ()):

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
 
-from pymongo.database import Database
-
+from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
-from archivers.format.keys import Keys
 from archivers.format.manifest import DamagedError, Manifest, manifest_key, owner_key, parse_commit
 from archivers.records.deletions import check_deletions
 from archivers.records.heads import check_heads, is_forgotten, read_heads
 from archivers.records.receipts import COLLECTION, Receipts
-from archivers.stores.base import Corrupt, NotFound, ObjectStore
+from archivers.stores.base import Corrupt, NotFound
 from archivers.versions.kept import KeptVersions
-from buckets.fields.times import FIRST_MS, LAST_MS, as_ms
+from archivers.versions.superseded import Superseded
+from buckets.fields.times import EVER, TimeRange
 from config.errors import HaltedError
-from config.policies import Policy
 
 
 @dataclass(frozen=True)
@@ -43,34 +38,23 @@ class VerifyReport:
             self.bad.append(Bad(error.code, error.place, str(error)))
 
 
-def verify(
-    database: Database[dict[str, Any]],
-    policy: Policy,
-    store: ObjectStore | None,
-    *,
-    keys: Keys,
-    since: datetime | None,
-    until: datetime | None,
-    check: Callable[[], None],
-    progress: Callable[[str, int], None],
-) -> VerifyReport:
-    """Read every file of every commit that touches [since, until): size, SHA-256, page checksums, and that
+def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
+    """Reads every file of every commit that touches the range: size, SHA-256, page checksums, and that
     the documents rebuilt from them are those that were archived. The chain of manifests and the receipts are
     read whole: seals, signatures, and that none is missing; so are the versions beside an online archive."""
-    report = VerifyReport()
-    receipts = Receipts(database, policy.name)
+    report, receipts, store = VerifyReport(), context.receipts, context.store
     chain: list[Manifest] = []
-    if policy.archive is not None and policy.archive.to == "offline" and store is not None:
+    if context.to == "offline" and store is not None:
         registered = receipts.all_seals()  # before the heads, which then lead to all of these
-        archive = OfflineArchive(policy, store, registered.get, keys)
+        archive = OfflineArchive(context.policy, store, registered.get, context.keys)
         chain = _verify_chain(receipts, archive, registered, report)
-        start = FIRST_MS if since is None else as_ms(since)
-        end = LAST_MS + 1 if until is None else as_ms(until)
-        _verify_commits(receipts, archive, start, end, check, progress, report)
-    if policy.archive is not None and policy.archive.to == "online":
-        for error in KeptVersions(database, policy).damaged():
+        _verify_commits(context, archive, within, report)
+        for error in Superseded(store, context.policy.name).damaged():
             report.add(error)
-    for error in check_deletions(receipts, keys, chain):
+    if context.to == "online":
+        for error in KeptVersions(context.database, context.policy).damaged():
+            report.add(error)
+    for error in check_deletions(receipts, context.keys, chain):
         report.add(error)
     return report
 
@@ -120,23 +104,18 @@ def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyRep
 
 
 def _verify_commits(
-    receipts: Receipts,
-    archive: OfflineArchive,
-    start: int,
-    end: int,
-    check: Callable[[], None],
-    progress: Callable[[str, int], None],
-    report: VerifyReport,
+    context: ArchiveContext, archive: OfflineArchive, within: TimeRange, report: VerifyReport
 ) -> None:
+    receipts, (start, end) = context.receipts, (within.start_ms, within.end_ms)
     for name in sorted(archive.missing(receipts.commits)):
         commit = parse_commit(name)
-        within = commit is None or commit.may_hold(start, end)
-        if within and not is_forgotten(receipts, archive, name):
+        touches = commit is None or commit.may_hold(start, end)
+        if touches and not is_forgotten(receipts, archive, name):
             report.add(_missing(archive, name))
     for commit in archive.commits():
         if not commit.may_hold(start, end):
             continue
-        check()
+        context.check()
         try:
             manifest = archive.manifest(commit.name)
             archive.load(manifest)
@@ -146,7 +125,7 @@ def _verify_commits(
             continue
         report.parts += len(manifest.parts)
         report.readings += manifest.readings
-        progress("verified parts", len(manifest.parts))
+        context.progress("verified parts", len(manifest.parts))
 
 
 def _missing(archive: OfflineArchive, commit: str) -> DamagedError:

@@ -51,7 +51,7 @@ class ArchivedReader:
     def at(self, session: ClientSession) -> ArchivedReader:
         """The same archive, with what is known of it, at another instant."""
         other = copy.copy(self)
-        other._session = session
+        other._session = session  # noqa: SLF001  (of its own class)
         return other
 
     def batches(self, start_ms: int, end_ms: int) -> Iterator[Batch]:

@@ -21,7 +21,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from archivers.format.manifest import DamagedError
-from archivers.moving.sweep import check_archive
+from archivers.moving.archive import check_archive
 from archivers.reading.reader import ArchivedReader
 from archivers.stores.base import NotFound, ObjectStore
 from buckets.bson.raw import Batch
@@ -60,7 +60,7 @@ class Readings:
     where the archive is damaged, or not all there.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (for people who write Python)
         self,
         database: Database[Document],
         policy: Policy,

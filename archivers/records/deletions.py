@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,9 @@ from pymongo.client_session import ClientSession
 
 from archivers.format.keys import Keys
 from archivers.format.manifest import DamagedError, LastReceipt, Manifest
+from archivers.records.pins import SIZE, fingerprint
 from archivers.records.receipts import CODEC, COLLECTION, Receipts
+from buckets.bson.raw import Batch
 from buckets.bson.types import elements, first_at
 from buckets.fields.ids import sort_key
 from buckets.fields.times import as_date
@@ -117,18 +119,28 @@ def packed_ids(ids: Sequence[Any]) -> Binary:
     return Binary(zlib.compress(bson.encode({"ids": list(ids)}, codec_options=CODEC)))
 
 
-def archived_before(receipts: Receipts, wanted: set[bytes], first_ms: int, last_ms: int) -> set[bytes]:
-    """Returns of these `_id`s (by `same_id`) those that receipts name: of buckets from first to last that
-    were copied to an online archive, and whose originals are gone."""
+def fingerprints(batch: Batch) -> Binary:
+    """Returns what tells these archived buckets from what somebody else may put in their place."""
+    return Binary(b"".join(fingerprint(batch, i) for i in range(len(batch))))
+
+
+def archived_before(
+    receipts: Receipts, wanted: Mapping[bytes, bytes], first_ms: int, last_ms: int
+) -> set[bytes]:
+    """Returns of these `_id`s (by `same_id`, each with its bucket's fingerprint) those that receipts name: of
+    buckets from first to last that were copied to an online archive, and whose originals are gone."""
     narrow = {"first": {"$lte": as_date(last_ms)}, "last": {"$gte": as_date(first_ms)}}
     mine = {"_id.policy": receipts.policy, "kind": {"$in": ["delete", KEPT]}, "ids": {"$exists": True}}
     found: set[bytes] = set()
     query = {**mine, "$or": [narrow, {"last": None}]}  # receipts of earlier releases don't tell the time
-    for receipt in receipts.collection.find(query, {"ids": 1}).sort("last", DESCENDING):
-        ids = zlib.decompress(receipt["ids"])
-        array = first_at(ids, ("ids",))[1:]
-        found |= wanted & {sort_key(array[start], array[value:end]) for start, value, end in elements(array)}
-        if found == wanted:
+    for receipt in receipts.collection.find(query, {"ids": 1, "fingerprints": 1}).sort("last", DESCENDING):
+        told = receipt.get("fingerprints")  # earlier releases wrote none
+        array = first_at(zlib.decompress(receipt["ids"]), ("ids",))[1:]
+        for i, (start, value, end) in enumerate(elements(array)):
+            name = sort_key(array[start], array[value:end])
+            if name in wanted and (told is None or told[i * SIZE : (i + 1) * SIZE] == wanted[name]):
+                found.add(name)
+        if found == wanted.keys():
             break
     return found
 
@@ -143,6 +155,7 @@ def legible(receipts: Receipts, since: datetime | None, until: datetime | None) 
     asked = {op: at for op, at in (("$gte", since), ("$lt", until)) if at is not None}
     for receipt in deletions(receipts, **({"at": asked} if asked else {})):
         del receipt["_id"]
+        receipt.pop("fingerprints", None)
         if "ids" in receipt:
             ids = bson.decode(zlib.decompress(receipt["ids"]), codec_options=CODEC)
             receipt["ids"] = ids["ids"]

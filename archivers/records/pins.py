@@ -7,9 +7,9 @@ source. Found by the bucket's `_id`, it goes for either archive, and for the buc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -23,13 +23,14 @@ from pymongo.database import Database
 from archivers.writes.delete import MAX_BUCKETS, same_id
 from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.decoding.decode import decode
-from buckets.fields.times import FIRST_MS, LAST_MS, as_ms, as_text
-from buckets.source import Source
+from buckets.fields.times import as_text
 from config.policies import Policy
-from rollups.guarded import Guard, majority, transaction
+from rollups.guarded import majority
 
 COLLECTION = "bucketwise_pins"
 Document = dict[str, Any]
+#: Bytes of a fingerprint.
+SIZE = 16
 
 
 class Pin(NamedTuple):
@@ -47,7 +48,7 @@ class Pin(NamedTuple):
 
 def fingerprint(batch: Batch, index: int) -> bytes:
     """Tells a bucket from what it was. Nothing is deleted on its account."""
-    return hashlib.sha256(batch.unit(index)).digest()[:16]
+    return hashlib.sha256(batch.unit(index)).digest()[:SIZE]
 
 
 class Pins:
@@ -129,35 +130,3 @@ class Pins:
 
     def _identity(self, identity: Any) -> Document:
         return {"policy": self._policy.name, "id": identity}
-
-
-def unpin(
-    database: Database[Document],
-    policy: Policy,
-    now: datetime,
-    *,
-    since: datetime | None,
-    until: datetime | None,
-    guard: Guard,
-    check: Callable[[], None],
-    progress: Callable[[str, int], None],
-) -> int:
-    """Release the pinned buckets that have something in [since, until), or, without a range, all. Returns how
-    many. Cut off, it is finished by the next one."""
-    pins, released = Pins(database, policy, now), 0
-    start = FIRST_MS if since is None else as_ms(since)
-    end = LAST_MS + 1 if until is None else as_ms(until)
-    for page in pins.pages():
-        check()
-        ids = page
-        if since is not None or until is not None:
-            ids = [
-                batch.main.decode_id(i)
-                for batch in Source(database, policy).by_ids(page)
-                for decoded in [decode(batch, policy)]
-                for i in decoded.units[decoded.touching(start, end)].tolist()
-            ]
-        count = transaction(database, guard, partial(pins.release, ids))
-        progress("released buckets", count)
-        released += count
-    return released

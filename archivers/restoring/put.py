@@ -11,6 +11,7 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
+from archivers.restoring.target import Target
 from archivers.writes.delete import MAX_BUCKETS, compare, same_id
 from archivers.writes.inserts import insert_raw
 from buckets.bson.raw import LOSSLESS, Batch, Docs
@@ -20,7 +21,7 @@ from buckets.models.timeseries import measurement
 from buckets.source import Source, find_by_ids
 from config.errors import HaltedError
 from config.policies import Policy
-from rollups.guarded import Guard, transaction
+from rollups.guarded import transaction
 
 Document = dict[str, Any]
 _DUPLICATE_KEY = 11000
@@ -34,18 +35,11 @@ class Put(NamedTuple):
     blocked: set[int]  # buckets that were left out
 
 
-def put(
-    database: Database[Document],
-    policy: Policy,
-    to: str,
-    piece: Batch,
-    guard: Guard,
-    here: Indices,
-    note: Note,
-) -> Put:
-    """Insert what isn't there, with the note, in one transaction. Mostly nothing is there: it is looked up
+def put(target: Target, piece: Batch, here: Indices, note: Note) -> Put:
+    """Inserts what isn't there, with the note, in one transaction. Mostly nothing is there: it is looked up
     where an insert says so. Buckets in whose way another document is are left out."""
-    places: list[tuple[str, Docs, list[int]]] = [(to, piece.main, list(range(len(piece))))]
+    database, policy = target.database, target.policy
+    places: list[tuple[str, Docs, list[int]]] = [(target.to, piece.main, list(range(len(piece))))]
     blocked: set[int] = set()
     if policy.overflow is not None:
         # A live bucket may have changed in its overflow alone: none of the old one must join that.
@@ -59,7 +53,7 @@ def put(
                 insert_raw(database, collection, new, session)
             note(here[[i for i in range(len(piece)) if i not in blocked]], session)
 
-        transaction(database, guard, step)
+        transaction(database, target.guard, step)
 
     try:
         put([list(range(len(documents))) for _, documents, _ in places])

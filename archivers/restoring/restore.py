@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 import numpy as np
 from pymongo.client_session import ClientSession
-from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
-from archivers.moving.online import archive_collections, archived_source
-from archivers.records.pins import Pins
-from archivers.records.receipts import Receipts
+from archivers.context import ArchiveContext
+from archivers.moving.online import archived_source
+from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.put import Indices, put, put_measurements, see
 from archivers.restoring.restored import Books
 from archivers.restoring.settle import Settling
-from archivers.restoring.standing import MERGED, How, Mode, Plan, Target
+from archivers.restoring.target import Mode, Plan, Target
 from archivers.restoring.wanted import Asked, Found, Wanted
-from archivers.stores.base import ObjectStore
 from archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
+from archivers.versions.superseded import Superseded
 from archivers.writes.delete import chunks
 from buckets.bson.prefetch import ahead
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
-from buckets.fields.selectors import check_asked, extended_json
-from buckets.fields.times import FIRST_MS, LAST_MS, as_ms
+from buckets.fields.selectors import extended_json
+from buckets.fields.times import as_ms
 from buckets.models import timeseries
-from config.errors import BucketwiseError, UsageError
+from config.errors import BucketwiseError
 from config.policies import Policy
-from rollups.guarded import Guard
-from rollups.units import at_once, result_of
+from rollups.tasks import at_once, result_of
 
 Document = dict[str, Any]
 
@@ -50,42 +47,25 @@ class RestoreReport:
     versions: int = 0  # older ones of these buckets: merged, left out, or put elsewhere
 
 
-def restore(
-    database: Database[Document],
-    policy: Policy,
-    store: ObjectStore | None,
-    now: datetime,
-    *,
-    since: datetime | None,
-    until: datetime | None,
-    series: Mapping[str, str],
-    to: str,
-    how: How = MERGED,
-    pinned_until: datetime | None,
-    guard: Guard,
-    check: Callable[[], None],
-    progress: Callable[[str, int], None],
-) -> RestoreReport:
-    """Bring back every bucket with a reading in [since, until) of the series asked for.
-
-    Into the source they are pinned: no run deletes them, or archives them again, before `pinned_until`; with
-    None, before they are released.
+def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
+    """Brings back every bucket that is asked for.
 
     Overflow documents go back into the policy's overflow collection. Several versions of a bucket become one,
     as `how` says. What is there already and equal stays; a document of the same `_id` that the archive does
     not hold is never written over. Raises UsageError for a target that won't do, BucketwiseError where
     documents are in the way, HaltedError where the archive is not what it should be.
     """
-    _check_request(database, policy, series, to, how)
-    start = FIRST_MS if since is None else as_ms(since)
-    end = LAST_MS + 1 if until is None else as_ms(until)
-    books = None
-    if to == policy.collection:
-        books = Books(Receipts(database, policy.name), Pins(database, policy, now), pinned_until, how)
-    target = Target(database, policy, to, guard, how, books.settled if books else _note_no_plans)
-    asked = Asked(policy, start, end, series)
-    restoring = _Restoring(target, store, asked, check, progress)
-    found = _archived(database, policy, store, start, end, to, books)
+    check_request(context, options)
+    policy, books = context.policy, None
+    if options.to == policy.collection:
+        books = Books(context.receipts, context.pins, options.pinned_until, options.how)
+    note = books.settled if books else _note_no_plans
+    target = Target(context.database, policy, options.to, context.guard, options.how, note)
+    asked = Asked(policy, options.within.start_ms, options.within.end_ms, options.series)
+    restoring = _Restoring(context, target, asked)
+    found = _archived(context, options, books)
+    if options.how.mode == Mode.all and context.to == "offline":
+        found = itertools.chain(found, _superseded(context, options, books))
     with ThreadPoolExecutor(1, "bucketwise-reader") as reader:
         restoring.bring(ahead(map(asked.of, found), lambda: True), reader)
     return restoring.finished()
@@ -94,20 +74,13 @@ def restore(
 class _Restoring:
     """One restore at work."""
 
-    def __init__(
-        self,
-        target: Target,
-        store: ObjectStore | None,
-        asked: Asked,
-        check: Callable[[], None],
-        progress: Callable[[str, int], None],
-    ) -> None:
-        self._target, self._check, self._progress = target, check, progress
+    def __init__(self, context: ArchiveContext, target: Target, asked: Asked) -> None:
+        self._target, self._check, self._progress = target, context.check, context.progress
         self._report = RestoreReport()
         self._asked = asked
         self._passed: set[str] = set()  # the commits whose buckets were put
         self._seen: Future[None] = at_once(lambda: None)  # of the piece before: it is read back meanwhile
-        histories = partial(_histories, target, store)
+        histories = partial(_histories, context)
         self._settling = Settling(target, histories, self._were_counted)
 
     def bring(self, found: Iterable[Wanted], reader: Executor) -> None:
@@ -134,24 +107,26 @@ class _Restoring:
             put_measurements(target.database, target.policy, target.to, piece.main)
             return
         met = self._settling.met(piece)
-        held = self._held(piece)
+        held = self._held(piece, wanted.policy)
         self._uncount(piece, sorted({*met, *held}), wanted.policy)
-        self._settling.add(piece.take(np.setdiff1d(held, met).astype(np.int64)))
+        self._settling.add(piece.take(np.setdiff1d(held, met).astype(np.int64)), wanted.policy)
         new = np.setdiff1d(np.arange(len(piece)), [*met, *held])
         piece, here = piece.take(new), here[new]
-        done = put(target.database, target.policy, target.to, piece, target.guard, here, wanted.note)
+        done = put(target, piece, here, wanted.note)
         result_of(self._seen, self._check)
         self._seen = reader.submit(see, target.database, done)
         blocked = sorted(done.blocked)
         self._uncount(piece, blocked, wanted.policy)
-        self._settling.add(piece.take(np.array(blocked, dtype=np.int64)))
+        self._settling.add(piece.take(np.array(blocked, dtype=np.int64)), wanted.policy)
         self._report.pinned += len(piece) - len(blocked) if target.is_source else 0
 
-    def _held(self, piece: Batch) -> list[int]:
+    def _held(self, piece: Batch, policy: Policy) -> list[int]:
         """Buckets of which there are other versions, for all that is in their way."""
         histories = self._settling.histories
-        held = histories.parted(piece) if self._asked.is_part else []
-        return held if self._target.how.mode == Mode.merged else sorted({*held, *histories.merged(piece)})
+        held = histories.parted(piece, policy) if self._asked.is_part else []
+        if self._target.how.mode == Mode.merged:
+            return held
+        return sorted({*held, *histories.merged(piece, policy)})
 
     def _uncount(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
         """They are counted where they are settled."""
@@ -185,80 +160,35 @@ class _Restoring:
         return report
 
 
-def _check_request(
-    database: Database[Document], policy: Policy, series: Mapping[str, str], to: str, how: How
-) -> None:
-    check_asked(policy, series)
-    if policy.archive is None or policy.archive.to == "none":
-        raise UsageError(f"policy {policy.name} archives nothing, so there is nothing to restore")
-    _check_collection(database, policy, "--to", to)
-    _check_versions(policy, to, how)
-    if how.aside is not None:
-        _check_collection(database, policy, "--versions-to", how.aside)
-
-
-def _check_versions(policy: Policy, to: str, how: How) -> None:
-    if how.aside is not None and how.mode != Mode.all:
-        raise UsageError(f"--versions-to {how.aside}: older versions are put there with --versions all alone")
-    if how.aside == policy.collection:
-        raise UsageError(f"--versions-to {how.aside}: older versions would be live there; name another one")
-    if to != policy.collection or how.mode == Mode.merged:
-        return
-    assert policy.archive is not None
-    if policy.archive.to == "online":
-        raise UsageError(
-            f"--versions {how.mode}: the online archive holds the versions of a bucket merged, and {to} can "
-            "only have them so. Leave --versions out, or restore into a new collection"
-        )
-    if how.mode == Mode.all and how.aside is None:
-        raise UsageError(
-            f"--versions all: in {to} the older versions would be live buckets of their own. Name another "
-            "collection for them: --versions-to"
-        )
-
-
-def _check_collection(database: Database[Document], policy: Policy, option: str, to: str) -> None:
-    assert policy.archive is not None
-    taken: list[str | None] = list(policy.rollup.targets.values()) if policy.rollup else []
-    if policy.archive.to == "online":
-        taken += archive_collections(policy)
-    if policy.overflow is not None:
-        taken.append(policy.overflow.collection)
-    if to in taken or to.startswith(("system.", "bucketwise_")) or not to or "$" in to:
-        mend = "name the source or a new collection"
-        raise UsageError(f"{option} {to}: buckets can't be restored there; {mend}")
-    found = next(iter(database.list_collections(filter={"name": to})), None)
-    wanted = "timeseries" if policy.model == "timeseries" else "collection"
-    if found is not None and found["type"] != wanted:
-        needed = "a native time-series collection" if wanted == "timeseries" else "an ordinary collection"
-        raise UsageError(f"{option} {to}: it is a {found['type']}; this policy's buckets need {needed}")
-
-
-def _archived(
-    database: Database[Document],
-    policy: Policy,
-    store: ObjectStore | None,
-    start: int,
-    end: int,
-    to: str,
-    books: Books | None,
-) -> Iterator[Found]:
-    """All that may hold something of the range."""
-    assert policy.archive is not None
-    if policy.archive.to == "online":
+def _archived(context: ArchiveContext, options: RestoreOptions, books: Books | None) -> Iterator[Found]:
+    """Gives all that may hold something of the range."""
+    database, policy = context.database, context.policy
+    start, end = options.within.start_ms, options.within.end_ms
+    if context.to == "online":
         for batch in archived_source(database, policy).batches(start, end):
             note = partial(books.online, batch) if books else _note_nothing
             yield Found(Lot(batch, policy), note)
         return
-    assert store is not None
-    archive = OfflineArchive(policy, store, Receipts(database, policy.name).seal)
+    archive = context.offline()
+    assert archive is not None
     for manifest in archive.manifests(start, end):
-        if manifest.timeseries is not None and timeseries.made_with(database, to) is None:
-            database.create_collection(to, timeseries=manifest.timeseries)
+        if manifest.timeseries is not None and timeseries.made_with(database, options.to) is None:
+            database.create_collection(options.to, timeseries=manifest.timeseries)
         batch = archive.load(manifest)
         note = partial(books.offline, manifest, batch) if books else _note_nothing
         span = as_ms(manifest.first), as_ms(manifest.last)
         yield Found(Lot(batch, manifest.archived_policy), note, span, manifest.readings, manifest.commit)
+
+
+def _superseded(context: ArchiveContext, options: RestoreOptions, books: Books | None) -> Iterator[Found]:
+    """Gives versions that count no more: no commit may hold another one of their buckets."""
+    assert context.store is not None
+    within = options.within
+    superseded = Superseded(context.store, context.policy.name)
+    for _, manifest, read in superseded.around(within.start_ms, within.end_ms):
+        batch = read()
+        note = partial(books.superseded, batch) if books else _note_nothing
+        yield Found(Lot(batch, manifest.archived_policy), note)
 
 
 def _note_nothing(_chosen: Indices, _session: ClientSession) -> None:
@@ -269,8 +199,8 @@ def _note_no_plans(_plans: list[Plan], _session: ClientSession) -> None:
     pass
 
 
-def _histories(target: Target, store: ObjectStore | None) -> Histories:
-    database, policy = target.database, target.policy
-    if store is None or (policy.archive is not None and policy.archive.to == "online"):
-        return OnlineHistories(database, policy, archived_source(database, policy))
-    return OfflineHistories(OfflineArchive(policy, store, Receipts(database, policy.name).seal))
+def _histories(context: ArchiveContext) -> Histories:
+    if (archive := context.offline()) is not None:
+        return OfflineHistories(archive)
+    database, policy = context.database, context.policy
+    return OnlineHistories(database, policy, archived_source(database, policy))

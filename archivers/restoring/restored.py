@@ -13,7 +13,7 @@ from archivers.format.manifest import Manifest
 from archivers.records.pins import Pins
 from archivers.records.receipts import Receipts
 from archivers.restoring.put import Indices
-from archivers.restoring.standing import How, Mode, Plan
+from archivers.restoring.target import How, Mode, Plan
 from archivers.versions.history import Version
 from buckets.bson.raw import Batch
 from buckets.fields.times import FIRST_MS, as_date
@@ -31,6 +31,10 @@ class Books:
 
     def offline(self, manifest: Manifest, batch: Batch, chosen: Indices, session: ClientSession) -> None:
         self._set_live(manifest, chosen, True, session)
+        self.pins.put(batch.take(chosen), self.until, session)
+
+    def superseded(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+        """Of a version that counts no more nothing is to be told but the pin."""
         self.pins.put(batch.take(chosen), self.until, session)
 
     def _set_live(
@@ -56,6 +60,8 @@ class Books:
         commits: dict[str, list[tuple[Version, bool]]] = {}
         for plan in plans:
             for version in plan.history.versions:
+                if version.is_superseded:
+                    continue
                 is_live = self.how.mode == Mode.merged or version is plan.history.last
                 if version.commit is not None:
                     commits.setdefault(version.commit.commit, []).append((version, is_live))
@@ -64,7 +70,7 @@ class Books:
             live = np.array([is_live for _, is_live in found], dtype=np.bool_)
             assert found[0][0].commit is not None
             self._set_live(found[0][0].commit, positions, live, session)
-        if plans and not commits:
+        if plans and plans[0].history.last.commit is None:
             whole = Batch.concat([plan.final for plan in plans])
             self.online(whole, np.arange(len(whole)), session)
         elif plans:

@@ -15,7 +15,8 @@ import numpy as np
 from pymongo.client_session import ClientSession
 
 from archivers.restoring.put import Put, see, standing_in
-from archivers.restoring.standing import How, Mode, Plan, Standing, Target, documents_of
+from archivers.restoring.standing import Standing, documents_of
+from archivers.restoring.target import How, Mode, Plan, Target
 from archivers.versions.history import (
     Fold,
     Histories,
@@ -28,6 +29,7 @@ from archivers.versions.history import (
 )
 from archivers.writes.delete import chunks, same_id
 from buckets.bson.raw import Batch
+from config.policies import Policy
 from rollups.guarded import transaction
 
 #: So many buckets, and so many bytes of them, wait for their other versions to be looked up.
@@ -73,14 +75,15 @@ class Settling:
         self._target = target
         self._make = histories
         self._counted = counted
-        self._waiting: list[Batch] = []
+        self._waiting: list[tuple[Batch, Policy]] = []
         self._met: set[int] = set()  # 8 bytes a version that is settled, and a bucket
         self.report = Settled()
         self.blocked = Blocked()
 
-    def add(self, blocked: Batch) -> None:
+    def add(self, blocked: Batch, policy: Policy) -> None:
+        """`policy`: as which they were archived."""
         if len(blocked):
-            self._waiting.append(blocked)
+            self._waiting.append((blocked, policy))
 
     def met(self, batch: Batch) -> list[int]:
         """Returns which buckets of a batch are settled already, since other versions of them were met."""
@@ -92,20 +95,20 @@ class Settling:
 
     @property
     def is_full(self) -> bool:
-        size = sum(batch.size for batch in self._waiting)
-        return sum(map(len, self._waiting)) >= MAX_WAITING or size >= MAX_WAITING_BYTES
+        count = sum(len(batch) for batch, _ in self._waiting)
+        return count >= MAX_WAITING or sum(batch.size for batch, _ in self._waiting) >= MAX_WAITING_BYTES
 
     def settle(self, check: Callable[[], None]) -> None:
         """Put each bucket as all its versions say."""
         waiting, self._waiting = self._waiting, []
-        for batch in waiting:
+        for batch, policy in waiting:
             for piece in chunks(batch):
                 check()
-                self._settle(piece.take(np.setdiff1d(np.arange(len(piece)), self.met(piece))))
+                self._settle(piece.take(np.setdiff1d(np.arange(len(piece)), self.met(piece))), policy)
 
-    def _settle(self, piece: Batch) -> None:
+    def _settle(self, piece: Batch, policy: Policy) -> None:
         plans = []
-        for name, history, known, fold in self._found(piece):
+        for name, history, known, fold in self._found(piece, policy):
             plan = plan_of(history, known, fold, self._target.how)
             if isinstance(plan, Plan):
                 plans.append(plan)
@@ -114,11 +117,11 @@ class Settling:
         if plans:
             self._put(plans)
 
-    def _found(self, piece: Batch) -> Iterator[tuple[Any, History, list[Batch], Fold]]:
+    def _found(self, piece: Batch, policy: Policy) -> Iterator[tuple[Any, History, list[Batch], Fold]]:
         """Of the buckets that have several versions: their `_id`s, these, and all that may be replaced. The
         others are blocked."""
         standing = standing_in(self._target.database, self._target.to, piece.main)
-        found = self.histories.of(piece, [it for it in standing if it is not None])
+        found = self.histories.of(piece, policy, [it for it in standing if it is not None])
         several: dict[bytes, tuple[Any, History, bytes | None]] = {}
         for i, raw_id in enumerate(piece.main.raw_ids):
             identity, history = piece.main.decode_id(i), found.get(same_id(raw_id))
@@ -126,12 +129,12 @@ class Settling:
                 several[same_id(raw_id)] = identity, history, standing[i]
             else:
                 self._block(identity, IN_THE_WAY)
-        made = folds([history for _, history, _ in several.values()])
+        made = folds([history.counting for _, history, _ in several.values()])
         for (identity, history, main), fold in zip(several.values(), made, strict=True):
             known = [*(version.bucket for version in history.versions), *fold.stages]
             known += [history.merged] if history.merged is not None else []
-            if main not in (None, *(it.main[0] for it in known)):
-                known += some_merged(history)
+            if main is not None and main not in [it.main[0] for it in known]:
+                known += some_merged(history.counting, main)
             yield identity, history, known, fold
 
     def _block(self, identity: Any, reason: str) -> None:
@@ -193,6 +196,7 @@ def _overflow_of(versions: Sequence[Version]) -> int:
 
 def plan_of(history: History, known: list[Batch], fold: Fold, how: How) -> Plan | str:
     """Returns what is to stand for a bucket of several versions, or why nothing can."""
+    history = history if how.mode == Mode.all else history.counting
     versions = history.versions
     if how.mode != Mode.merged:
         older = versions[:-1] if how.mode == Mode.all else []

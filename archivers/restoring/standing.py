@@ -6,71 +6,19 @@ Only a document that the archive holds as well is ever replaced: a version of th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from pymongo.client_session import ClientSession
-from pymongo.database import Database
 
 from archivers.restoring.put import standing_in
-from archivers.versions.history import History
+from archivers.restoring.target import Plan, Target
 from archivers.writes.delete import same_id
 from archivers.writes.inserts import insert_raw
-from buckets.bson.raw import LOSSLESS, Batch, Docs, named
+from buckets.bson.raw import LOSSLESS, Docs, named
 from buckets.source import Source
-from config.policies import Policy
-from rollups.guarded import Guard
 
 Document = dict[str, Any]
-
-
-class Mode(StrEnum):
-    """What becomes of several versions of a bucket."""
-
-    latest = "latest"
-    all = "all"
-    merged = "merged"
-
-
-class How(NamedTuple):
-    """The same, and where the older ones go."""
-
-    mode: Mode = Mode.merged
-    aside: str | None = None  # the collection of older ones; None: that of the others
-
-
-MERGED = How()
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where buckets go. `note` tells the books of them, in the transaction that puts them."""
-
-    database: Database[Document]
-    policy: Policy
-    to: str
-    guard: Guard
-    how: How
-    note: Callable[[list[Plan], ClientSession], None]
-
-    @property
-    def aside(self) -> str:
-        return self.how.aside or self.to
-
-    @property
-    def is_source(self) -> bool:
-        return self.to == self.policy.collection
-
-
-class Plan(NamedTuple):
-    """What is to stand for one bucket, and what may stand there now."""
-
-    history: History
-    final: Batch  # of one
-    aside: list[bytes]  # documents of older versions
-    known: list[Batch]  # all versions, and what they are merged
 
 
 class Standing:

@@ -8,32 +8,35 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest, links, read_link
+from archivers.format.manifest import Manifest
 from archivers.records.receipts import MERGING, Receipts
 from archivers.stores.base import NotFound
-from archivers.versions.kept import KeptVersions
+from archivers.versions.kept import Kept, KeptVersions, counting
+from archivers.versions.superseded import Superseded
 from archivers.writes.delete import same_id
-from buckets.bson.raw import Batch
+from buckets.bson.raw import Batch, Docs
 from buckets.bson.types import DOCUMENT, INT32, elements
 from buckets.decoding.decode import Lot
 from buckets.fields.times import DAY_MS, as_ms
 from buckets.models.covered import told
 from buckets.source import Source
+from buckets.versions.held import Held, held_by
 from buckets.versions.merge import merge
 from buckets.versions.overlay import Typed, document_of, number, text
 from config.policies import Policy
 
 Document = dict[str, Any]
 Days = tuple[int, int]  # first and last, since 1970
-#: Of so many versions each choice of some may have been merged once.
-_MOST_TRIED = 6
+#: What some versions give is found in so many steps, and so many merges, or not at all.
+_MOST_STEPS, _MOST_MERGED = 4096, 64
 
 
 class Version(NamedTuple):
@@ -43,6 +46,7 @@ class Version(NamedTuple):
     policy: Policy  # as it was then, as far as decoding needs it
     commit: Manifest | None = None  # of an offline archive: where it lies
     position: int = 0  # in its commit
+    is_superseded: bool = False  # it counts no more
 
 
 class History(NamedTuple):
@@ -55,19 +59,43 @@ class History(NamedTuple):
     def last(self) -> Version:
         return self.versions[-1]
 
+    @property
+    def counting(self) -> History:
+        """The same without superseded versions; where there are no others, these."""
+        some = [it for it in self.versions if not it.is_superseded]
+        return self._replace(versions=some or self.versions)
+
 
 class Histories(Protocol):
     """Finds them in one of the archives."""
 
-    def of(self, buckets: Batch, standing: Iterable[bytes]) -> dict[bytes, History]:
-        """Returns the histories of these buckets by `same_id`; `standing` are documents that may hold other
-        versions of them."""
+    def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
+        """Returns the histories of these buckets by `same_id`. `policy`: as which they were archived;
+        `standing` are documents that may hold other versions of them."""
 
-    def merged(self, buckets: Batch) -> list[int]:
+    def merged(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns those of which the archive is known to hold several versions."""
 
-    def parted(self, buckets: Batch) -> list[int]:
+    def parted(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns those of which a part of the archive may not hold all versions."""
+
+
+class _Place(NamedTuple):
+    """Where versions lie: a commit, or what left one."""
+
+    name: str
+    manifest: Manifest
+    load: Callable[[], Batch]
+    is_superseded: bool = False
+
+    def touches(self, days: set[Days]) -> bool:
+        low, high = as_ms(self.manifest.first) // DAY_MS, as_ms(self.manifest.last) // DAY_MS
+        return any(low <= last and high >= first for first, last in days)
+
+
+def _hull(days: set[Days]) -> tuple[int, int]:
+    """From the first of these days to behind the last, in milliseconds."""
+    return min(first for first, _ in days) * DAY_MS, (max(last for _, last in days) + 1) * DAY_MS
 
 
 class OfflineHistories:
@@ -76,51 +104,66 @@ class OfflineHistories:
     def __init__(self, archive: OfflineArchive) -> None:
         self._archive = archive
         self._commits = archive.commits()
-        self._dropped: dict[str, Manifest] | None = None
+        self._superseded = Superseded(archive.store, archive.policy.name)
 
-    def of(self, buckets: Batch, standing: Iterable[bytes]) -> dict[bytes, History]:
+    def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
         """All versions whose commits hold something of the days that these documents touch, or other versions
         of theirs."""
         found: dict[bytes, list[Version]] = {same_id(raw_id): [] for raw_id in buckets.main.raw_ids}
-        days = self._days([*buckets.main, *standing])
+        given = [*buckets.main, *standing]
+        days = self._days(self._archive.policy, given) | self._days(policy, given)
         read: set[str] = set()
-        while more := [it for it in self._around(days) if it.commit not in read]:
-            for manifest in more:
-                read.add(manifest.commit)
-                for version in self._versions(manifest, found.keys()):
+        while more := [it for it in self._around(days) if it.name not in read]:
+            for place in more:
+                read.add(place.name)
+                for version in self._versions(place, found.keys()):
                     found[same_id(version.bucket.main.raw_id(0))].append(version)
-                    days |= self._days(version.bucket.main)
-        return {name: History(sorted(versions, key=self._age)) for name, versions in found.items()}
+                    days |= self._days(version.policy, version.bucket.main)
+        return {name: self._history(versions) for name, versions in found.items()}
 
-    def _versions(self, manifest: Manifest, wanted: Collection[bytes]) -> Iterator[Version]:
-        batch = self._archive.load(manifest)
+    def _history(self, versions: list[Version]) -> History:
+        """In order, and each superseded one once."""
+        known = {it.bucket.unit(0) for it in versions if not it.is_superseded}
+        some = {it.bucket.unit(0): it for it in versions if it.is_superseded}
+        others = [it for unit, it in some.items() if unit not in known]
+        return History(sorted([it for it in versions if not it.is_superseded] + others, key=self._age))
+
+    def _versions(self, place: _Place, wanted: Collection[bytes]) -> Iterator[Version]:
+        batch, policy = place.load(), place.manifest.archived_policy
         for i, raw_id in enumerate(batch.main.raw_ids):
             if same_id(raw_id) in wanted:
-                yield Version(one_of(batch, i), manifest.archived_policy, manifest, i)
+                yield Version(one_of(batch, i), policy, place.manifest, i, place.is_superseded)
 
-    def merged(self, buckets: Batch) -> list[int]:
-        del buckets  # nothing tells before they meet
-        return []
+    def merged(self, buckets: Batch, policy: Policy) -> list[int]:
+        """Returns those of which superseded versions are there; nothing tells of others before they meet."""
+        days = self._days(policy, buckets.main)
+        named = {
+            same_id(raw_id) for place in self._superseded_around(days) for raw_id in place.load().main.raw_ids
+        }
+        some = [i for i, raw_id in enumerate(buckets.main.raw_ids) if same_id(raw_id) in named]
+        if not some:
+            return []
+        return [some[i] for i in self.parted(buckets.take(np.array(some, dtype=np.int64)), policy)]
 
-    def parted(self, buckets: Batch) -> list[int]:
-        found = self.of(buckets, [])
+    def parted(self, buckets: Batch, policy: Policy) -> list[int]:
+        found = self.of(buckets, policy, [])
         names = [same_id(raw_id) for raw_id in buckets.main.raw_ids]
         return [i for i, name in enumerate(names) if len(found[name].versions) > 1]
 
-    def _days(self, documents: Iterable[bytes]) -> set[Days]:
-        """The first and the last UTC day of each."""
-        spans = (told(self._archive.policy, it) for it in documents)
+    def _days(self, policy: Policy, documents: Iterable[bytes]) -> set[Days]:
+        """The first and the last UTC day of each, as the policy reads it."""
+        spans = (told(policy, it) for it in documents)
         return {(span[0] // DAY_MS, (span[1] - 1) // DAY_MS) for span in spans if span is not None}
 
-    def _around(self, days: set[Days]) -> list[Manifest]:
-        if not days:
-            return []
-        hull = min(first for first, _ in days) * DAY_MS, (max(last for _, last in days) + 1) * DAY_MS
-        there = [
-            (as_ms(it.first) // DAY_MS, as_ms(it.last) // DAY_MS, it)
-            for it in self._archive.manifests(*hull, self._commits)
-        ]
-        return [it for low, high, it in there if any(low <= last and high >= first for first, last in days)]
+    def _around(self, days: set[Days]) -> list[_Place]:
+        manifests = self._archive.manifests(*_hull(days), self._commits) if days else []
+        there = [_Place(it.commit, it, partial(self._archive.load, it)) for it in manifests]
+        return [it for it in there if it.touches(days)] + self._superseded_around(days)
+
+    def _superseded_around(self, days: set[Days]) -> list[_Place]:
+        found = self._superseded.around(*_hull(days)) if days else []
+        there = [_Place(key, it, read, is_superseded=True) for key, it, read in found]
+        return [it for it in there if it.touches(days)]
 
     def _age(self, version: Version) -> tuple[int, int, int]:
         """When it was archived first: a commit that took over another's came later than these."""
@@ -134,12 +177,8 @@ class OfflineHistories:
         return manifest.sequence, manifest.fence, version.position
 
     def _replaced(self, commit: str) -> Manifest | None:
-        if self._dropped is None:
-            store, policy = self._archive.store, self._archive.policy.name
-            read = (read_link(store, policy, *link) for link in links(store, policy))
-            self._dropped = {it.commit: it for it in read}
-        if commit in self._dropped:
-            return self._dropped[commit]
+        if (dropped := self._superseded.dropped(commit)) is not None:
+            return dropped
         try:
             return self._archive.manifest(commit)  # the exchange is yet to be finished
         except NotFound:
@@ -154,32 +193,40 @@ class OnlineHistories:
         self._kept = KeptVersions(database, policy)
         self._receipts = Receipts(database, policy.name)
 
-    def of(self, buckets: Batch, standing: Iterable[bytes]) -> dict[bytes, History]:
-        del standing  # all is found by `_id`
+    def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
+        del policy, standing  # all is found by `_id`
         ids = buckets.main.ids
         versions = self._versions(ids)
         return {
-            name: History(versions.get(name) or [Version(merged, self._policy)], merged)
+            name: self._history(versions.get(name, []), merged)
             for found in self._archived.by_ids(ids)
             for i in range(len(found))
             for name, merged in [(same_id(found.main.raw_id(i)), one_of(found, i))]
         }
 
+    def _history(self, versions: list[Version], merged: Batch) -> History:
+        is_alone = all(it.is_superseded for it in versions)
+        return History([*versions, Version(merged, self._policy)] if is_alone else versions, merged)
+
     def _versions(self, ids: list[Any]) -> dict[bytes, list[Version]]:
         """Without those that are copied, and not merged yet."""
         waiting = {same_id(raw): name for raw, (name, _) in self._receipts.open(ids, MERGING).items()}
-        return {
-            name: [Version(it.bucket, self._policy) for it in found if it.by != waiting.get(name)]
-            for name, found in self._kept.of(ids).items()
-        }
+        found = self._kept.of(ids).items()
+        settled = {name: [it for it in some if it.by != waiting.get(name)] for name, some in found}
+        return {name: self._told(some) for name, some in settled.items() if some}
 
-    def parted(self, buckets: Batch) -> list[int]:
-        del buckets  # it holds them merged
+    def _told(self, found: list[Kept]) -> list[Version]:
+        old = len(found) - len(counting(found))
+        return [Version(it.bucket, self._policy, is_superseded=i < old) for i, it in enumerate(found)]
+
+    def parted(self, buckets: Batch, policy: Policy) -> list[int]:
+        del buckets, policy  # it holds them merged
         return []
 
-    def merged(self, buckets: Batch) -> list[int]:
+    def merged(self, buckets: Batch, policy: Policy) -> list[int]:
+        del policy
         versions = self._versions(buckets.main.ids)
-        return [i for i, raw in enumerate(buckets.main.raw_ids) if len(versions.get(same_id(raw), ())) > 1]
+        return [i for i, raw in enumerate(buckets.main.raw_ids) if versions.get(same_id(raw))]
 
 
 def one_of(batch: Batch, index: int) -> Batch:
@@ -213,12 +260,33 @@ def folds(histories: Sequence[History]) -> list[Fold]:
     return [Fold(found, faults.get(i)) for i, found in enumerate(stages)]
 
 
-def some_merged(history: History) -> Iterator[Batch]:
-    """Returns what some of a bucket's versions give: one that knew no others may have been restored."""
-    versions = history.versions
-    for count in range(2, len(versions) if len(versions) <= _MOST_TRIED else 0):
-        chosen = [History(list(some)) for some in itertools.combinations(versions, count)]
-        yield from (fold.stages[-1] for fold in folds(chosen) if fold.fault is None)
+def some_merged(history: History, standing: bytes) -> Iterator[Batch]:
+    """Returns what those of a bucket's versions give that hold the readings of a document: a restore that
+    knew no others may have put it."""
+    policy = history.last.policy
+    there = Docs.of([standing, *(it.bucket.main[0] for it in history.versions)])
+    whole, *parts = held_by(policy, there)
+    for chosen in itertools.islice(_choices(parts, whole), _MOST_MERGED):
+        (fold,) = folds([History([history.versions[i] for i in chosen])])
+        if fold.fault is None:
+            yield fold.stages[-1]
+
+
+def _choices(parts: Sequence[Held], whole: Held) -> Iterator[tuple[int, ...]]:
+    """Returns which parts, one laid over those before it, give the whole, those of many parts first."""
+    reach = list(itertools.accumulate((part.keys() for part in parts), lambda some, more: some | more))
+    waiting: list[tuple[int, frozenset[Any], tuple[int, ...]]] = [(len(parts) - 1, frozenset(), ())]
+    for _ in range(_MOST_STEPS):
+        if not waiting:
+            return
+        at, seen, chosen = waiting.pop()
+        if at < 0 and seen == whole.keys() and chosen:
+            yield chosen
+        elif at >= 0 and whole.keys() <= seen | reach[at]:
+            fresh = parts[at].keys() - seen
+            waiting.append((at - 1, seen, chosen))
+            if all(whole.get(it) == parts[at][it] for it in fresh):
+                waiting.append((at - 1, seen | fresh, (at, *chosen)))
 
 
 def lots_of(versions: Sequence[Version]) -> Iterator[tuple[list[int], Lot]]:

@@ -22,9 +22,9 @@ from archivers.format.manifest import DamagedError
 from archivers.writes.delete import MAX_BUCKETS, same_id
 from archivers.writes.inserts import insert_raw, make_packed
 from buckets.bson.raw import LOSSLESS, Batch, Docs
-from buckets.bson.types import BINARY, DOCUMENT, INT32
+from buckets.bson.types import BINARY, BOOL, DOCUMENT, INT32
 from buckets.fields.selectors import extended_json
-from buckets.versions.overlay import document_of, number, text
+from buckets.versions.overlay import Typed, document_of, number, text
 from config.checks.targets import versions_archive
 from config.policies import Policy
 
@@ -39,6 +39,13 @@ class Kept(NamedTuple):
     version: int
     bucket: Batch  # of one
     by: str  # the receipt of its copy
+    is_superseded: bool = False  # neither it nor any before it counts any more
+
+
+def counting(versions: Sequence[Kept]) -> list[Kept]:
+    """Returns those of one bucket that are in what is archived."""
+    last = max((i for i, it in enumerate(versions) if it.is_superseded), default=-1)
+    return list(versions[last + 1 :])
 
 
 class KeptVersions:
@@ -68,15 +75,32 @@ class KeptVersions:
                 parts.setdefault(name, []).append(found)
         return {name: list(_versions(found)) for name, found in parts.items()}
 
-    def put(self, name: str, entries: Sequence[tuple[int, Batch]], session: ClientSession) -> None:
+    def put(
+        self,
+        name: str,
+        entries: Sequence[tuple[int, Batch]],
+        session: ClientSession,
+        *,
+        is_superseded: bool = False,
+    ) -> None:
         """Write these buckets, each as the version of this number; `name` is the receipt of their copies."""
-        documents = [it for version, bucket in entries for it in _documents(name, version, bucket)]
+        facts = {"superseded": bytes([BOOL, 1])} if is_superseded else {}
+        documents = [it for version, bucket in entries for it in _documents(name, version, bucket, facts)]
         insert_raw(self._database, self.name, Docs.of(documents), session)
 
     def drop(self, ids: Sequence[Any], session: ClientSession, by: str | None = None) -> None:
-        """Of these buckets: the versions that were copied under one receipt, or all."""
-        only = {} if by is None else {"by": by}
-        self._collection.delete_many({"_id._id": {"$in": list(ids)}, **only}, session=session)
+        """Of these buckets: the versions that were copied under one receipt, or all that count."""
+        mine: Document = {"_id._id": {"$in": list(ids)}}
+        if by is not None:
+            self._collection.delete_many({**mine, "by": by, "superseded": None}, session=session)
+            return
+        found = self._collection.find({**mine, "superseded": True}, session=session).sort("_id")
+        last = {bytes(it["_id"].raw): it["_id"] for it in found}
+        for it in last.values():
+            later = {"_id._id": it["_id"], "_id.version": {"$gt": it["version"]}}
+            self._collection.delete_many(later, session=session)
+        others = [it for it in ids if it not in [that["_id"] for that in last.values()]]
+        self._collection.delete_many({"_id._id": {"$in": others}}, session=session)
 
     def damaged(self) -> Iterator[DamagedError]:
         """Returns what of all versions is not as it was written."""
@@ -99,10 +123,10 @@ def _versions(found: Iterable[RawBSONDocument]) -> Iterator[Kept]:
         main, *extra = parts
         owner = np.zeros(len(extra), dtype=np.int32)
         documents = Docs.of([bytes(main["document"])]), Docs.of([bytes(it["document"]) for it in extra])
-        yield Kept(version, Batch(*documents, owner), str(main["by"]))
+        yield Kept(version, Batch(*documents, owner), str(main["by"]), bool(main.get("superseded")))
 
 
-def _documents(by: str, version: int, bucket: Batch) -> Iterator[bytes]:
+def _documents(by: str, version: int, bucket: Batch, facts: dict[str, Typed]) -> Iterator[bytes]:
     """The bucket's own document, then its overflow."""
     for part, document in enumerate([bucket.main[0], *bucket.extra]):
         identity = {
@@ -115,6 +139,7 @@ def _documents(by: str, version: int, bucket: Batch) -> Iterator[bytes]:
                 "_id": bytes([DOCUMENT]) + document_of(identity),
                 "by": text(by),
                 "sha256": text(hashlib.sha256(document).hexdigest()),
+                **facts,
                 "document": bytes([BINARY]) + len(document).to_bytes(4, "little") + b"\0" + document,
             }
         )

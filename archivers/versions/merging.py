@@ -14,18 +14,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.context import Work
-from archivers.records.deletions import archived_before, packed_ids
+from archivers.records.deletions import archived_before, fingerprints, packed_ids
+from archivers.records.pins import fingerprint
 from archivers.records.receipts import MERGED, MERGING
+from archivers.run import ArchiveRun
 from archivers.versions.history import History, Version, folds, one_of
-from archivers.versions.kept import Kept, KeptVersions, is_too_large
-from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, same_id
+from archivers.versions.kept import Kept, KeptVersions, counting, is_too_large
+from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id
 from archivers.writes.inserts import insert_raw
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
 from buckets.fields.times import as_date
 from buckets.source import Source
-from buckets.versions.merge import merge
+from buckets.versions.held import lacks
+from buckets.versions.merge import Merged, merge
 from config.errors import HaltedError
 from rollups.guarded import transaction
 
@@ -42,7 +44,7 @@ class Merging:
 
     def __init__(
         self,
-        work: Work,
+        work: ArchiveRun,
         archived: Callable[[ClientSession | None], Source],
         take_back: Callable[[Sequence[Any], ClientSession], None],
         places: tuple[str, str | None],
@@ -58,7 +60,8 @@ class Merging:
         """Tell apart what of late buckets goes, and what stays. Changes nothing."""
         work, ids = self._work, late.main.ids
         archived, versions = self._of_archive(late), self.kept.of(ids)
-        ours = {name for name, found in versions.items() if found} | self._told(archived)
+        given = zip(archived.main.raw_ids, self._give(archived, versions), strict=True)
+        ours = {same_id(raw_id) for raw_id, is_given in given if is_given} | self._told(archived)
         faults = self._faults(late, archived)
         copied = work.receipts.open(ids, MERGING)
         waiting = []
@@ -87,10 +90,8 @@ class Merging:
 
     def _of_archive(self, late: Batch, session: ClientSession | None = None) -> Batch:
         """What the archive holds under their `_id`s, in their order. Raises HaltedError where one is gone."""
-        found = Batch.concat([Batch.of(late.main.take([])), *self._archived(session).by_ids(late.main.ids)])
-        place = {same_id(raw_id): i for i, raw_id in enumerate(found.main.raw_ids)}
         try:
-            return found.take(np.array([place[same_id(it)] for it in late.main.raw_ids], dtype=np.int64))
+            return in_order(late, self._archived(session).by_ids(late.main.ids))
         except KeyError:
             raise HaltedError(
                 f"policy {self._work.policy.name}: buckets have gone from {self._target} while later "
@@ -98,8 +99,8 @@ class Merging:
             ) from None
 
     def _told(self, archived: Batch) -> set[bytes]:
-        """Of archived buckets: those that receipts tell of."""
-        wanted = {same_id(raw_id) for raw_id in archived.main.raw_ids}
+        """Of archived buckets: those that receipts tell of, as they are."""
+        wanted = {same_id(raw_id): fingerprint(archived, i) for i, raw_id in enumerate(archived.main.raw_ids)}
         decoded = decode(archived, self._work.policy)
         if not len(decoded.units):
             return set()
@@ -159,9 +160,27 @@ class Merging:
             entries += [(number + 1 + place, bucket) for place, bucket in enumerate(new)]
         return entries
 
+    def supersede(self, name: str, copies: Batch, session: ClientSession) -> None:
+        """Keep archived buckets, which are about to be replaced by others that lack readings of theirs."""
+        versions = self.kept.of(copies.main.ids, session)
+        found = [versions.get(same_id(raw_id), []) for raw_id in copies.main.raw_ids]
+        numbers = [held[-1].version + 1 if held else 1 for held in found]
+        entries = [(number, one_of(copies, i)) for i, number in enumerate(numbers)]
+        self.kept.put(name, entries, session, is_superseded=True)
+
+    def not_lacking(self, verified: Batch, changed: list[int], session: ClientSession) -> list[int]:
+        """Of copies whose buckets have changed: those that hold nothing that these lack."""
+        if not changed:
+            return []
+        copies = verified.take(np.array(changed, dtype=np.int64))
+        source = Source(self._work.database, self._work.policy, session=session)
+        live = in_order(copies, source.by_raw_ids(copies.main.raw_ids))
+        lacking = lacks(self._work.policy, copies, live)
+        return [i for i, lacks_some in zip(changed, lacking, strict=True) if not lacks_some]
+
     def _give(self, archived: Batch, versions: dict[bytes, list[Kept]]) -> list[bool]:
-        """Of each archived bucket: whether it is one of its versions, or all of them merged."""
-        found: list[list[Kept]] = [versions.get(same_id(raw_id), []) for raw_id in archived.main.raw_ids]
+        """Of each archived bucket: whether it is one of its versions that count, or all of these merged."""
+        found = [counting(versions.get(same_id(raw_id), [])) for raw_id in archived.main.raw_ids]
         several = [i for i, held in enumerate(found) if held]
         policy = self._work.policy
         histories = [History([Version(it.bucket, policy) for it in found[i]]) for i in several]
@@ -213,22 +232,23 @@ class Merging:
         work.receipts.pull(ids, session, MERGING)
         if not len(going):
             return
-        hidden = self._replace(session, name, going)
+        merged = self._replace(session, name, going)
+        hidden = [it for it, is_hiding in zip(going.main.ids, merged.hides, strict=True) if is_hiding]
         spans = decode(going, work.policy).spans()
         gone = going.main.ids
         times = {"first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
         work.deletions.record(
             session,
             [going.unit(i) for i in range(len(going))],
-            {"ids": packed_ids(gone), **times},
+            {"ids": packed_ids(gone), "fingerprints": fingerprints(merged.batch), **times},
             {"collection": self.kept.name, "merged_into": self._target},
         )
         if hidden:
             facts = {"kind": "online", "state": MERGED, "ids": hidden, "copied": work.now}
             work.receipts.update(f"merged-{name}", {"$set": facts}, session)
 
-    def _replace(self, session: ClientSession, name: str, going: Batch) -> list[Any]:
-        """Returns the `_id`s of those of which a reading of the earlier version no longer counts."""
+    def _replace(self, session: ClientSession, name: str, going: Batch) -> Merged:
+        """Returns what is archived now."""
         work, ids = self._work, going.main.ids
         archived, versions = self._of_archive(going, session), self.kept.of(ids, session)
         before = {key: found[:-1] for key, found in versions.items()}
@@ -244,7 +264,7 @@ class Merging:
         insert_raw(work.database, self._target, merged.batch.main, session)
         if self._overflow:
             insert_raw(work.database, self._overflow, merged.batch.extra, session)
-        return [it for it, is_hiding in zip(ids, merged.hides, strict=True) if is_hiding]
+        return merged
 
     def follow(self) -> None:
         """Where a merged bucket holds less than its versions did, its windows are rolled up again."""

@@ -6,7 +6,7 @@ lease: a write to one of them in between aborts it, and so does another holder o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,6 +76,13 @@ def chunks(batch: Batch) -> Iterator[Batch]:
         held += size
     if len(batch) > start:
         yield batch.slice(start, len(batch))
+
+
+def in_order(wanted: Batch, found: Iterable[Batch]) -> Batch:
+    """Returns what was found in the order of the buckets that were asked for, all of which are there."""
+    there = Batch.concat([Batch.of(wanted.main.take([])), *found])
+    place = {same_id(raw_id): i for i, raw_id in enumerate(there.main.raw_ids)}
+    return there.take(np.array([place[same_id(it)] for it in wanted.main.raw_ids], dtype=np.int64))
 
 
 def guarded_delete(

@@ -36,7 +36,7 @@ _LENGTH = struct.Struct("<i")
 _EMPTY = _LENGTH.pack(LEAST) + b"\0"
 
 
-def find_raw(
+def find_raw(  # noqa: PLR0913  (the arguments of pymongo's `find`)
     collection: Collection[Any],
     query: Mapping[str, Any],
     session: ClientSession | None = None,

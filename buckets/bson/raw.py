@@ -124,7 +124,8 @@ class Docs:
     def concat(cls, parts: Sequence[Docs]) -> Docs:
         if len(parts) == 1:
             return parts[0]
-        rows = [some for part in parts if isinstance(held := part._held, list) for some in held]
+        lists = [part._held for part in parts]  # noqa: SLF001  (of its own class)
+        rows = [some for held in lists if isinstance(held, list) for some in held]
         if len({some.shape[1] for some in rows}) == 1 and sum(map(len, rows)) == sum(map(len, parts)):
             return cls.of_rows(rows)
         return cls.split(b"".join(part.data for part in parts))

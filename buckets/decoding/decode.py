@@ -219,7 +219,7 @@ def _joined(keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]], size: int)
     return joined
 
 
-def _assemble(
+def _assemble(  # noqa: PLR0913  (each a column of the result)
     policy: Policy,
     table: SeriesTable,
     series: NDArray[np.int32],

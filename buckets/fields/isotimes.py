@@ -25,14 +25,17 @@ _FORM = re.compile(
     rb"(?:[T ](?P<hour>00):(?P<minute>00)(?::(?P<second>00)(?:\.(?P<fraction>0{1,9}))?)?"
     rb"(?:Z|(?P<sign>[+-])(?P<zone_hour>00)(?::?(?P<zone_minute>00))?)?)?"
 )
+_DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
+_AHEAD = r"[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?"
 #: The same as a pattern for MongoDB; it also takes days that a month does not have.
-ISO = re.compile(
-    r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-    r"([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
-    r"(Z|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)?)?$"
-)
-#: Text with an offset from UTC other than Z.
-OFFSET = re.compile(r"[T ].*[+-][0-9]{2}(:?[0-9]{2})?$")
+ISO = re.compile(f"^{_DATE}([T ]{_CLOCK}(Z|{_AHEAD})?)?$")
+#: Of these the plain ones: without an offset from UTC, but for Z.
+PLAIN = re.compile(f"^{_DATE}([T ]{_CLOCK}Z?)?$")
+#: The others.
+AHEAD = re.compile(f"^{_DATE}[T ]{_CLOCK}{_AHEAD}$")
+#: What tells these from the plain ones: a sign behind a colon. It never looks back: the server looks often.
+OFFSET = re.compile(r":[^+-]*[+-]")
 _NUMBERS = [name for name in _FORM.groupindex if name != "sign"]
 _LIMITS = {"month": (1, 12), "hour": (0, 23), "minute": (0, 59), "second": (0, 59)}
 _LIMITS |= {"zone_hour": (0, 23), "zone_minute": (0, 59)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 from typing import Any, get_args
@@ -18,7 +18,7 @@ from bson.decimal128 import Decimal128
 from numpy.typing import NDArray
 
 from buckets.bson.types import DATE, DOUBLE, INT32, INT64, STRING
-from buckets.fields.isotimes import ISO, OFFSET, date_text, iso_ms, read_iso
+from buckets.fields.isotimes import AHEAD, ISO, OFFSET, PLAIN, date_text, iso_ms, read_iso
 from buckets.fields.times import (
     DAY_MS,
     FIRST_MS,
@@ -45,16 +45,27 @@ _COUNTED: dict[Unit | None, str] = {
 _NUMBERS = (DOUBLE, INT32, INT64)
 #: A text's date is that of its own clock: at most so far from the UTC date of its instant.
 _TEXT_MARGIN_MS = 2 * DAY_MS
-#: So far may the times be apart of the first text in the order of texts and the first in the order of time.
-_UNSORTED_MS = 2 * DAY_MS
+#: So far may the times be apart of the first text in the order of texts and the first in the order of time:
+#: each is within a day of its own clock's day, and these are in order.
+UNSORTED_MS = 3 * DAY_MS
+_MINUTE_MS = 60_000
+#: So much of a text is its date and the T, and what sorts behind all that may follow.
+_T, _BEHIND = len("0000-00-00T"), "["
 
 
 @dataclass(frozen=True)
 class TimeForm:
-    """What a time may be beside a date: a number of this unit, or text."""
+    """What a time may be beside a date: a number of this unit, or text. `is_plain`: texts are asked for as if
+    none had an offset from UTC. One that has is found where its own clock's date lies: at most a day off."""
 
     unit: Unit | None = None
     is_text: bool = False
+    is_plain: bool = False
+
+    @property
+    def plain(self) -> TimeForm:
+        """Returns the same where all texts are taken for plain ones."""
+        return replace(self, is_plain=self.is_text)
 
     @property
     def types(self) -> tuple[int, ...]:
@@ -129,7 +140,10 @@ class TimeForm:
         if self.unit == "s" and is_end:
             found[1][field]["$gte"] = min(as_number(first_ms, "s"), first_ms // 1000)
         if self.is_text:
-            found[-1:] = _texts(field, first_ms, last_ms, is_sound)
+            span = field, first_ms, last_ms
+            found[-1:] = [_without_offset(*span, is_sound=is_sound, is_plain=self.is_plain)]
+            if not self.is_plain:
+                found.append(_with_offset(*span, is_sound=is_sound))
         return found
 
     def roughly(self, field: str, first_ms: int, last_ms: int) -> list[Document]:
@@ -156,15 +170,20 @@ class TimeForm:
     def strays(self, field: str) -> list[Document]:
         """Returns queries for all that sorts before, between and after usable times. Unlike a query's, the
         comparisons of an expression go across types, and an index answers them: missing and null come before
-        numbers, these before texts, these before arrays, these before dates. Of texts, each is looked at."""
+        numbers, these before texts, these before arrays, these before dates. Of texts, each is looked at,
+        but where all are taken for plain ones."""
         value = f"${field}"
         parts: list[Document] = [{"$lt": [value, as_date(FIRST_MS)]}, {"$gt": [value, as_date(LAST_MS)]}]
         if not self.is_date:
             low, high = self._edges
             between: Document = {"$and": [{"$gte": [value, high]}, parts[0]]}
             parts = [{"$lt": [value, low]}, between, parts[1]]
-        texts = [{field: {"$type": "string", "$not": ISO}}] if self.is_text else []
+        texts = [{field: {"$type": "string", "$not": ISO}}] if self.is_text and not self.is_plain else []
         return [*({"$expr": part} for part in parts), *texts]
+
+    def not_plain(self, field: str) -> Document:
+        """Returns a query for texts that have an offset from UTC, or are no times."""
+        return {field: {"$type": "string", "$not": PLAIN}}
 
     @property
     def _edges(self) -> tuple[Any, Any]:
@@ -179,7 +198,7 @@ class TimeForm:
         if not isinstance(value, str):
             return ms
         if OFFSET.search(value):
-            return ms - direction * _UNSORTED_MS
+            return ms - direction * UNSORTED_MS
         day = ms // DAY_MS * DAY_MS
         return day if direction > 0 else day + DAY_MS - 1
 
@@ -189,19 +208,50 @@ def any_of(queries: list[Document]) -> Document:
     return queries[0] if len(queries) == 1 else {"$or": queries}
 
 
-def _texts(field: str, first_ms: int, last_ms: int, is_sound: bool) -> list[Document]:
-    """Queries for texts without an offset from UTC, and for those with one. The former sort by their days as
-    time does, so that the server looks into these only where a range cuts a day, or the text has to be
-    sound."""
-    cut = DAY_MS if first_ms <= 0 else 0  # before 1970 what is finer than a millisecond is cut off upwards
-    dates = {"$gte": date_text(first_ms - cut), "$lt": date_text(last_ms + DAY_MS)}
+def _without_offset(
+    field: str, first_ms: int, last_ms: int, *, is_sound: bool, is_plain: bool = False
+) -> Document:
+    """A query for texts without an offset from UTC. They sort by their days as time does, so that the server
+    looks into these only where a range cuts a day, or the text has to be sound."""
+    first_ms, last_ms = max(first_ms, FIRST_MS), min(last_ms, LAST_MS)
+    # Before 1970 what is finer than a millisecond is cut off upwards.
+    begin, end = first_ms - (FIRST_MS < first_ms <= 0), last_ms + (last_ms >= 0)
+    dates = {"$gte": date_text(begin), "$lt": date_text(last_ms + DAY_MS)}
+    found: Document = {field: dates if is_plain else {**dates, "$not": OFFSET}}
+    if is_sound:  # the server takes much for a date that is none here
+        found = {field: {**dates, "$regex": ISO if is_plain else PLAIN}}
+    is_whole = first_ms == begin and last_ms < end and begin % DAY_MS == end % DAY_MS == 0
+    if is_whole and not is_sound:
+        return found
+    outside = [
+        {field: {"$gte": _minute(begin)[:_T], "$lt": _minute(begin)}},
+        {field: {"$gte": _minute(end) + _BEHIND, "$lt": _minute(end)[:_T] + _BEHIND}},
+    ]
+    looked: Document = {"$and": [{"$nor": outside}, _exactly(field, first_ms, last_ms, is_sound)]}
+    return {"$and": [found, looked if is_sound else any_of([*_inside(field, first_ms, end), looked])]}
+
+
+def _inside(field: str, first_ms: int, end_ms: int) -> list[Document]:
+    """Queries for what lies between as it is sorted: whole days, and whole minutes behind a T."""
+    begin = -(-first_ms // _MINUTE_MS) * _MINUTE_MS
+    low = _minute(begin) if begin % DAY_MS else date_text(begin)
+    return [
+        {field: {"$gte": low, "$lt": date_text(end_ms)}},
+        {field: {"$gte": max(low, _minute(end_ms)[:_T]), "$lt": _minute(end_ms)}},
+    ]
+
+
+def _minute(ms: int) -> str:
+    """How the texts of this minute begin, where a T stands between date and time."""
+    hour, minute = divmod(ms % DAY_MS // _MINUTE_MS, 60)
+    return f"{date_text(ms)}T{hour:02}:{minute:02}"
+
+
+def _with_offset(field: str, first_ms: int, last_ms: int, *, is_sound: bool) -> Document:
+    """A query for texts with an offset from UTC: of those around, the server looks into each."""
     around = {"$gte": date_text(first_ms - DAY_MS), "$lt": date_text(last_ms + 2 * DAY_MS)}
-    exactly = _exactly(field, first_ms, last_ms, is_sound)
-    plain: Document = {field: {**dates, "$not": OFFSET}}
-    cuts_a_day = first_ms % DAY_MS or (last_ms + 1) % DAY_MS
-    if cut or cuts_a_day or is_sound:
-        plain = {"$and": [plain, exactly]}
-    return [plain, {"$and": [{field: {**around, "$regex": OFFSET}}, exactly]}]
+    of_these = {field: {**around, "$regex": AHEAD if is_sound else OFFSET}}
+    return {"$and": [of_these, _exactly(field, first_ms, last_ms, is_sound)]}
 
 
 def _exactly(field: str, first_ms: int, last_ms: int, is_sound: bool) -> Document:

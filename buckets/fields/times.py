@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from bson.int64 import Int64
@@ -38,6 +38,32 @@ def as_text(date: datetime) -> str:
 
 def as_ms(date: datetime) -> int:
     return (date - _EPOCH) // timedelta(milliseconds=1)
+
+
+class TimeRange(NamedTuple):
+    """A half-open range [since, until); None: open to that side."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def start_ms(self) -> int:
+        """Returns the first millisecond in it."""
+        return FIRST_MS if self.since is None else as_ms(self.since)
+
+    @property
+    def end_ms(self) -> int:
+        """Returns the first millisecond after it."""
+        return LAST_MS + 1 if self.until is None else as_ms(self.until)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Returns whether either side is closed."""
+        return self.since is not None or self.until is not None
+
+
+#: All of time.
+EVER = TimeRange()
 
 
 def from_numbers(numbers: NDArray[np.generic], unit: Unit = "s") -> NDArray[np.int64]:

@@ -12,7 +12,8 @@ from buckets.bson.raw import Docs
 from buckets.bson.types import ARRAY, CODE, DOCUMENT, STRING, SYMBOL
 from buckets.layouts.cache import Recent
 from buckets.layouts.layout import ALWAYS, Element, Flags, Layout, NamesIn, Path, Variants
-from buckets.layouts.union import Choice, Close, Each, Open, Skip, Step, Test, Text, Union, words_of
+from buckets.layouts.steps import Choice, Close, Each, Open, Skip, Step, Test, Text, words_of
+from buckets.layouts.union import Union
 
 #: A union is made of so many documents, spread over all lengths that there are: of fewer where they are long.
 _SAMPLES, _LEAST, _BYTES = 24, 4, 1 << 14

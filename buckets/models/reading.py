@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from buckets.bson.types import ARRAY, DOCUMENT, STRING, TYPE_NAMES
-from buckets.fields.timeforms import any_of, own_form
+from buckets.fields.timeforms import TimeForm, any_of, own_form
 from buckets.layouts.layout import Cell, Layout, Path
 from buckets.models.shape import Breach, Shape, find, find_all, need, need_all, split
 from config.policies import Policy
@@ -48,6 +48,6 @@ def _attributes(layout: Layout, array: Path, policy: Policy) -> dict[str, Cell]:
     return found
 
 
-def holding(policy: Policy, start_ms: int, end_ms: int) -> dict[str, Any]:
+def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
     """A query for every bucket that may hold a reading in [start, end)."""
-    return any_of(own_form(policy).ranges(str(policy.time_field), start_ms, end_ms - 1))
+    return any_of(form.ranges(str(policy.time_field), start_ms, end_ms - 1))

@@ -74,9 +74,8 @@ def values_in_sample(policy: Policy) -> list[Path]:
     return [split(path) for path in policy.value_fields]
 
 
-def holding(policy: Policy, start_ms: int, end_ms: int) -> Document:
+def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> Document:
     """A query for every bucket that may hold a reading in [start, end)."""
-    form = own_form(policy)
     starts = form.ranges(str(policy.start_field), FIRST_MS, end_ms - 1)
     if policy.end_field:
         ends = form.ranges(policy.end_field, start_ms, LAST_MS, is_end=True)
@@ -86,11 +85,11 @@ def holding(policy: Policy, start_ms: int, end_ms: int) -> Document:
     return any_of([{"$and": list(both)} for both in itertools.product(starts, ends)])
 
 
-def running(policy: Policy, at_ms: int) -> Document:
+def running(policy: Policy, form: TimeForm, at_ms: int) -> Document:
     """A query for every bucket that starts before the instant, and may hold a reading at it or after."""
     if policy.end_field:
-        return holding(policy, at_ms, at_ms + 1)
-    starts = any_of(own_form(policy).ranges(str(policy.start_field), FIRST_MS, at_ms))
+        return holding(policy, form, at_ms, at_ms + 1)
+    starts = any_of(form.ranges(str(policy.start_field), FIRST_MS, at_ms))
     return {"$and": [starts, _sampled_in(policy, at_ms, LAST_MS)]}
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
-from buckets.fields.timeforms import any_of, own_form
+from buckets.fields.timeforms import TimeForm, any_of, own_form
 from buckets.layouts.layout import Cell, Cells, Element, Layout, Path
 from buckets.models.samples import sampled
 from buckets.models.shape import Breach, Shape, find, find_all, need, split
@@ -153,7 +153,7 @@ def _value(layout: Layout, slot: Path, inside: Path) -> Cell:
     return find_all(layout, (*slot, *inside))
 
 
-def holding(policy: Policy, start_ms: int, end_ms: int) -> dict[str, Any]:
+def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
     """A query for every bucket that may hold a reading in [start, end)."""
     first = start_ms - length_ms(policy) + 1
-    return any_of(own_form(policy).ranges(str(policy.time_field), first, end_ms - 1))
+    return any_of(form.ranges(str(policy.time_field), first, end_ms - 1))

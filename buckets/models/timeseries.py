@@ -13,6 +13,7 @@ from typing import Any
 from pymongo.database import Database
 
 from buckets.bson.types import elements
+from buckets.fields.timeforms import TimeForm
 from buckets.fields.times import as_date, as_ms
 from buckets.models.reading import shape
 from config.policies import Policy
@@ -30,7 +31,7 @@ KEPT = (
 _LOOKED_UP = as_ms(datetime(1972, 1, 1, tzinfo=UTC)), as_ms(datetime(2100, 1, 1, tzinfo=UTC))
 
 
-def holding(policy: Policy, start_ms: int, end_ms: int) -> dict[str, Any]:
+def holding(policy: Policy, _form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
     """A query for every measurement in [start, end)."""
     return between(str(policy.time_field), start_ms, end_ms - 1)
 

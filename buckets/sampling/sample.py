@@ -52,11 +52,11 @@ def _is_in_order(source: Source) -> bool:
 def _by_time(source: Source) -> Iterator[Docs]:
     edges = []
     for direction in (ASCENDING, DESCENDING):
-        found = [_some(source, it, [(source.last_field, direction)]) for it in source.timed()]
+        found = [_some(source, it, [(source.last_field, direction)]) for it in source.rough.timed()]
         edges += [source.time_of(it[0]) for it in found if len(it)]
         yield from found
     if edges:
-        for query in source.timed((min(edges) + max(edges)) // 2):
+        for query in source.rough.timed((min(edges) + max(edges)) // 2):
             yield _some(source, query, [(source.last_field, ASCENDING)])
 
 

@@ -16,25 +16,18 @@ from numpy.typing import NDArray
 
 from buckets.bson.raw import Batch, Docs, as_queried
 from buckets.bson.types import DATE, INT32, INT64, elements, first_at
-from buckets.columns import Kind
-from buckets.decoding.decode import Decoded, decode
+from buckets.decoding.decode import decode
 from buckets.fields.ids import sort_key
-from buckets.fields.timeforms import own_form, sample_form
+from buckets.fields.timeforms import own_form
 from buckets.fields.times import PER_SECOND
 from buckets.models.covered import covered
-from buckets.models.samples import time_in_sample
-from buckets.models.series import series_key
 from buckets.models.shape import split
+from buckets.versions.held import Holdings, Key, faults_of
 from buckets.versions.overlay import Overlay, Typed, Unmergeable, array_of, number, with_field
 from config.policies import Policy
 
 #: A writer's sum may differ from ours by rounding.
 _SUM_TOLERANCE = 1e-6
-
-
-#: A reading in a document: its time in milliseconds, by how many nanoseconds the document tells another, and
-#: its series.
-Key = tuple[int, int, bytes]
 
 
 class Merged(NamedTuple):
@@ -55,7 +48,7 @@ class _Made(NamedTuple):
 def merge(policy: Policy, older: Batch, newer: Batch) -> Merged:
     """Returns the buckets of `newer` laid over those of `older`: the first over the first, and so on."""
     faults: dict[int, str] = {}
-    versions = _Versions(policy, Batch.concat([older, newer]))
+    versions = Holdings(policy, Batch.concat([older, newer]))
     for i in range(len(newer)):
         if fault := versions.fault(i) or versions.fault(len(older) + i):
             faults[i] = f"a version breaks its model: {fault}"
@@ -76,12 +69,12 @@ def _checked(
 ) -> Merged:
     """With totals, and with what comes out wrong as faults."""
     untold = _batch(newer, made)
-    found = _Versions(policy, untold)
+    found = Holdings(policy, untold)
     for i, bucket in enumerate(made):
         if bucket is not None and found.fault(i) is None:
             made[i] = bucket._replace(main=merger.with_totals(i, bucket.main, found))
     batch = _batch(newer, made)
-    wrong = _faults(decode(batch, policy), len(batch)) if merger.has_totals else {}
+    wrong = faults_of(decode(batch, policy), len(batch)) if merger.has_totals else {}
     for i in range(len(newer)):
         if i not in faults and (fault := found.fault(i) or wrong.get(i)):
             faults[i] = f"merged, it breaks its model: {fault}"
@@ -105,79 +98,10 @@ def _of(batch: Batch, index: int) -> _Made:
     return _Made(one.main[0], list(one.extra))
 
 
-def _faults(decoded: Decoded, size: int) -> dict[int, str]:
-    """What is wrong with which bucket."""
-    wrong = np.setdiff1d(np.arange(size), decoded.units).tolist()
-    return {i: f"{it.field}: {it.reason}" for i, it in zip(wrong, decoded.quarantined, strict=True)}
-
-
-class _Versions:
-    """Buckets, decoded whatever their counts and sums say."""
-
-    def __init__(self, policy: Policy, batch: Batch) -> None:
-        self._policy = policy
-        plain = policy.model_copy(update={"count_field": None, "sum_fields": {}})
-        self.batch = batch
-        self.whole = decode(batch, plain)
-        self.own = self.whole
-        if policy.overflow is not None:
-            self.own = decode(Batch.of(batch.main), plain.model_copy(update={"overflow": None}))
-        self._names = [series_key(series) for series in self.own.columns.series]
-        self._faults = _faults(self.whole, len(batch))
-        self._whole_at = {unit: i for i, unit in enumerate(self.whole.units.tolist())}
-        self._own_at = {unit: i for i, unit in enumerate(self.own.units.tolist())}
-
-    def fault(self, index: int) -> str | None:
-        return self._faults.get(index)
-
-    def series(self, index: int) -> bytes:
-        """Returns the series of a bucket; nothing where its readings are of several."""
-        columns = self.whole.columns
-        if columns.reading_series is not None:
-            return b""
-        return series_key(columns.series[columns.bucket_series[self._whole_at[index]]])
-
-    def keys(self, index: int) -> list[Key]:
-        """Returns what tells the readings of a bucket's own document apart, in their order."""
-        columns, span = self.own.columns, self._readings(index, is_own=True)
-        series = columns.series_of_readings[span].tolist()
-        times = columns.time[span].tolist()
-        finer = self._finer(index, times)
-        return [(*time, self._names[one]) for *time, one in zip(times, finer, series, strict=True)]
-
-    def _finer(self, index: int, times: list[int]) -> list[int]:
-        """By how many nanoseconds each sample's own time is apart from the millisecond that it counts for."""
-        policy = self._policy
-        if policy.model != "samples" or policy.sample_time_unit == "date":
-            return [0] * len(times)
-        array = first_at(self.batch.main[index], split(policy.samples_field or ""))[1:]
-        samples = [array[value:end] for _, value, end in elements(array)]
-        form, path = sample_form(policy), time_in_sample(policy)
-        values = [as_queried(first_at(sample, path)) for sample in samples]
-        return [form.finer(value, time) for value, time in zip(values, times, strict=True)]
-
-    def count(self, index: int, *, is_own: bool) -> int:
-        """Returns how many readings a bucket holds, in its own document or with its overflow."""
-        span = self._readings(index, is_own=is_own)
-        return int(span.stop - span.start)
-
-    def sum(self, index: int, name: str, *, is_own: bool) -> float:
-        """Returns what the finite values of a field add up to."""
-        columns = (self.own if is_own else self.whole).columns
-        span = self._readings(index, is_own=is_own)
-        finite = columns.kinds[name][span] == Kind.FINITE
-        return math.fsum(columns.values[name][span][finite].tolist())
-
-    def _readings(self, index: int, *, is_own: bool) -> slice:
-        decoded, at = (self.own, self._own_at) if is_own else (self.whole, self._whole_at)
-        start, end = decoded.columns.starts[at[index] : at[index] + 2].tolist()
-        return slice(start, end)
-
-
 class _Merger:
     """Makes one bucket of two versions: of `versions` the first n are the older ones."""
 
-    def __init__(self, policy: Policy, versions: _Versions, size: int) -> None:
+    def __init__(self, policy: Policy, versions: Holdings, size: int) -> None:
         self._policy = policy
         self._versions = versions
         self._size = size
@@ -207,7 +131,7 @@ class _Merger:
         later = set(newer)
         return sorted([*newer, *(key for key in older if key not in later)])
 
-    def hides(self, index: int, found: _Versions) -> bool:
+    def hides(self, index: int, found: Holdings) -> bool:
         """Returns whether less is left than both versions hold."""
         held = [self._versions.count(at, is_own=False) for at in (index, self._size + index)]
         return found.count(index, is_own=False) != sum(held)
@@ -259,7 +183,7 @@ class _Merger:
         path = split(self._policy.overflow.flag_field)
         return with_field(main, path, first_at(older.main, path))
 
-    def with_totals(self, index: int, main: bytes, found: _Versions) -> bytes:
+    def with_totals(self, index: int, main: bytes, found: Holdings) -> bytes:
         """Returns the merged document with its count and sums, over what the versions take them over."""
         policy = self._policy
         if policy.count_field is not None:

@@ -8,7 +8,6 @@ from datetime import timedelta
 from config.checks.completeness import check_completeness
 from config.checks.fields import check_fields
 from config.checks.names import policy_fault
-from config.cron import CronError, parse_cron
 from config.durations import format_duration
 from config.policies import Policy, Rollup
 from config.problems import Fault, Key, Report, dotted, nearest
@@ -23,7 +22,6 @@ def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
     if fault := policy_fault(policy.name):
         report.add(at, fault, value=policy.name)
     check_fields(policy, report)
-    _check_schedule(policy, at, report)
     if policy.rollup is not None:
         _check_rollup(policy.rollup, (*at, "rollup"), report)
         if policy.model == "timeseries" and policy.rollup.late_data == "stream":
@@ -33,20 +31,6 @@ def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
     _check_local_days(policy, at, report)
     _check_archive(policy, at, has_store, report)
     _check_retain(policy, at, report)
-
-
-def _check_schedule(policy: Policy, at: Key, report: Report) -> None:
-    if policy.schedule is None:
-        return
-    mend = 'write five fields, such as "15 2 * * *" (02:15 UTC daily), or @hourly, @daily, @weekly, @monthly'
-    try:
-        never = parse_cron(policy.schedule).never_fires
-    except CronError as error:
-        report.add((*at, "schedule"), Fault(f"it is no cron expression: {error}", mend))
-    else:
-        if never:
-            mend = "name a day that one of its months has"
-            report.add((*at, "schedule"), Fault("it never fires: none of its months has such a day", mend))
 
 
 def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:

@@ -1,69 +1,71 @@
-"""TOML tables into settings models, one key at a time, so that one bad value hides no other."""
+"""TOML tables into settings models. pydantic validates; its errors are put into words here."""
 
 from __future__ import annotations
 
-import math
-import types
+import re
 from collections.abc import Iterable
-from datetime import timedelta
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import ByteSize, SecretStr
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from config.durations import MEND, DurationError, parse_duration
+from config import durations
 from config.loading.environment import OVERRIDES, UNEXPANDED
 from config.policies import Table
 from config.problems import Fault, Key, Report, dotted, nearest
-from config.work import SIZE_MEND, SizeError, parse_size
 
 T = TypeVar("T", bound=Table)
 
-_KINDS = {
-    str: "text",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-    dict: "a table",
+#: By pydantic's type of an error: what the value has to be, and the mend.
+_WANTED = {
+    "string_type": ("text", 'write it in quotes: "…"'),
+    "bool_type": ("true or false", "write `true` or `false`, without quotes"),
+    "int_type": ("a number", "write a whole number, without quotes"),
+    "float_type": ("a number", "write a number, without quotes"),
+    "tuple_type": ("a list", 'write a list: ["…", "…"]'),
+    "dict_type": ("a table", 'write a table: {field = "…"}'),
+    "time_delta_type": ("a duration", durations.MEND),
+}
+_FOUND = {
+    **{str: "text", bool: "true or false", list: "a list", dict: "a table"},
+    **{int: "a number", float: "a number"},
 }
 
 
-class Unfit(Exception):
-    """The value cannot stand at this key."""
-
-    def __init__(self, message: str, mend: str) -> None:
-        self.fault = Fault(message, mend)
-
-
 def read_table(model: type[T], table: dict[str, Any], key: Key, report: Report, **given: Any) -> T:
-    """`table` as a `model`; `given` are attributes that are not keys of the table.
+    """Returns `table` as a `model`; `given` are attributes that are not keys of the table.
 
     Every unknown, missing or unfit key is reported. In place of an unfit value stands the default, or a
     neutral value where there is none: the model is sound, and fit for further checks only.
     """
     fields = {it.alias or name: it for name, it in model.model_fields.items() if name not in given}
-    table = known_keys(table, fields, key, report)
-    values = dict(given)
+    values = known_keys(table, fields, key, report)
     for name, field in fields.items():
-        at = (*key, name)
-        if name in table and table[name] is not UNEXPANDED:
-            try:
-                values[name] = _read(field.annotation, table[name], at, report)
-                continue
-            except Unfit as unfit:
-                report.broken(at, unfit.fault)
-        elif name in table:
-            report.broken(at)
-        elif field.is_required():
-            variable = f", or set {OVERRIDES[at]}" if at in OVERRIDES else ""
-            report.broken(at, Fault("it is missing", f"add `{name}` to [{dotted(key)}]{variable}"))
-        if field.is_required():
+        inner, value, at = _table_in(field.annotation), values.get(name), (*key, name)
+        if inner is None:
+            continue
+        if isinstance(value, list):  # of tables, which are counted from 1
+            values[name] = [
+                read_table(inner, it, (*at, str(number)), report) if isinstance(it, dict) else it
+                for number, it in enumerate(value, start=1)
+            ]
+        elif isinstance(value, dict) and get_origin(field.annotation) is not tuple:
+            values[name] = read_table(inner, value, at, report)
+    try:
+        return model(**given, **values)
+    except ValidationError as error:
+        for detail in error.errors():
+            _tell(detail, key, report)
+            _take_out(values, detail["loc"])
+    for name, field in fields.items():
+        if name not in values and field.is_required():
             values[name] = _neutral(field.annotation)
-    return model(**values)
+    return model(**given, **values)
 
 
 def known_keys(table: dict[str, Any], known: Iterable[str], key: Key, report: Report) -> dict[str, Any]:
-    """The table's known keys. An unknown one is reported; its value is checked as the one it resembles."""
+    """Returns the table's known keys. An unknown one is reported; its value is checked as the one it
+    resembles."""
     known = list(known)
     kept = {name: value for name, value in table.items() if name in known}
     for name in [it for it in table if it not in known]:
@@ -76,139 +78,69 @@ def known_keys(table: dict[str, Any], known: Iterable[str], key: Key, report: Re
     return kept
 
 
-def _read(annotation: Any, value: Any, key: Key, report: Report) -> Any:
-    annotation, may_be_none = _unwrap(annotation)
-    if annotation is timedelta:
-        return _read_duration(value, may_be_none)
-    if annotation is ByteSize:
-        return _read_size(value)
-    if get_origin(annotation) is Literal:
-        return _read_choice(get_args(annotation), value)
-    if annotation == tuple[SecretStr, ...]:
-        return _read_secrets(value)
-    if get_origin(annotation) is tuple and _is_table(get_args(annotation)[0]):
-        return _read_tables(get_args(annotation)[0], value, key, report)
-    if get_origin(annotation) is tuple:
-        return _read_list(get_args(annotation)[0], value, report)
-    if annotation is SecretStr:
-        return SecretStr(_of_kind(str, value))
-    if get_origin(annotation) is dict:
-        return _read_names(value, key, report)
-    if _is_table(annotation):
-        if not isinstance(value, dict):
-            raise Unfit("it has to be a table", f"write [{dotted(key)}], and its keys below")
-        return read_table(annotation, value, key, report)
-    return _of_kind(annotation, value)
+def _table_in(annotation: Any) -> type[Table] | None:
+    kinds = (annotation, *get_args(annotation))
+    return next((it for it in kinds if isinstance(it, type) and issubclass(it, Table)), None)
 
 
-def _is_table(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Table)
+def _tell(detail: ErrorDetails, key: Key, report: Report) -> None:
+    """Report what pydantic found at a key, in an item of its list, or in a key of its table."""
+    name, *inside = detail["loc"]
+    at: Key = (*key, str(name))
+    if detail["input"] is UNEXPANDED:
+        report.broken((*at, *map(str, inside)))
+        return
+    fault = _in_words(detail, at)
+    if inside and detail["type"] == "model_type":
+        fault = Fault("it has to be a list of tables", f"write [[{dotted(at)}]], and the keys of each below")
+    elif inside and isinstance(inside[0], int):
+        fault = fault._replace(message=f"its item {report.quote(detail['input'])}: {fault.message}")
+    elif inside:
+        at = (*at, str(inside[0]))
+        if isinstance(detail["input"], dict):
+            fault = fault._replace(mend='put a dotted field in quotes: {"a.b" = "sum_ab"}')
+    report.broken(at, fault)
 
 
-def _read_tables(model: type[T], value: Any, key: Key, report: Report) -> tuple[T, ...]:
-    """Reads a list of tables; each stands at its number, from 1."""
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise Unfit("it has to be a list of tables", f"write [[{dotted(key)}]], and the keys of each below")
-    return tuple(read_table(model, item, (*key, str(at)), report) for at, item in enumerate(value, start=1))
+def _in_words(detail: ErrorDetails, at: Key) -> Fault:
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    if kind == "value_error":
+        fault: Fault = context["error"].fault
+        return fault
+    if kind == "missing":
+        variable = f", or set {OVERRIDES[at]}" if at in OVERRIDES else ""
+        return Fault("it is missing", f"add `{at[-1]}` to [{dotted(at[:-1])}]{variable}")
+    if kind == "model_type":
+        return Fault("it has to be a table", f"write [{dotted(at)}], and its keys below")
+    if kind == "literal_error" and isinstance(value, str):
+        return _no_choice(value, re.findall("'([^']*)'", context["expected"]))
+    if kind == "time_delta_type" and value is None:
+        return Fault("this cannot last forever", 'write a duration that ends, such as "10m" or "2d"')
+    wanted, mend = _WANTED.get(kind, _WANTED["string_type"])
+    found = _FOUND.get(type(value), "a date or time")
+    if found == wanted:
+        return Fault("it is too large", "write a smaller number")
+    return Fault(f"it is {found}, and has to be {wanted}", mend)
 
 
-def _unwrap(annotation: Any) -> tuple[Any, bool]:
-    if get_origin(annotation) in (Union, types.UnionType):
-        return next(it for it in get_args(annotation) if it is not types.NoneType), True
-    return annotation, False
+def _no_choice(text: str, choices: list[str]) -> Fault:
+    near = nearest(text, choices)
+    options = " or ".join(f'"{it}"' for it in choices)
+    mend = f'did you mean "{near}"? It may be {options}' if near else f"write {options}"
+    return Fault("it is not one of the choices", mend)
 
 
-def _of_kind(kind: type, value: Any) -> Any:
-    # A bool is an int to Python, and a whole number will do for a float.
-    fits = type(value) in (int, float) if kind is float else type(value) is kind
-    if not fits:
-        found = _KINDS.get(type(value), "a date or time")
-        raise Unfit(f"it is {found}, and has to be {_KINDS[kind]}", f"write {_EXAMPLES[kind]}")
-    return value
-
-
-_EXAMPLES = {
-    str: 'it in quotes: "…"',
-    bool: "`true` or `false`, without quotes",
-    int: "a whole number, without quotes",
-    float: "a number, without quotes",
-    list: 'a list: ["…", "…"]',
-    dict: 'a table: {field = "…"}',
-}
-
-
-def _read_duration(value: Any, may_be_forever: bool) -> timedelta | None:
-    if not isinstance(value, str):
-        raise Unfit(f"it is {_KINDS.get(type(value), 'a date or time')}, and has to be a duration", MEND)
-    try:
-        span = parse_duration(value)
-    except DurationError as error:
-        raise Unfit(str(error), MEND) from None
-    if span is None and not may_be_forever:
-        raise Unfit("this cannot last forever", 'write a duration that ends, such as "10m" or "2d"')
-    return span
-
-
-def _read_size(value: Any) -> int:
-    try:
-        return parse_size(_of_kind(str, value))
-    except SizeError as error:
-        raise Unfit(str(error), SIZE_MEND) from None
-
-
-def _read_choice(choices: tuple[str, ...], value: Any) -> str:
-    text: str = _of_kind(str, value)
-    if text not in choices:
-        near = nearest(text, choices)
-        options = " or ".join(f'"{it}"' for it in choices)
-        mend = f'did you mean "{near}"? It may be {options}' if near else f"write {options}"
-        raise Unfit("it is not one of the choices", mend)
-    return text
-
-
-def _read_list(kind: type, value: Any, report: Report) -> tuple[Any, ...]:
-    items = _of_kind(list, value)
-    choices = get_args(kind) if get_origin(kind) is Literal else None
-    for item in items:
-        try:
-            _read_choice(choices, item) if choices else _of_kind(kind, item)
-        except Unfit as unfit:
-            raise Unfit(f"its item {report.quote(item)}: {unfit.fault.message}", unfit.fault.mend) from None
-    return tuple(map(_as_float, items) if kind is float else items)
-
-
-def _read_secrets(value: Any) -> tuple[SecretStr, ...]:
-    """One secret, or a list of them; a message says nothing of what it found."""
-    items = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, str) for item in items):
-        raise Unfit("it has to be text, or a list of texts", 'write it in quotes: "${NAME}"')
-    return tuple(map(SecretStr, items))
-
-
-def _as_float(number: float) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
-
-
-def _read_names(value: Any, key: Key, report: Report) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for name, it in _of_kind(dict, value).items():
-        if isinstance(it, dict):
-            mend = 'put a dotted field in quotes: {"a.b" = "sum_ab"}'
-            report.broken((*key, name), Fault("it is a table, and has to be text", mend))
-        elif it is not UNEXPANDED:
-            try:
-                names[name] = _of_kind(str, it)
-            except Unfit as unfit:
-                report.broken((*key, name), unfit.fault)
-    return names
+def _take_out(values: dict[str, Any], place: tuple[int | str, ...]) -> None:
+    """Takes an unfit value out; of a table in quotes just the entry."""
+    name, *inside = place
+    if inside and isinstance(inside[0], str):
+        values[str(name)] = {key: it for key, it in values[str(name)].items() if key != inside[0]}
+    else:
+        values.pop(str(name), None)
 
 
 def _neutral(annotation: Any) -> Any:
-    annotation, may_be_none = _unwrap(annotation)
-    if may_be_none:
+    if type(None) in get_args(annotation):
         return None
     if get_origin(annotation) is Literal:
         return get_args(annotation)[0]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from typing import cast
 
 import bson
 import numpy as np
-from pymongo.database import Database
 
 from buckets.fields.selectors import extended_json
 from config.policies import Policy
-from jobs.demo.invent import DAY, SECOND, Integers
+from jobs.demo.invent import DAY, Integers
 from jobs.demo.show import number, size
 from jobs.demo.stage import Stage
 from jobs.verbs.restore import restore
@@ -21,9 +21,8 @@ def back(stage: Stage) -> None:
     rows = [_restore(stage, policy) for policy in stage.policies]
     stage.show.table(("Policy", "Into", "Day", "Buckets", "Readings", "Equal"), rows, left=3)
     stage.show.blank()
-    stage.show.line(
-        "Bytes are compared; for native measurements fields are: MongoDB changes their order.", style="dim"
-    )
+    about = "Bytes are compared; for native measurements fields are: MongoDB changes their order."
+    stage.show.line(about, style="dim")
     _one_bucket(stage)
     stage.show.verdict("What came back is what was written")
 
@@ -34,38 +33,31 @@ def _restore(stage: Stage, policy: Policy) -> list[str]:
     since, until = (f"{np.datetime64(at, 'ms')}Z" for at in (start, start + DAY))
     report = restore(stage.command("restore", policy.name), to=to, since=since, until=until)
     stage.succeeded(report)
-    wanted = [made.documents[at] for at in chosen.tolist()]
-    held = stage.documents(to)
-    equal = len(set(held) & set(wanted))
+    wanted, held = [made.documents[at] for at in chosen.tolist()], stage.documents(to)
     counts = [report.results[0].body.get(key) for key in ("buckets", "readings")]
-    stage.checks.equal(f"{to}: buckets", counts[0], len(wanted))
-    stage.checks.equal(f"{to}: readings", counts[1], int(np.isin(made.bucket, chosen).sum()))
-    stage.checks.holds(f"{to} holds other bytes than were written", sorted(held) == sorted(wanted))
+    stage.show.equal(f"{to}: buckets", counts[0], len(wanted))
+    stage.show.equal(f"{to}: readings", counts[1], int(np.isin(made.bucket, chosen).sum()))
+    stage.show.holds(f"{to} holds other bytes than were written", sorted(held) == sorted(wanted))
     if policy.overflow is not None:
-        _check_overflow(stage, policy, wanted)
+        # Overflow goes back into the policy's own collection, where the overflow of live buckets is.
+        live = made.some(~stage.expired(policy))
+        owners = {bson.decode(document)["_id"] for document in (*live, *wanted)}
+        extra = [it for it in made.extra if bson.decode(it)["bucket_id"] in owners]
+        same = sorted(stage.documents(policy.overflow.collection)) == sorted(extra)
+        stage.show.holds(f"{policy.overflow.collection} holds other bytes", same)
     shown = [number(count) if isinstance(count, int) else "–" for count in counts]
-    return [policy.name, to, since[:10], *shown, f"{number(equal)} of {number(len(wanted))}"]
+    equal = f"{number(len(set(held) & set(wanted)))} of {number(len(wanted))}"
+    return [policy.name, to, since[:10], *shown, equal]
 
 
 def _last_day(stage: Stage, policy: Policy) -> tuple[Integers, int]:
     """The archived buckets with a reading on the last day that is archived whole, and the day's start."""
-    made, expired = stage.made[policy.name], stage.expired(policy)
-    assert policy.archive is not None and policy.archive.after is not None
-    cutoff = int((stage.now - policy.archive.after).timestamp()) * SECOND
+    assert policy.archive is not None
+    made = stage.made[policy.name]
     day = made.time // DAY
-    archived = expired[made.bucket] & (day < cutoff // DAY)
+    archived = stage.expired(policy)[made.bucket] & (day < stage.ago(policy.archive.after) // DAY)
     last = int(day[archived].max())
     return np.unique(made.bucket[archived & (day == last)]), last * DAY
-
-
-def _check_overflow(stage: Stage, policy: Policy, wanted: list[bytes]) -> None:
-    """Overflow documents go back into the policy's own collection, where the overflow of live buckets is."""
-    assert policy.overflow is not None
-    live = stage.made[policy.name].some(~stage.expired(policy))
-    owners = {bson.decode(document)["_id"] for document in (*live, *wanted)}
-    extra = [it for it in stage.made[policy.name].extra if bson.decode(it)["bucket_id"] in owners]
-    held = stage.documents(policy.overflow.collection)
-    stage.checks.holds(f"{policy.overflow.collection} holds other bytes", sorted(held) == sorted(extra))
 
 
 def _one_bucket(stage: Stage) -> None:
@@ -73,18 +65,13 @@ def _one_bucket(stage: Stage) -> None:
     chosen, _ = _last_day(stage, stage.call.settings.policies["ticks"])
     original = stage.made["ticks"].documents[int(chosen[0])]
     fields = bson.decode(original)
-    restored = _raw(stage.database, "ticks_restored", original)
+    found = stage.database["ticks_restored"].find_raw_batches({"_id": fields["_id"]})
+    restored = b"".join(cast(bytes, batch) for batch in found)
     slots = ", ".join(f'"{key}": {price}' for key, price in list(fields["p"].items())[:2])
-    identity = extended_json(fields["_id"])
+    named = f'symbol: "{fields["symbol"]}", d: {fields["d"]:%FT%TZ}'
     stage.show.blank()
-    stage.show.line(
-        f'{{_id: {identity}, p: {{{slots}, …}}, symbol: "{fields["symbol"]}", d: {fields["d"]:%FT%TZ}}}'
-    )
+    stage.show.line(f"{{_id: {extended_json(fields['_id'])}, p: {{{slots}, …}},")
+    stage.show.line(f" {named}}}")
     for title, raw in (("written ", original), ("restored", restored)):
         stage.show.line(f"{title}  sha256 {hashlib.sha256(raw).hexdigest()[:40]}…  {size(len(raw))}")
-    stage.checks.equal("the restored bucket of ticks", restored, original)
-
-
-def _raw(database: Database[dict[str, object]], collection: str, like: bytes) -> bytes:
-    batches = database[collection].find_raw_batches({"_id": bson.decode(like)["_id"]})
-    return b"".join(bytes(batch) for batch in batches)  # type: ignore[arg-type]
+    stage.show.equal("the restored bucket of ticks", restored, original)

@@ -1,26 +1,83 @@
-"""The acts in which bucketwise itself works: the cycle, the same again, and the audit."""
+"""The acts in which readings come, are rolled up and archived: the cycle, what it takes up, and the audit."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import Any
 
+from bson.raw_bson import RawBSONDocument
+
 from config.policies import Policy
-from jobs.demo.invent import HOUR, SECOND
-from jobs.demo.show import number, size
-from jobs.demo.sizes import listing
-from jobs.demo.stage import Stage
+from jobs.demo.invent import DAYS, HOUR
+from jobs.demo.show import change, number, size
+from jobs.demo.stage import Size, Stage, measurement
 from jobs.output.report import Result
 from jobs.verbs.audit import audit
 from jobs.verbs.run import run
 
+_AT_ONCE = 5_000
 Body = dict[str, Any]
 
 
+def load(stage: Stage) -> None:
+    """The readings go into MongoDB as an application would have written them."""
+    stage.show.act("Load", f"{DAYS} days of invented readings, in each way in which readings lie in MongoDB.")
+    # By default mongod keeps what was deleted for five minutes more, for readers of the past.
+    stage.database.client.admin.command({"setParameter": 1, "minSnapshotHistoryWindowInSeconds": 0})
+    rows = []
+    for policy in stage.policies:
+        made = stage.made[policy.name]
+        with stage.call.progress.step(f"{policy.name}: load"):
+            _make_collections(stage, policy)
+            for name, documents in zip(policy.sources, (made.documents, made.extra), strict=False):
+                for at in range(0, len(documents), _AT_ONCE):
+                    part = [RawBSONDocument(document) for document in documents[at : at + _AT_ONCE]]
+                    stage.database[name].insert_many(part, ordered=False)
+                    stage.call.progress("documents", len(part))
+        if policy.model == "timeseries":
+            made.documents = list(map(measurement, made.documents))
+        same = sorted(stage.documents(policy.collection)) == sorted(made.documents)
+        stage.show.holds(f"{policy.collection} does not hold what was written", same)
+        stage.before[policy.name] = stage.size_of(policy.sources)
+        counts = (len(made.documents) + len(made.extra), len(made.time), len(made.series))
+        rows.append([policy.name, *_described(policy), *map(number, counts)])
+        stage.call.stop.check()
+    heads = ("Policy", "A document is", "After 14 days", "Documents", "Readings", "Series")
+    stage.show.table(heads, rows, left=3)
+    stage.show.verdict("Everything was read back as it was written")
+
+
+def _make_collections(stage: Stage, policy: Policy) -> None:
+    """With the indexes that an application has: by series and time, and by time."""
+    collection = stage.database[policy.collection]
+    if policy.model == "timeseries":
+        options = {"timeField": policy.time_field, "metaField": "meta", "granularity": "minutes"}
+        stage.database.create_collection(policy.collection, timeseries=options)
+        return
+    times = [policy.start_field, policy.end_field] if policy.model == "samples" else [policy.time_field]
+    collection.create_index([*((name, 1) for name in policy.series_fields), (str(times[-1]), 1)])
+    for name in times:
+        collection.create_index(str(name))
+    if policy.overflow is not None:
+        stage.database[policy.overflow.collection].create_index(policy.overflow.ref_field)
+
+
+def _described(policy: Policy) -> tuple[str, str]:
+    """What a document is, and where it goes."""
+    assert policy.archive is not None
+    shapes = {
+        "slots": "a minute, its seconds as keys",
+        "reading": "a reading",
+        "timeseries": "native time series",
+        "samples": "an hour, with overflow" if policy.overflow else "an array of 200 samples",
+    }
+    to = f"to {policy.archive.collection}" if policy.archive.to == "online" else "to Parquet"
+    return shapes[policy.model], to
+
+
 def first_run(stage: Stage) -> None:
-    stage.show.act(
-        "bucketwise run", "Rolls up; archives what is older than 14 days; deletes what it has verified."
-    )
+    about = "Rolls up; archives what is older than 14 days; deletes what it has verified."
+    stage.show.act("bucketwise run", about)
     report = run(stage.command("run"))
     stage.results = report.results
     stage.succeeded(report)
@@ -29,16 +86,14 @@ def first_run(stage: Stage) -> None:
         if result.error is not None:
             rows.append([policy.name, result.error])
             continue
-        rolled, archived = result.body["rollup"], result.body["archive"]
-        _check_run(stage, policy, rolled, archived)
-        kept = next((it["reason"] for it in archived["reasons"] if policy.model == "timeseries"), kept)
-        counts = [
-            rolled["hourly"]["written"],
-            rolled["daily"]["written"],
-            archived["buckets"],
-            archived["deleted"],
-        ]
-        rows.append([policy.name, *map(number, counts), size(archived["bytes"])])
+        archived = result.body["archive"]
+        _check_run(stage, policy, result.body["rollup"], archived)
+        if policy.model == "timeseries":
+            kept = next((it["reason"] for it in archived["reasons"]), "")
+        hours, days, buckets, copied, deleted = _did(result).values()
+        rows.append(
+            [policy.name, *(number(it or 0) for it in (hours, days, buckets, deleted)), size(copied or 0)]
+        )
     stage.show.table(("Policy", "Hours written", "Days written", "Archived", "Deleted", "Bytes copied"), rows)
     if kept:
         stage.show.blank()
@@ -47,21 +102,55 @@ def first_run(stage: Stage) -> None:
 
 
 def _check_run(stage: Stage, policy: Policy, rolled: Body, archived: Body) -> None:
-    made, expired, equal = stage.made[policy.name], stage.expired(policy), stage.checks.equal
+    made, expired, name = stage.made[policy.name], stage.expired(policy), policy.name
     assert policy.rollup is not None
-    due = int((stage.now - policy.rollup.settle).timestamp()) * SECOND
-    deleted = 0 if policy.model == "timeseries" else int(expired.sum())
-    equal(
-        f"{policy.name}: readings rolled up", rolled["readings"], int((made.time < due // HOUR * HOUR).sum())
-    )
-    equal(f"{policy.name}: buckets archived", archived["buckets"], int(expired.sum()))
-    equal(f"{policy.name}: readings archived", archived["readings"], int(expired[made.bucket].sum()))
-    equal(f"{policy.name}: buckets deleted", archived["deleted"], deleted)
-    equal(f"{policy.name}: buckets left", archived["left"], int(expired.sum()) - deleted)
-    equal(f"{policy.name}: buckets quarantined", archived["quarantined"], 0)
+    due = stage.ago(policy.rollup.settle) // HOUR * HOUR
+    gone = int(expired.sum())
+    deleted = 0 if policy.model == "timeseries" else gone
+    stage.show.equal(f"{name}: readings rolled up", rolled["readings"], int((made.time < due).sum()))
+    stage.show.equal(f"{name}: readings archived", archived["readings"], int(expired[made.bucket].sum()))
+    wanted = {"buckets": gone, "deleted": deleted, "left": gone - deleted, "quarantined": 0}
+    for what, count in wanted.items():
+        stage.show.equal(f"{name}, archive: {what}", archived[what], count)
     live = made.some(~expired) if deleted else made.documents
     exact = sorted(stage.documents(policy.collection)) == sorted(live)
-    stage.checks.holds(f"{policy.collection} does not hold exactly the buckets that stay", exact)
+    stage.show.holds(f"{policy.collection} does not hold exactly the buckets that stay", exact)
+
+
+def space(stage: Stage) -> None:
+    """What everything takes up, before and after."""
+    about = "Disk and indexes are the blocks in use; what a delete frees in a file waits there for new data."
+    stage.show.act("What it takes up", about)
+    rows: list[list[str]] = []
+    for policy, result in zip(stage.policies, stage.results, strict=True):
+        before, after = stage.before[policy.name], stage.size_of(policy.sources)
+        archived, shown = _archived(stage, policy, result.body.get("archive", {}))
+        rows.append([policy.name, *change(before, after), shown])
+        sizes = {"before": before._asdict(), "after": after._asdict(), "archive_bytes": archived}
+        stage.sizes.append({"policy": policy.name, **sizes})
+    rollups = [policy.rollup for policy in stage.policies if policy.rollup]
+    new = {"summaries": [str(name) for it in rollups for name in (it.hourly, it.daily)]}
+    rows.append([])
+    for name, collections in (new | {"iot_archive": ["iot_archive"]}).items():
+        rows.append([name, *change(Size(), stage.size_of(collections)), ""])
+    stage.show.table(("Collection", "Documents", "Data", "Disk", "Indexes", "Parquet"), rows)
+    stage.show.verdict("The archives hold exactly what left")
+
+
+def _archived(stage: Stage, policy: Policy, body: Body) -> tuple[int, str]:
+    """The bytes in the archive, and how to show them."""
+    assert policy.archive is not None
+    if policy.archive.to == "offline":
+        files = {
+            name: held for name, (held, _) in stage.files().items() if name.startswith(f"{policy.name}/")
+        }
+        parquet = sum(held for name, held in files.items() if name.endswith(".parquet"))
+        stage.show.equal(f"{policy.name}: bytes of Parquet", parquet, body.get("bytes"))
+        return parquet, size(parquet)
+    held = stage.documents(str(policy.archive.collection))
+    gone = stage.made[policy.name].some(stage.expired(policy))
+    stage.show.holds(f"{policy.archive.collection} differs from what left", sorted(held) == sorted(gone))
+    return sum(map(len, held)), ""
 
 
 def second_run(stage: Stage) -> None:
@@ -71,11 +160,11 @@ def second_run(stage: Stage) -> None:
     stage.succeeded(report)
     did = [_did(result) for result in report.results]
     for result, counts in zip(report.results, did, strict=True):
-        stage.checks.equal(f"second run, policy {result.policy}: done", counts, dict.fromkeys(counts, 0))
+        stage.show.equal(f"second run, policy {result.policy}: done", counts, dict.fromkeys(counts, 0))
     after = _state(stage)
     for what, digest in before.items():
-        stage.checks.equal(f"{what} after the second run", after.get(what), digest)
-    stage.checks.equal("collections and files after the second run", len(after), len(before))
+        stage.show.equal(f"{what} after the second run", after.get(what), digest)
+    stage.show.equal("collections and files after the second run", len(after), len(before))
     total = {what: sum(counts[what] or 0 for counts in did) for what in did[0]}
     changed = sum(before[what] != after.get(what) for what in before)
     stage.show.line(", ".join(f"{number(count)} {what}" for what, count in total.items()) + ";")
@@ -97,7 +186,7 @@ def _did(result: Result) -> dict[str, int | None]:
 
 def _state(stage: Stage) -> dict[str, object]:
     """A digest of every collection that isn't bookkeeping, and size and time of every file of the store."""
-    state: dict[str, object] = dict(listing(stage.place.store))
+    state: dict[str, object] = dict(stage.files())
     for name in stage.database.list_collection_names():
         if not name.startswith(("system.", "bucketwise_")):
             documents = sorted(stage.documents(name))
@@ -106,15 +195,14 @@ def _state(stage: Stage) -> dict[str, object]:
 
 
 def audited(stage: Stage) -> None:
-    stage.show.act(
-        "bucketwise audit", "Re-reads every part, recomputes every summary, looks for what is overdue."
-    )
+    about = "Re-reads every part, recomputes every summary, looks for what is overdue."
+    stage.show.act("bucketwise audit", about)
     report = audit(stage.command("audit"))
     stage.succeeded(report)
     findings = [it for result in report.results for it in result.body.get("findings", [])]
     for it in findings:
         stage.show.line(f"{it['severity']}: {it['policy']}, {it['place']}: {it['message']}")
-    stage.checks.equal("findings of the audit", len(findings), 0)
+    stage.show.equal("findings of the audit", len(findings), 0)
     if not findings:
         stage.show.line(f"{len(report.results)} policies, no findings.")
     stage.show.verdict("Every policy is kept")

@@ -2,54 +2,51 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from config.errors import UsageError
+from config.errors import BucketwiseError, UsageError
 from config.loading.environment import OVERRIDES
 from config.loading.load import PATH_VARIABLE
 from jobs.call import Call
 from jobs.clock import iso
+from jobs.demo.answers import query, summaries
 from jobs.demo.back import back
-from jobs.demo.checks import Checks
-from jobs.demo.cycle import audited, first_run, second_run
+from jobs.demo.cycle import audited, first_run, load, second_run, space
 from jobs.demo.invent import invent
-from jobs.demo.load import load
-from jobs.demo.place import DemoCall, Place, place
-from jobs.demo.query import query, require_duckdb
 from jobs.demo.show import Show
-from jobs.demo.space import space
-from jobs.demo.stage import Stage
-from jobs.demo.summaries import summaries
+from jobs.demo.stage import DemoCall, Place, Stage, place
 from jobs.output.report import Report
 
 #: Where no --now is given, every demo is the same.
 PRESENT = datetime(2026, 11, 2, 6, tzinfo=UTC)
 ACTS = (load, first_run, space, summaries, query, back, second_run, audited)
-Body = dict[str, Any]
 
 
 def play(call: Call, *, keep: bool) -> Report:
     """`call.now` is the present of the demo: its readings end there. Ends with 1 where a check failed."""
     if call.config is not None or call.names:
         raise UsageError("demo takes neither --config nor --policy: it brings its own policy file")
-    require_duckdb()
-    checks = Checks()
-    show = Show(checks, silent=call.json)
+    if importlib.util.find_spec("duckdb") is None:
+        message = "the demo queries with DuckDB, which is missing. Run: pip install 'bucketwise[demo]'"
+        raise BucketwiseError(message)
+    show = Show(silent=call.json)
     with place(keep=keep) as it:
         given = {field.name: getattr(call, field.name) for field in fields(Call)}
         # The acts themselves are progress enough where there is no bar to move.
         own = DemoCall(**given | {"config": it.config, "quiet": call.quiet or not sys.stderr.isatty()})
         with own.database() as database:
-            show.opening(_opening(own, it, database.client.server_info()["version"]))
+            version, clock = database.client.server_info()["version"], iso(call.now)
+            about = f"An embedded MongoDB {version}, a folder as store, and the clock set to {clock}."
+            show.opening([about, str(it.folder)])
             made = {part.name: part for part in invent(call.now)}
-            report = _perform(Stage(own, it, database, made, show, checks))
-        show.closing(_kept(own, it) if keep else _gone())
+            report = _perform(Stage(own, it, database, made, show))
+        show.closing(_kept(own, it) if keep else [_gone()])
     if keep:
         report.extra |= {"uri": it.mongod.uri, "config": str(it.config), "pid": it.mongod.pid}
     return report
@@ -59,23 +56,16 @@ def _perform(stage: Stage) -> Report:
     """All acts, or those up to the first that finds a fault: what comes after it would only fail in turn."""
     for act in ACTS:
         act(stage)
-        if stage.checks.failed:
+        if stage.show.failed:
             break
-    made, failed = stage.checks.made, stage.checks.failed
+    made, failed = stage.show.made, stage.show.failed
     error = f"the demo does not add up: {failed[0]}" if failed else None
-    extra: Body = {"sizes": stage.sizes, "checks": made, "failed": failed}
+    extra = {"sizes": stage.sizes, "checks": made, "failed": failed}
     return Report("demo", stage.now, stage.results, error=error, error_code=1 if error else 0, extra=extra)
 
 
-def _opening(call: Call, place: Place, version: str) -> list[str]:
-    return [
-        f"An embedded MongoDB {version}, a folder as store, and the clock set to {iso(call.now)}.",
-        f"{place.folder}",
-    ]
-
-
-def _gone() -> list[str]:
-    return [f"MongoDB is stopped and the folder is gone. To look around yourself: {_program()} demo --keep"]
+def _gone() -> str:
+    return f"MongoDB is stopped and the folder is gone. To look around yourself: {_program()} demo --keep"
 
 
 def _program() -> str:

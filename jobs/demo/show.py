@@ -1,4 +1,4 @@
-"""How the demo looks: a heading an act, aligned tables, one line where one is enough."""
+"""How the demo looks: a heading an act, aligned tables, and whether all that was shown is right."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs import clock
-from jobs.demo.checks import Checks
-from jobs.demo.sizes import Size
 
-_WIDEST = 108
+_WIDEST, _INDENT = 108, 4
 _BARS = "▁▂▃▄▅▆▇█"
-_INDENT = 4
 
 
 def number(count: float) -> str:
@@ -31,9 +28,9 @@ def size(count: float) -> str:
     return " ".join(_scaled(count, count))
 
 
-def change(before: Size, after: Size) -> list[str]:
-    """Of each figure: what it was, and what it is, in one unit."""
-    figures = [f"{number(before.documents)} → {number(after.documents)}"]
+def change(before: Sequence[int], after: Sequence[int]) -> list[str]:
+    """Documents, then figures in bytes: what each was, and what it is, in one unit."""
+    figures = [f"{number(before[0])} → {number(after[0])}"]
     for one, two in zip(before[1:], after[1:], strict=True):
         shown, unit = _scaled(two, max(one, two))
         figures.append(f"{_scaled(one, max(one, two))[0]} → {shown} {unit}")
@@ -54,16 +51,25 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 class Show:
-    """Writes to stdout: in colour on a terminal, in plain lines elsewhere, and not at all for --json."""
+    """Writes to stdout: in colour on a terminal, in plain lines elsewhere, and not at all for --json. Counts
+    the checks of what it shows."""
 
-    def __init__(self, checks: Checks, *, silent: bool) -> None:
-        self._console = Console(
-            file=StringIO() if silent else sys.stdout, highlight=False, markup=False, emoji=False
-        )
+    def __init__(self, *, silent: bool) -> None:
+        out = StringIO() if silent else sys.stdout
+        self._console = Console(file=out, highlight=False, markup=False, emoji=False)
         self._console.width = min(self._console.width, _WIDEST) if self._console.is_terminal else _WIDEST
-        self._checks = checks
-        self._checked = self._failed = self._acts = 0
+        self.made, self.failed = 0, list[str]()
+        self._acts = self._made_before = 0
         self._began = self._act_began = clock.steady()
+
+    def equal(self, what: str, got: object, wanted: object) -> None:
+        self.holds(f"{what}: {got!r:.200}, and it should be {wanted!r:.200}", got == wanted)
+
+    def holds(self, claim: str, held: bool) -> None:
+        """`claim` is what to tell where it doesn't hold."""
+        self.made += 1
+        if not held:
+            self.failed.append(claim)
 
     def opening(self, lines: Sequence[str]) -> None:
         self._console.print(Text("\nbucketwise demo", style="bold cyan"))
@@ -71,8 +77,7 @@ class Show:
             self.line(line)
 
     def act(self, title: str, about: str) -> None:
-        self._acts += 1
-        self._act_began = clock.steady()
+        self._acts, self._made_before, self._act_began = self._acts + 1, self.made, clock.steady()
         self._console.print(Text(f"\n{self._acts:>2}  ", style="cyan").append(title, style="bold"))
         self.line(about, style="dim")
 
@@ -83,44 +88,37 @@ class Show:
         self._console.print()
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-        """The first `left` columns hold words, the others figures. A row of dashes sets off what follows."""
+        """The first `left` columns hold words, the others figures. An empty row sets off what follows."""
         table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
         for at, head in enumerate(heads):
             table.add_column(head, justify="left" if at < left else "right", no_wrap=True)
         for row in rows:
-            if not any(row):
-                table.add_section()
-            else:
-                table.add_row(*map(Text, row))
-        self._console.print()
+            table.add_row(*map(Text, row)) if row else table.add_section()
+        self.blank()
         self._console.print(Padding(table, (0, 0, 0, _INDENT), expand=False))
 
     def sql(self, text: str) -> None:
-        self._console.print()
+        self.blank()
         shown = Syntax(text, "sql", theme="ansi_dark", background_color="default", word_wrap=True)
         self._console.print(Padding(shown, (0, 0, 0, _INDENT), expand=False))
 
     def verdict(self, claim: str) -> None:
-        """Close an act: what was checked in it, or what was wrong."""
-        made, failed = self._checks.made - self._checked, self._checks.failed[self._failed :]
-        self._checked, self._failed = self._checks.made, len(self._checks.failed)
-        self._console.print()
-        if failed:
-            for fault in failed[:5]:
-                self.line(f"✗ {fault}", style="bold red")
-            self.line(f"✗ {len(failed)} of {made} checks failed", style="bold red")
+        """Close an act: what was checked in it, or what was wrong. An act with a fault is the last."""
+        made = self.made - self._made_before
+        self.blank()
+        for fault in self.failed[:5]:
+            self.line(f"✗ {fault}", style="bold red")
+        if self.failed:
+            self.line(f"✗ {len(self.failed)} of {made} checks failed", style="bold red")
             return
-        seconds = clock.steady() - self._act_began
         counted = "1 check" if made == 1 else f"{number(made)} checks"
-        self.line(f"✓ {claim} ({counted}, {seconds:.1f} s)", style="green")
+        self.line(f"✓ {claim} ({counted}, {clock.steady() - self._act_began:.1f} s)", style="green")
 
     def closing(self, lines: Sequence[str]) -> None:
-        seconds = clock.steady() - self._began
-        failed = len(self._checks.failed)
-        made = f"{number(self._checks.made)} checks"
+        failed, made = len(self.failed), f"{number(self.made)} checks"
         verdict = f"{failed} of {made} failed" if failed else f"Everything adds up: {made}"
         style = "bold red" if failed else "bold green"
-        self._console.print(Text(f"\n{verdict}, {seconds:.0f} seconds.", style=style))
+        self._console.print(Text(f"\n{verdict}, {clock.steady() - self._began:.0f} seconds.", style=style))
         for line in lines:
             self._console.print(Text(" " * _INDENT + line if line else ""), soft_wrap=True)  # to be copied
         self.blank()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, cast
+from datetime import datetime, timedelta
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any, NamedTuple, cast
 
 import bson
 import numpy as np
@@ -12,21 +19,69 @@ from numpy.typing import NDArray
 from pymongo.database import Database
 
 from buckets.bson.raw import Docs
-from config.policies import Policy
+from config.loading.load import load
+from config.policies import Policy, Settings
+from jobs import connect
+from jobs.call import Call
 from jobs.demo import oracle
-from jobs.demo.checks import Checks
-from jobs.demo.invent import Invented
-from jobs.demo.place import DemoCall, Place
+from jobs.demo.invent import SECOND, Invented
 from jobs.demo.show import Show
-from jobs.demo.sizes import Size
+from jobs.embedded import Mongod, start_mongod
 from jobs.output.report import Report, Result
 
 Document = dict[str, Any]
 
 
-def measurement(document: bytes) -> bytes:
-    """With its fields by name: MongoDB gives them in any order, and another one next time."""
-    return bson.encode(dict(sorted(bson.decode(document).items())))
+class DemoCall(Call):
+    """A call that takes nothing from the environment: BUCKETWISE_MONGODB_URI must not lead the demo to a
+    database of somebody's own."""
+
+    @cached_property
+    def settings(self) -> Settings:
+        settings = load(self.config, {})
+        self.hosts = connect.hosts(settings.mongodb)
+        return settings
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a demo happens."""
+
+    folder: Path
+    mongod: Mongod
+    config: Path
+    store: Path
+
+
+@contextmanager
+def place(*, keep: bool) -> Iterator[Place]:
+    """A folder with an embedded mongod, a store and a policy file. It is there inside the block; with `keep`
+    also after it, unless the block raised."""
+    folder = Path(mkdtemp(prefix="bucketwise-demo-"))
+    mongod: Mongod | None = None
+    kept = False
+    try:
+        mongod = start_mongod(folder / "mongod")
+        store, config = folder / "store", folder / "bucketwise.toml"
+        written = files("jobs.demo").joinpath("bucketwise.toml").read_text(encoding="utf-8")
+        config.write_text(written.replace("<uri>", mongod.uri).replace("<store>", store.as_uri()))
+        yield Place(folder, mongod, config, store)
+        kept = keep
+    finally:
+        if not kept:
+            if mongod is not None:
+                mongod.stop()
+            rmtree(folder, ignore_errors=True)
+
+
+class Size(NamedTuple):
+    """Documents, and bytes. `disk` and `indexes` are of blocks in use: what a delete frees stays with the
+    file, for MongoDB to fill again."""
+
+    documents: int = 0
+    data: int = 0
+    disk: int = 0
+    indexes: int = 0
 
 
 @dataclass
@@ -36,7 +91,6 @@ class Stage:
     database: Database[Document]
     made: dict[str, Invented]  # by policy
     show: Show
-    checks: Checks
     before: dict[str, Size] = field(default_factory=dict)  # by policy: sizes after the load
     results: list[Result] = field(default_factory=list)  # of the first run, by policy
     sizes: list[Document] = field(default_factory=list)  # for --json, by policy
@@ -49,6 +103,11 @@ class Stage:
     def policies(self) -> list[Policy]:
         return self.call.policies
 
+    def ago(self, span: timedelta | None) -> int:
+        """Milliseconds: so long before the present of the demo."""
+        assert span is not None
+        return int((self.now - span).timestamp()) * SECOND
+
     def command(self, name: str, *policies: str) -> DemoCall:
         """The call that `bucketwise NAME --policy …` would be."""
         return replace(self.call, command=name, names=policies)
@@ -58,26 +117,43 @@ class Stage:
         assert policy.archive is not None and policy.archive.after is not None
         return oracle.expired(self.made[policy.name], self.now - policy.archive.after)
 
-    def collections(self, policy: Policy) -> list[str]:
-        """The policy's source: its collection, and that of its overflow."""
-        return [policy.collection, *([policy.overflow.collection] if policy.overflow else [])]
-
     def documents(self, collection: str) -> list[bytes]:
         """Every document of a collection, as the server holds it. Measurements of a native time-series
         collection come as `measurement` gives them."""
         batches = self.database[collection].find_raw_batches({})
         found = [document for batch in batches for document in Docs.split(cast(bytes, batch))]
-        return [measurement(it) for it in found] if self._is_native(collection) else found
+        native = {"name": collection, "type": "timeseries"}
+        return list(map(measurement, found)) if any(self.database.list_collections(filter=native)) else found
 
-    def _is_native(self, collection: str) -> bool:
-        query = {"name": collection, "type": "timeseries"}
-        return next(iter(self.database.list_collections(filter=query)), None) is not None
+    def size_of(self, collections: Iterable[str]) -> Size:
+        """Of all of them together; a collection that isn't there counts nothing."""
+        self.database.client.admin.command("fsync")  # sizes on disk are those of the last checkpoint
+        kinds = {it["name"]: it["type"] for it in self.database.list_collections()}
+        sizes = [self._size(name, kinds[name]) for name in collections if name in kinds]
+        return Size(*map(sum, zip(*sizes, strict=True)))
+
+    def _size(self, name: str, kind: str) -> Size:
+        held = f"system.buckets.{name}" if kind == "timeseries" else name
+        stats = self.database.command("collStats", held, indexDetails=True)
+        managers = [index["block-manager"] for index in stats["indexDetails"].values()]
+        indexes = stats["totalIndexSize"] - sum(it["file bytes available for reuse"] for it in managers)
+        disk = stats["storageSize"] - stats["freeStorageSize"]
+        return Size(self.database[name].count_documents({}), stats["size"], disk, indexes)
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Every file of the store: its size, and when it was written last, in nanoseconds."""
+        root = self.place.store
+        stats = {str(it.relative_to(root)): it.stat() for it in sorted(root.rglob("*")) if it.is_file()}
+        return {name: (it.st_size, it.st_mtime_ns) for name, it in stats.items()}
 
     def succeeded(self, report: Report) -> None:
         """Check that a command went well for every policy."""
-        for result in report.results:
-            self.checks.holds(
-                f"{report.command}, policy {result.policy}: exit code {result.exit_code}, {result.error}",
-                result.exit_code == 0,
-            )
+        for it in report.results:
+            claim = f"{report.command}, policy {it.policy}: exit code {it.exit_code}, {it.error}"
+            self.show.holds(claim, it.exit_code == 0)
         self.call.stop.check()
+
+
+def measurement(document: bytes) -> bytes:
+    """With its fields by name: MongoDB gives them in any order, and another one next time."""
+    return bson.encode(dict(sorted(bson.decode(document).items())))

@@ -1,31 +1,31 @@
-"""A dask.distributed cluster that does units of work."""
+"""Tasks done by a dask.distributed cluster."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
-from archivers.units import Opened
+from archivers.tasks import Task
 from config.errors import BucketwiseError, UsageError
 from config.work import SCHEMES
 from jobs import clock
-from jobs.execution.task import Outcome, Where, do, promised, settle
+from jobs.execution.worker import Outcome, Where, do
+from rollups.tasks import settle
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _SECONDS_TO_CONNECT, _SECONDS_WITHOUT_WORKERS, _SECONDS_BETWEEN_CHECKS = 10, 60, 5
 _TLS = ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY")
-_AGAIN = "It is safe to run again"
 
 
 def distributed() -> Any:
-    """The library. Raises UsageError where it is not installed."""
+    """Returns the library. Raises UsageError where it is not installed."""
     try:
         import distributed
     except ImportError as error:
@@ -55,19 +55,20 @@ def check_client(url: str) -> None:
 
 
 @contextmanager
-def cluster(url: str, where: Where, memory: int) -> Iterator[Cluster]:
+def cluster(url: str, where: Where, memory: int) -> Iterator[DaskExecutor]:
     """Raises BucketwiseError where no scheduler with workers answers."""
     library, parts = distributed(), urlsplit(url)
     address = f"{SCHEMES[parts.scheme]}://{parts.netloc}"
     try:
         client = library.Client(address, timeout=_SECONDS_TO_CONNECT, set_as_default=False, name="bucketwise")
     except Exception as error:
-        raise BucketwiseError(
-            f"--executor {url}: no dask scheduler answers there ({_first_line(error)}). Start one with "
-            f"`dask scheduler`, or leave --executor out. Nothing was changed. {_AGAIN}"
+        raise _failure(
+            url,
+            f"no dask scheduler answers there ({_first_line(error)}). Start one with `dask scheduler`, or "
+            "leave --executor out. Nothing was changed",
         ) from error
     try:
-        found = Cluster(url, client, where, memory)
+        found = DaskExecutor(url, client, where, memory)
         found.wait_for_workers()
         yield found
     finally:
@@ -76,9 +77,9 @@ def cluster(url: str, where: Where, memory: int) -> Iterator[Cluster]:
 
 
 @dataclass
-class Cluster:
-    """Units in the words of dask. A worker that dies is none of our business: the scheduler gives its units
-    to others."""
+class DaskExecutor:
+    """Does tasks on a cluster. A worker that dies is none of our business: the scheduler gives its tasks to
+    others."""
 
     url: str
     client: Any
@@ -89,7 +90,7 @@ class Cluster:
     _asked_at: float = 0.0
 
     def __post_init__(self) -> None:
-        # Not pure: to dask equal units would be one, whose result may be from an earlier roll-up.
+        # Not pure: to dask equal tasks would be one, whose result may be from an earlier roll-up.
         self._executor = self.client.get_executor(pure=False)
 
     def wait_for_workers(self) -> None:
@@ -97,23 +98,19 @@ class Cluster:
             self.client.wait_for_workers(1, timeout=_SECONDS_TO_CONNECT)
             threads = sum(self.client.nthreads().values())
         except Exception as error:
-            raise BucketwiseError(
-                f"--executor {self.url}: the cluster has no workers. Start some with `dask worker`. Nothing "
-                f"was changed. {_AGAIN}"
-            ) from error
+            told = "the cluster has no workers. Start some with `dask worker`. Nothing was changed"
+            raise _failure(self.url, told) from error
         self.workers = max(2, threads)
         self._seen_at = self._asked_at = clock.steady()
 
-    def submit(
-        self, unit: Callable[Concatenate[Opened, P], T], *plain: P.args, **named: P.kwargs
-    ) -> Future[T]:
-        outer: Future[T] = promised()
-        inner = self._executor.submit(partial(do, self.where, unit, *plain, **named))
-        inner.add_done_callback(partial(self._ended, outer))
+    def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        outer: Future[T] = Future()
+        inner = self._executor.submit(partial(do, self.where, task, *plain, **named))
+        inner.add_done_callback(lambda inner: settle(outer, self._result, inner))
         return outer
 
     def check(self) -> None:
-        """Units wait for ever where all workers have gone, and for nothing where the scheduler has."""
+        """Tasks wait for ever where all workers have gone, and for nothing where the scheduler has."""
         now = clock.steady()
         if now - self._asked_at < _SECONDS_BETWEEN_CHECKS:
             return
@@ -124,37 +121,34 @@ class Cluster:
         except Exception as error:
             raise self._gone() from error
         if now - self._seen_at >= _SECONDS_WITHOUT_WORKERS:
-            raise BucketwiseError(
-                f"--executor {self.url}: for {_SECONDS_WITHOUT_WORKERS} s the cluster has had no workers. "
-                f"What was done stands. {_AGAIN}"
-            )
+            told = f"for {_SECONDS_WITHOUT_WORKERS} s the cluster has had no workers. What was done stands"
+            raise _failure(self.url, told)
 
-    def _ended(self, outer: Future[T], inner: Future[Outcome[T]]) -> None:
-        error = CancelledError() if inner.cancelled() else inner.exception()
+    def _result(self, done: Future[Outcome[T]]) -> T:
+        """Raises what the task raised, or what became of the cluster."""
+        error = CancelledError() if done.cancelled() else done.exception()
         if error is None:
-            settle(outer, inner)
-        elif isinstance(error, CancelledError | OSError):
-            outer.set_exception(self._gone())
-        elif type(error).__name__ == "KilledWorker":
-            outer.set_exception(
-                BucketwiseError(
-                    f"--executor {self.url}: workers of the cluster died in the midst of a unit, one after "
-                    f"another. Were they out of memory? Their logs may say. {_AGAIN}"
-                )
+            return done.result().get()
+        if isinstance(error, CancelledError | OSError):
+            raise self._gone()
+        if type(error).__name__ == "KilledWorker":
+            raise _failure(
+                self.url,
+                "workers of the cluster died in the midst of a task, one after another. Were they out of "
+                "memory? Their logs may say",
             )
-        else:
-            outer.set_exception(
-                BucketwiseError(
-                    f"--executor {self.url}: a worker can't do the work ({type(error).__name__}: "
-                    f"{_first_line(error)}). Has it bucketwise {self.where.version}, and the same Python? "
-                    f"{_AGAIN}"
-                )
-            )
+        raise _failure(
+            self.url,
+            f"a worker can't do the work ({type(error).__name__}: {_first_line(error)}). Install "
+            f"{self.where.version}, and the same Python, there as well",
+        )
 
     def _gone(self) -> BucketwiseError:
-        return BucketwiseError(
-            f"--executor {self.url}: the connection to the scheduler is lost. What was done stands. {_AGAIN}"
-        )
+        return _failure(self.url, "the connection to the scheduler is lost. What was done stands")
+
+
+def _failure(url: str, what: str) -> BucketwiseError:
+    return BucketwiseError(f"--executor {url}: {what}. It is safe to run again")
 
 
 def _first_line(error: BaseException) -> str:

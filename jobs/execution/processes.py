@@ -1,185 +1,126 @@
-"""Who does the units of work of a run: this process, further ones, or a cluster."""
+"""Tasks done in further processes of this machine."""
 
 from __future__ import annotations
 
 import multiprocessing
-import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future
-from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
-from contextlib import contextmanager
+import pickle
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import connection
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from queue import LifoQueue
+from typing import ParamSpec, TypeVar, cast
 
-from archivers.units import Here, Opened, Units
+from archivers.tasks import Task
 from config.errors import BucketwiseError
-from config.policies import Settings
-from jobs.execution.cluster import cluster
-from jobs.execution.task import Outcome, Where, do, enter, promised, settle
+from jobs.execution.worker import Outcome, Where, do, serve
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _TRIES = 3
-#: As long may the executor take to see that one has died: it may be reading what another one says.
-_SECONDS_TO_BE_MISSED = 2.0
+#: Longer than a worker takes that leaves by itself.
+_SECONDS_TO_LEAVE = 5
 #: Each worker is forked from a process that has imported all, set up its memory first, and opened nothing.
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["jobs.cli"])
 
 
-class Workers(Units, Protocol):
-    """Units in the words of a run."""
-
-    def check(self) -> None:
-        """Raises BucketwiseError where nobody is left to do them."""
-
-
 @dataclass(frozen=True)
-class Alone(Here):
-    """This process."""
+class _Worker:
+    """A process, and the pipe on which calls go there and outcomes come back. Nobody else holds the far end,
+    so that the process can't end without an end of the pipe, in the midst of an outcome as well."""
 
-    def check(self) -> None:
-        """It is there."""
+    process: ForkServerProcess
+    pipe: Connection
 
+    @classmethod
+    def start(cls, where: Where, parent: Connection) -> _Worker:
+        ours, theirs = _CONTEXT.Pipe()
+        with theirs:
+            process = _CONTEXT.Process(target=serve, args=(where, theirs, parent), daemon=True)
+            process.start()
+        return cls(process, ours)
 
-@contextmanager
-def alone(opened: Opened) -> Iterator[Workers]:
-    """What has no units, or few."""
-    yield Alone(opened)
+    def ask(self, call: bytes) -> bytes:
+        """Raises EOFError or OSError where the process has ended."""
+        self.pipe.send_bytes(call)
+        return self.pipe.recv_bytes()
 
-
-@contextmanager
-def workers(settings: Settings, opened: Opened) -> Iterator[Workers]:
-    """For one run of one policy. Raises BucketwiseError where the cluster can't be reached."""
-    work = settings.work
-    if work.executor is not None:
-        with cluster(work.executor, Where.of(settings), work.memory) as found:
-            yield found
-    elif work.workers > 1:
-        pool = Processes(work.workers, work.memory, Where.of(settings))
-        try:
-            yield pool
-        finally:
-            pool.close()
-    else:
-        yield Alone(opened, memory=work.memory)
+    def end(self) -> None:
+        """Waits for it to leave; one that does not is killed."""
+        self.process.join(_SECONDS_TO_LEAVE)
+        self.process.kill()
 
 
 @dataclass
-class Processes:
-    """Processes of this machine, started with the first unit. Units of one that dies are tried again."""
+class ProcessExecutor:
+    """Does tasks in processes of this machine, started when there is work for them. The task of one that dies
+    is tried again.
+
+    A thread waits for each task that is under way; one more has the next task ready while an outcome is
+    unpickled. To leave, workers are told by a pipe whose other end is closed: also where this process is
+    killed.
+    """
 
     workers: int
     memory: int
     where: Where
-    _pool: _Pool | None = None
+    _idle: LifoQueue[_Worker | None] = field(default_factory=LifoQueue)  # None: to be started
+    _started: list[_Worker] = field(default_factory=list)
     _is_closed: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def submit(
-        self, unit: Callable[Concatenate[Opened, P], T], *plain: P.args, **named: P.kwargs
-    ) -> Future[T]:
-        outer: Future[T] = promised()
-        self._start(outer, partial(do, self.where, unit, *plain, **named), 1)
-        return outer
+    def __post_init__(self) -> None:
+        self._theirs, self._ours = _CONTEXT.Pipe(duplex=False)
+        self._threads = ThreadPoolExecutor(self.workers + 1, "bucketwise-worker")
+        for _ in range(self.workers):
+            self._idle.put(None)
+
+    def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        return self._threads.submit(self._do, partial(do, self.where, task, *plain, **named))
 
     def check(self) -> None:
         """Where all die, new ones are started."""
-        if (pool := self._pool) is not None:
-            pool.see()
 
     def close(self) -> None:
-        """Ends them, whatever they are at."""
-        with self._lock:
-            pool, self._pool, self._is_closed = self._pool, None, True
-        if pool is not None:
-            pool.close()
-
-    def _start(self, outer: Future[T], task: Callable[[], Outcome[T]], tries: int) -> None:
-        with self._lock:
-            pool = self._pool = None if self._is_closed else self._pool or _Pool(self.workers)
-        if pool is None:
-            outer.set_exception(CancelledError())
-            return
-        # Without the lock: `submit` waits for one of the executor, and whoever has that may be telling us of
-        # a death, for which `_again` takes ours. So the pool may end meanwhile.
-        try:
-            inner = pool.executor.submit(task)
-        except (BrokenProcessPool, EOFError, OSError):  # or what they are forked from has died
-            inner = None
-        except RuntimeError:
-            if not pool.executor._shutdown_thread:  # what else it can't do, for want of threads maybe
-                raise
-            inner = None
-        if inner is None:
-            self._again(pool, outer, task, tries)
-        else:
-            inner.add_done_callback(partial(self._ended, pool, outer, task, tries))
-
-    def _ended(
-        self,
-        pool: _Pool,
-        outer: Future[T],
-        task: Callable[[], Outcome[T]],
-        tries: int,
-        inner: Future[Outcome[T]],
-    ) -> None:
-        if not inner.cancelled() and isinstance(inner.exception(), BrokenProcessPool):
-            self._again(pool, outer, task, tries)
-        else:
-            settle(outer, inner)
-
-    def _again(self, broken: _Pool, outer: Future[T], task: Callable[[], Outcome[T]], tries: int) -> None:
-        with self._lock:
-            if self._pool is broken:
-                self._pool = None
-                broken.leave()
-        if tries < _TRIES or self._is_closed:  # then it is cancelled
-            self._start(outer, task, tries + 1)
-            return
-        outer.set_exception(
-            BucketwiseError(
-                f"worker processes ended in the midst of their work, or did not start, {_TRIES} times. Were "
-                "they out of memory? Name fewer --workers, or make work.memory smaller. It is safe to run "
-                "again"
-            )
-        )
-
-
-class _Pool:
-    """Processes, and the pipe whose end tells them to leave: also where this process is killed."""
-
-    def __init__(self, count: int) -> None:
-        # Both ends: a process is started when there is work for it.
-        self._theirs, self._ours = _CONTEXT.Pipe(duplex=False)
-        self.executor = ProcessPoolExecutor(
-            count, mp_context=_CONTEXT, initializer=enter, initargs=(self._theirs,)
-        )
-        self._dead_since: float | None = None
-
-    def see(self) -> None:
-        """The executor does not miss one that died in the midst of an answer: it waits for the rest."""
-        processes = list((self.executor._processes or {}).values())
-        if not connection.wait([it.sentinel for it in processes], 0):
-            self._dead_since = None
-        elif self._dead_since is None:
-            self._dead_since = time.monotonic()
-        elif time.monotonic() > self._dead_since + _SECONDS_TO_BE_MISSED:
-            self._hear_no_more()
-
-    def _hear_no_more(self) -> None:
-        """Once all have left, nobody can write to the pipe of answers: the executor finds its end."""
-        self.leave()
-        self.executor._result_queue._writer.close()  # type: ignore[attr-defined]
-
-    def leave(self) -> None:
-        """Says so to all that still live. What they are at counts for nothing before the run takes it."""
+        """Ends the workers, whatever they are at."""
+        self._is_closed = True
         self._ours.close()
-
-    def close(self) -> None:
-        self._hear_no_more()
-        self.executor.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for worker in self._started.copy():
+            worker.end()
+        self._threads.shutdown()
         self._theirs.close()
+
+    def _do(self, call: partial[Outcome[T]]) -> T:
+        """Raises what the task raises."""
+        pickled = pickle.dumps(call)
+        for _ in range(_TRIES):
+            answer = self._ask(pickled)
+            if answer is not None:
+                return cast(Outcome[T], pickle.loads(answer)).get()
+        raise BucketwiseError(
+            f"worker processes ended in the midst of their work, or did not start, {_TRIES} times. Were they "
+            "out of memory? Name fewer --workers, or make work.memory smaller. It is safe to run again"
+        )
+
+    def _ask(self, call: bytes) -> bytes | None:
+        """Returns the answer of a worker; None where it died, or did not start."""
+        worker = self._idle.get()
+        try:
+            if self._is_closed:
+                raise CancelledError
+            if worker is None:
+                worker = _Worker.start(self.where, self._theirs)
+                self._started.append(worker)
+            answer = worker.ask(call)
+        except BaseException as error:
+            self._idle.put(None)  # what else it says would be taken for the answer to another call
+            if worker is not None:
+                worker.end()
+                self._started.remove(worker)
+            if isinstance(error, EOFError | OSError):
+                return None
+            raise
+        self._idle.put(worker)
+        return answer

@@ -5,36 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from archivers.context import ArchiveReport
 from archivers.proof.findings import Finding
 from archivers.proof.misfits import STOPPING, misfits
+from archivers.report import ArchiveReport
 from buckets.fields.times import as_date
 from buckets.sampling.fit import Example, Fit, fit_of
 from buckets.sampling.sample import sample
-from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
-from jobs.running.runner import Work
+from jobs.running.turn import Turn
 from rollups.progress import is_fit_proven, note_fit
 
 Body = dict[str, Any]
 
 
-def archives(work: Work) -> bool:
+def archives(turn: Turn) -> bool:
     """Returns whether this turn comes to archive."""
-    archive = work.policy.archive
-    return archive is not None and archive.to != "none" and "archive" in work.steps
+    archive = turn.policy.archive
+    return archive is not None and archive.to != "none" and "archive" in turn.steps
 
 
-def see_fit(work: Work) -> Body | None:
+def see_fit(turn: Turn) -> Body | None:
     """Returns the fit; None where the policy has shown that it fits. Reads a sample."""
-    policy = work.policy
-    if not work.dry_run and is_fit_proven(work.database, policy):
+    policy = turn.policy
+    if not turn.dry_run and is_fit_proven(turn.context.database, policy):
         return None
-    fit = fit_of(sample(Source(work.database, policy)), policy)
+    fit = fit_of(sample(turn.context.source), policy)
     found = misfits(fit, policy)
-    if fit.readings and not found and not work.dry_run:
-        note_fit(work.database, policy, work.now)
+    if fit.readings and not found and not turn.dry_run:
+        note_fit(turn.context.database, policy, turn.context.now)
     return fit_body(fit, policy, found)
 
 

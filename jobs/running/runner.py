@@ -7,72 +7,41 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
 
 import structlog
-from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from archivers.context import ArchiveContext
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.stores import ObjectStore
-from archivers.units import Opened, Units
+from archivers.tasks import Connections, Executor
+from buckets.fields.times import EVER, TimeRange
 from config.policies import Policy
 from jobs import clock
 from jobs.call import Call
-from jobs.execution.processes import Workers, alone
+from jobs.execution.executors import local
 from jobs.failures import OUTCOMES, Failure, explain
 from jobs.output.progress import Progress
 from jobs.output.report import Result, worst
 from jobs.running.lease import Lease
 from jobs.running.ledger import Ledger
+from jobs.running.turn import Document, Step, Turn
 from jobs.stopping import Stop
 from rollups.guarded import dry
 
-Document = dict[str, Any]
-#: Who does the units of work, for one policy's turn.
-Staff = Callable[[Opened], AbstractContextManager[Workers]]
+#: Who does the tasks, for one policy's turn.
+Staff = Callable[[Connections], AbstractContextManager[Executor]]
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Work:
-    """One policy's turn. `check` raises where it must stop; `guard` does so inside a transaction."""
+class RunOptions:
+    """What is asked of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease."""
 
-    database: Database[Document]
-    store: ObjectStore | None
-    keys: Keys
-    policy: Policy
-    readers: tuple[Policy, ...]  # others that roll up the same collection
-    is_archived_by_another: bool  # the same collection, by another policy
-    steps: tuple[str, ...]  # all of this turn, by name
-    now: datetime
-    since: datetime | None
-    until: datetime | None
-    dry_run: bool
-    fence: int
-    taken_at: datetime  # the lease, by the server's clock; `now` where there is none
-    guard: Callable[[ClientSession], None]
-    check: Callable[[], None]
-    progress: Progress
-    units: Units
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a step did: its part of the JSON, and its exit code, 0 or that of what it found."""
-
-    body: Document
-    exit_code: int = 0
-
-
-@dataclass(frozen=True)
-class Step:
-    """`by_present`: what it does depends on what time it is."""
-
-    name: str
-    do: Callable[[Work], Done]
-    by_present: bool = False
+    within: TimeRange = EVER
+    dry_run: bool = False
+    staff: Staff = local
 
 
 @dataclass
@@ -86,14 +55,11 @@ class Runner:
     now: datetime
     stop: Stop
     progress: Progress
+    options: RunOptions = RunOptions()
     is_now_given: bool = False  # by a person, who may mean another instant than the present
-    since: datetime | None = None
-    until: datetime | None = None
-    dry_run: bool = False
     hosts: str = ""
     keys: Keys = UNSIGNED
     known: Sequence[Policy] = ()  # all policies of the file
-    staff: Staff = alone
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
@@ -102,13 +68,9 @@ class Runner:
         call: Call,
         database: Database[Document],
         steps: Sequence[Step],
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        dry_run: bool = False,
-        staff: Staff = alone,
+        options: RunOptions = RunOptions(),
     ) -> Runner:
-        """A runner for what the command line asks for."""
+        """Returns a runner for what the command line asks for."""
         return cls(
             verb=call.command,
             steps=steps,
@@ -117,14 +79,11 @@ class Runner:
             now=call.now,
             stop=call.stop,
             progress=call.progress,
+            options=options,
             is_now_given=call.is_now_given,
-            since=since,
-            until=until,
-            dry_run=dry_run,
             hosts=call.hosts,
             keys=call.keys,
             known=tuple(call.settings.policies.values()),
-            staff=staff,
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
@@ -149,14 +108,14 @@ class Runner:
             self.stop.check()
             if not self.is_now_given and any(step.by_present for step in self.steps):
                 clock.check_skew(self.now, self._server_now)
-            with self.staff(Opened(self.database, self.store)) as workers:
-                if self.dry_run:
-                    self._do(result, self._work(policy, 0, self.now, dry, workers, self.stop.check))
+            with self.options.staff(Connections(self.database, self.store)) as executor:
+                if self.options.dry_run:
+                    self._do(result, self._turn(policy, None, executor))
                     return result
                 with Lease(self.database, policy.name) as lease:
                     if not is_wanted():
                         return None
-                    self._do_recorded(result, policy, lease, workers)
+                    self._do_recorded(result, policy, lease, executor)
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         return result
@@ -166,60 +125,57 @@ class Runner:
         """Asked once, at the start: `now` is that of the first policy for all of them."""
         return clock.of_server(self.database)
 
-    def _do_recorded(self, result: Result, policy: Policy, lease: Lease, workers: Workers) -> None:
+    def _do_recorded(self, result: Result, policy: Policy, lease: Lease, executor: Executor) -> None:
         ledger = Ledger(self.database)
         entry = ledger.start(self.run, self.verb, policy.name, self.now, lease)
 
         try:
-            work = self._work(policy, lease.fence, lease.taken_at, lease.guard, workers, lease.check)
-            self._do(result, work)
+            self._do(result, self._turn(policy, lease, executor))
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
             # Once another run has the lease, what was found changed or missing is its doing.
             self._fail(result, lease.taken() or error)
         counts = _counts(result.body)
         ledger.finish(entry, result.exit_code, OUTCOMES[result.exit_code], counts, result.error)
 
-    def _do(self, result: Result, work: Work) -> None:
+    def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
-            work.check()
-            with self.progress.step(f"{work.policy.name}: {step.name}"):
-                done = step.do(work)
+            turn.context.check()
+            with self.progress.step(f"{turn.policy.name}: {step.name}"):
+                done = step.do(turn)
             result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
             result.exit_code = worst([result.exit_code, done.exit_code])
 
-    def _work(
-        self,
-        policy: Policy,
-        fence: int,
-        taken_at: datetime,
-        guard: Callable[[ClientSession], None],
-        workers: Workers,
-        is_ours: Callable[[], None],
-    ) -> Work:
-        def check() -> None:
-            is_ours()
-            self.stop.check()
-            workers.check()
+    def _turn(self, policy: Policy, lease: Lease | None, executor: Executor) -> Turn:
+        """Returns a policy's turn; without a lease it can't write."""
 
-        others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]
-        return Work(
-            database=self.database,
+        def check() -> None:
+            if lease is not None:
+                lease.check()
+            self.stop.check()
+            executor.check()
+
+        context = ArchiveContext(
+            self.database,
+            policy,
+            self.now,
+            dry if lease is None else lease.guard,
+            check,
+            self.progress,
             store=self.store,
+            executor=executor,
             keys=self.keys,
-            policy=policy,
+            fence=0 if lease is None else lease.fence,
+            knows_run=partial(Ledger(self.database).knows, policy.name),
+        )
+        others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]
+        return Turn(
+            context,
+            steps=tuple(step.name for step in self.steps),
+            within=self.options.within,
+            dry_run=self.options.dry_run,
+            taken_at=self.now if lease is None else lease.taken_at,
             readers=tuple(it for it in others if it.rollup is not None),
             is_archived_by_another=any(it.archive is not None and it.archive.to != "none" for it in others),
-            steps=tuple(step.name for step in self.steps),
-            now=self.now,
-            since=self.since,
-            until=self.until,
-            dry_run=self.dry_run,
-            fence=fence,
-            taken_at=taken_at,
-            guard=guard,
-            check=check,
-            progress=self.progress,
-            units=workers,
         )
 
     def _fail(self, result: Result, error: BaseException) -> None:

@@ -5,47 +5,46 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from archivers.reading.reader import ArchivedReader
-from archivers.records.pins import Pins
 from buckets.fields.times import FIRST_MS, as_date, as_ms
-from buckets.source import Source
 from jobs.running.ledger import Ledger
-from jobs.running.runner import Done, Step, Work
+from jobs.running.turn import Done, Step, Turn
 from rollups.progress import NO_GATE, load, rolled_up_through
 from rollups.rolling import quarantine
 
 LAST_RUNS = 5
 
 
-def _status(work: Work) -> Done:
-    runs = [asdict(run) for run in Ledger(work.database).last_runs(work.policy.name, LAST_RUNS)]
-    through = rolled_up_through(work.database, work.policy)
-    archived = ArchivedReader(work.database, work.policy, work.store).span()
-    pinned, pinned_until = Pins(work.database, work.policy, work.now).standing()
+def _status(turn: Turn) -> Done:
+    runs = [asdict(run) for run in Ledger(turn.context.database).last_runs(turn.policy.name, LAST_RUNS)]
+    through = rolled_up_through(turn.context.database, turn.policy)
+    reached = load(turn.context.database, turn.policy).through
+    archived = ArchivedReader(turn.context.database, turn.policy, turn.context.store).span()
+    pinned, pinned_until = turn.context.pins.standing()
     return Done(
         {
             "rolled_up_through": None if through in (None, NO_GATE) else as_date(through),
-            "levels": {name: as_date(end) for name, end in load(work.database, work.policy).through.items()},
+            "levels": {name: as_date(end) for name, end in reached.items()},
             "archived_through": None if archived is None else as_date(archived[1]),
-            "waiting": _waiting(work),
+            "waiting": _waiting(turn),
             "pinned": pinned,
             "pinned_until": pinned_until,
-            "quarantined": _quarantined(work),
+            "quarantined": _quarantined(turn),
             "last_runs": runs,
         }
     )
 
 
-def _waiting(work: Work) -> int:
+def _waiting(turn: Turn) -> int:
     """Buckets that have expired and are still in the source."""
-    policy = work.policy
+    policy = turn.policy
     if policy.archive is None or policy.archive.to == "none" or policy.archive.after is None:
         return 0
-    cutoff = as_ms(work.now - policy.archive.after)
-    return Source(work.database, policy).count_ending(FIRST_MS, cutoff)
+    cutoff = as_ms(turn.context.now - policy.archive.after)
+    return turn.context.source.count_ending(FIRST_MS, cutoff)
 
 
-def _quarantined(work: Work) -> int:
-    return work.database[quarantine.COLLECTION].count_documents({"_id.policy": work.policy.name})
+def _quarantined(turn: Turn) -> int:
+    return turn.context.database[quarantine.COLLECTION].count_documents({"_id.policy": turn.policy.name})
 
 
 STATUS = Step("status", _status)

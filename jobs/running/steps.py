@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
-from archivers.context import ArchiveReport
 from archivers.format.keys import Keys
-from archivers.moving.sweep import archive, check_archive, recover
+from archivers.moving.archive import ArchiveOptions, archive, check_archive, plan_archive, recover
 from archivers.proof.audit import audit
 from archivers.proof.checks import check
 from archivers.proof.sign import sign
 from archivers.proof.verify import verify
-from archivers.reading.reader import ArchivedReader
-from archivers.reading.slices import slice_reader
 from archivers.records.deletions import legible
 from archivers.records.pins import COLLECTION as PINS
-from archivers.records.pins import unpin
 from archivers.records.receipts import COLLECTION as RECEIPTS
-from archivers.records.receipts import Receipts
+from archivers.report import ArchiveReport
+from archivers.restoring.options import RestoreOptions
 from archivers.restoring.restore import restore
-from archivers.restoring.standing import How
-from archivers.units import Here, Opened, Units
+from archivers.restoring.unpin import unpin
+from archivers.upkeep import Upkeep, roll_up_all
 from buckets.columns import Quarantined
-from buckets.fields.times import FIRST_MS, as_date
+from buckets.fields.times import FIRST_MS
 from config.errors import HaltedError
 from config.policies import Policy
 from jobs import clock
 from jobs.running import lease, ledger
 from jobs.running.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
-from jobs.running.runner import Done, Step, Work
+from jobs.running.turn import Done, Step, Turn
 from rollups import progress as rollup_progress
 from rollups.calendar.due import Calendar
 from rollups.calendar.levels import bases, levels_of
-from rollups.changes.late import Late, Watch
-from rollups.context import RunContext
+from rollups.changes.late import Late
 from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
 from rollups.rolling.expiry import expire_summaries
-from rollups.rolling.options import Archived, RollupOptions, RollupReport
-from rollups.rolling.rollup import roll_up
+from rollups.rolling.options import RollupReport
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
@@ -58,38 +53,25 @@ OWN_COLLECTIONS = {
 }
 
 
-def _prepare(work: Work, keys: Keys | None = None) -> None:
+def _prepare(turn: Turn, keys: Keys | None = None) -> None:
     """Before summaries are made from it: the archive is all there, and nothing half-done is in it."""
-    check_archive(work.database, work.policy, work.store)
-    if work.dry_run:
+    context = turn.context
+    check_archive(context.database, context.policy, context.store)
+    if turn.dry_run:
         return
-    if work.store is not None:
+    if context.store is not None:
         # By the clock that is behind: a write that another machine is at must not pass for an old one.
-        present = min(clock.current(), work.taken_at)
-        work.store.clean_temporaries(present - _ABANDONED)
-    recover(
-        work.database,
-        work.policy,
-        work.now,
-        store=work.store,
-        keys=keys or work.keys,
-        fence=work.fence,
-        knows_run=_knows_run(work),
-        guard=work.guard,
-        check=work.check,
+        present = min(clock.current(), turn.taken_at)
+        context.store.clean_temporaries(present - _ABANDONED)
+    recover(replace(context, keys=keys or context.keys))
+
+
+def _roll_up(turn: Turn) -> Done:
+    _prepare(turn)
+    report = roll_up_all(
+        turn.context, turn.within, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run
     )
-
-
-def _knows_run(work: Work) -> Callable[[int, datetime], bool]:
-    return partial(ledger.Ledger(work.database).knows, work.policy.name)
-
-
-def _roll_up(work: Work) -> Done:
-    _prepare(work)
-    report = _roll_up_range(
-        work, work.since, work.until, work.units, dry_run=work.dry_run, progress=work.progress
-    )
-    empty = report.empty_fields(work.policy)
+    empty = report.empty_fields(turn.policy)
     body = {
         **_by_level(report),
         "readings": report.readings,
@@ -98,7 +80,7 @@ def _roll_up(work: Work) -> Done:
         **_late_body(report.late),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }
-    fit = None if archives(work) or work.policy.rollup is None else see_fit(work)
+    fit = None if archives(turn) or turn.policy.rollup is None else see_fit(turn)
     is_left = report.quarantined_total or empty or misfits_of(fit)
     return Done(body | said(fit), LEFT_SOMETHING if is_left else 0)
 
@@ -116,103 +98,35 @@ def _late_body(late: Late | None) -> Body:
     return {"late": {"mode": late.mode, "events": late.events, "reason": late.reason}}
 
 
-def _roll_up_range(
-    work: Work,
-    since: datetime | None,
-    until: datetime | None,
-    units: Units,
-    *,
-    dry_run: bool,
-    progress: Callable[[str, int], None],
-) -> RollupReport:
-    archived = ArchivedReader(work.database, work.policy, work.store)
-    opened = Opened(work.database, work.store)
-    return roll_up(
-        RunContext(work.database, work.policy, work.now, work.guard, work.check, progress),
-        RollupOptions(since, until, is_cleared=work.is_archived_by_another, dry_run=dry_run),
-        Archived(slice_reader(units, opened, work.policy), RECEIPTS, archived.span(), archived.shadowed),
-    )
-
-
-def _archive(work: Work) -> Done:
-    if work.policy.archive is None:
-        return Done(_archive_body(ArchiveReport("none"), work.policy, 0))
-    check_archive(work.database, work.policy, work.store)
-    fit = see_fit(work) if archives(work) else None
-    stop_for(fit, work.policy)
-    mender = _Mender(work)
-    report = archive(
-        work.database,
-        work.policy,
-        work.now,
-        store=work.store,
-        keys=work.keys,
-        fence=work.fence,
-        knows_run=_knows_run(work),
-        guard=work.guard,
-        through=_through(work),
-        rolled_up=mender.bring_up_to_date,
-        since=work.since,
-        until=work.until,
-        check=work.check,
-        dry_run=work.dry_run,
-        progress=work.progress,
-        units=work.units,
-    )
+def _archive(turn: Turn) -> Done:
+    context = turn.context
+    if context.policy.archive is None:
+        return Done(_archive_body(ArchiveReport("none"), context.policy, 0))
+    check_archive(context.database, context.policy, context.store)
+    fit = see_fit(turn) if archives(turn) else None
+    stop_for(fit, context.policy)
+    upkeep = Upkeep(context, turn.readers, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run)
+    options = ArchiveOptions(turn.within, _through(turn), upkeep)
+    report = plan_archive(context, options) if turn.dry_run else archive(context, options)
     stays = bool(report.quarantined or report.changed or report.valueless)
-    body = _archive_body(report, work.policy, mender.mended) | said(fit)
+    body = _archive_body(report, context.policy, upkeep.written) | said(fit)
     return Done(body, LEFT_SOMETHING if stays else 0)
 
 
-class _Mender:
-    """Brings windows up to date before their buckets go: late readings may have come since the roll-up."""
-
-    def __init__(self, work: Work) -> None:
-        self._work = work
-        self._watch = Watch(work.database, work.policy, RECEIPTS)
-        self._readers = [
-            Watch(work.database, reader, RECEIPTS, dry_run=work.dry_run) for reader in work.readers
-        ]
-        self.mended = 0
-
-    def bring_up_to_date(self, start_ms: int, end_ms: int, *, anew: bool = False) -> bool:
-        """Whether every summary of what lies in the range is now what it should be. Those of other policies
-        are theirs to mend: until they have, the buckets stay. `anew`: even if nothing tells of a change."""
-        work = self._work
-        if any(it.has_changed(start_ms, end_ms, work.check, may_have=False) for it in self._readers):
-            return False
-        if work.dry_run:
-            return True
-        if anew or self._watch.has_changed(start_ms, end_ms, work.check):
-            if self._watch.can_tell and not anew:  # all that has changed: it may have been elsewhere before
-                since = until = None
-            else:
-                since, until = as_date(start_ms), as_date(end_ms)
-            here = Here(Opened(work.database, work.store))  # most often a few windows
-            report = _roll_up_range(work, since, until, here, dry_run=False, progress=_silent)
-            self.mended += report.written
-            self._watch = Watch(work.database, work.policy, RECEIPTS)
-        return True
-
-
-def _silent(_what: str, _count: int) -> None:
-    """What is mended on the way counts as archiving."""
-
-
-def _through(work: Work) -> int | None:
+def _through(turn: Turn) -> int | None:
     """Up to where readings may be archived (milliseconds); None: no policy rolls them up."""
-    found = [_through_of(work, policy) for policy in (work.policy, *work.readers)]
+    found = [_through_of(turn, policy) for policy in (turn.policy, *turn.readers)]
     return min((through for through in found if through is not None), default=None)
 
 
-def _through_of(work: Work, policy: Policy) -> int | None:
+def _through_of(turn: Turn, policy: Policy) -> int | None:
     if not levels_of(policy):
         return None
-    if work.dry_run and ROLLUP.name in work.steps and policy is work.policy and policy.rollup is not None:
+    if turn.dry_run and ROLLUP.name in turn.steps and policy is turn.policy and policy.rollup is not None:
         # A plan of both: as far as the roll-up before would have come.
-        calendar = Calendar(policy, policy.rollup, work.now)
+        calendar = Calendar(policy, policy.rollup, turn.context.now)
         return min(level.through(calendar.due_end) - level.reach for level in bases(calendar.levels))
-    through = rolled_up_through(work.database, policy)
+    through = rolled_up_through(turn.context.database, policy)
     return FIRST_MS if through is None else through
 
 
@@ -237,94 +151,56 @@ def quarantine_body(found: list[Quarantined], total: int) -> Body:
     return {"quarantined": total, "quarantine": named}
 
 
-def _expire(work: Work) -> Done:
-    gone = expire_summaries(work.database, work.policy, work.now, dry_run=work.dry_run)
+def _expire(turn: Turn) -> Done:
+    context = turn.context
+    gone = expire_summaries(context.database, context.policy, context.now, dry_run=turn.dry_run)
     return Done({"hourly": 0, "daily": 0, **gone})
 
 
-def _verify(work: Work) -> Done:
-    report = verify(
-        work.database,
-        work.policy,
-        work.store,
-        keys=work.keys,
-        since=work.since,
-        until=work.until,
-        check=work.check,
-        progress=work.progress,
-    )
+def _verify(turn: Turn) -> Done:
+    report = verify(turn.context, turn.within)
     damage = [{"code": it.code, "place": it.place, "message": it.message} for it in report.bad]
     body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
     return Done(body, HaltedError.exit_code if damage else 0)
 
 
-def _sign(work: Work) -> Done:
-    _prepare(work, work.keys.lenient())
-    report = sign(work.database, work.policy, work.store, work.keys, check=work.check, progress=work.progress)
-    return Done({"key": work.keys.first, "manifests": report.manifests, "receipts": report.receipts})
+def _sign(turn: Turn) -> Done:
+    keys = turn.context.keys
+    _prepare(turn, keys.lenient())
+    report = sign(turn.context)
+    return Done({"key": keys.first, "manifests": report.manifests, "receipts": report.receipts})
 
 
-def _receipts(work: Work) -> Done:
-    receipts = Receipts(work.database, work.policy.name)
-    return Done({"deletes": list(legible(receipts, work.since, work.until)), "policies": receipts.policies()})
+def _receipts(turn: Turn) -> Done:
+    receipts = turn.context.receipts
+    return Done({"deletes": list(legible(receipts, *turn.within)), "policies": receipts.policies()})
 
 
-def restore_step(to: str, series: Mapping[str, str], how: How, pinned_until: datetime | None) -> Step:
-    def do(work: Work) -> Done:
-        report = restore(
-            work.database,
-            work.policy,
-            work.store,
-            work.now,
-            since=work.since,
-            until=work.until,
-            series=series,
-            to=to,
-            how=how,
-            pinned_until=pinned_until,
-            guard=work.guard,
-            check=work.check,
-            progress=work.progress,
-        )
+def restore_step(options: RestoreOptions) -> Step:
+    """Returns the step that restores what is asked for; the range is that of the turn."""
+
+    def do(turn: Turn) -> Done:
+        report = restore(turn.context, replace(options, within=turn.within))
         counts = {"buckets": report.buckets, "readings": report.readings, "overflow": report.overflow}
-        pinned = {"pinned": report.pinned, "pinned_until": pinned_until if report.pinned else None}
-        return Done({"to": to, **counts, "versions": report.versions, **pinned})
+        until = options.pinned_until if report.pinned else None
+        pinned = {"pinned": report.pinned, "pinned_until": until}
+        return Done({"to": options.to, **counts, "versions": report.versions, **pinned})
 
-    return Step("restore", do, by_present=pinned_until is not None)
-
-
-def _unpin(work: Work) -> Done:
-    released = unpin(
-        work.database,
-        work.policy,
-        work.now,
-        since=work.since,
-        until=work.until,
-        guard=work.guard,
-        check=work.check,
-        progress=work.progress,
-    )
-    return Done({"buckets": released})
+    return Step("restore", do, by_present=options.pinned_until is not None)
 
 
-def _audit(work: Work) -> Done:
-    found = audit(
-        work.database,
-        work.policy,
-        work.store,
-        work.now,
-        keys=work.keys,
-        units=work.units,
-        check=work.check,
-        progress=work.progress,
-    )
-    return _findings(found, NOT_KEPT)
+def _unpin(turn: Turn) -> Done:
+    return Done({"buckets": unpin(turn.context, turn.within)})
 
 
-def _check(work: Work) -> Done:
-    checked = check(work.database, work.policy, OWN_COLLECTIONS)
+def _audit(turn: Turn) -> Done:
+    return _findings(audit(turn.context), NOT_KEPT)
+
+
+def _check(turn: Turn) -> Done:
+    checked = check(turn.context.database, turn.policy, OWN_COLLECTIONS)
     done = _findings(checked.findings, FAILED)
-    fit = None if checked.fit is None else fit_body(checked.fit, work.policy, checked.misfits)
+    fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
     return Done({**done.body, "fit": fit}, done.exit_code)
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from buckets import heap
@@ -24,7 +25,6 @@ from jobs.failures import OUTCOMES, explain
 from jobs.output.report import Result
 from jobs.running.ledger import Ledger
 from jobs.running.runner import Runner
-from jobs.service.firing import CronTrigger, last_until
 from jobs.stopping import Stop
 
 VERB = "run"
@@ -36,6 +36,21 @@ _AT_ONCE = 2
 _BEAT_SECONDS, _SILENCE_SECONDS = 15, 60.0
 
 log = structlog.get_logger()
+
+
+class CronTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
+    """Fires when `cron` does.
+
+    APScheduler's own trigger counts weekdays from Monday and wants both day and weekday to fit; cron counts
+    from Sunday and takes either.
+    """
+
+    def __init__(self, cron: Cron) -> None:
+        self.cron = cron
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        # What was missed is made up for by one run at the start, which asks the ledger what is due.
+        return self.cron.first_after(previous_fire_time or now)
 
 
 @dataclass
@@ -89,7 +104,7 @@ class Service:
         now = clock.current()
 
         def is_due() -> bool:
-            fired = last_until(_cron(policy), now)
+            fired = _cron(policy).last_until(now)
             completed = self.ledger.last_completed(policy.name, VERB)
             return fired is not None and (completed is None or completed < fired)
 

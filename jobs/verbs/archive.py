@@ -11,7 +11,7 @@ from jobs.clock import parse_range
 from jobs.options import Executor, Since, Until, WorkerCount
 from jobs.output.report import Report
 from jobs.output.tables import archive_tables
-from jobs.running.runner import Runner
+from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import ARCHIVE
 
 EXAMPLES = [
@@ -34,9 +34,9 @@ def archive(
 
     They are copied, verified, committed, and only then deleted.
     """
-    start, end = parse_range(since, until)
+    within = parse_range(since, until)
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        runner = Runner.of(call, database, [ARCHIVE], since=start, until=end, dry_run=dry_run, staff=staff)
+        runner = Runner.of(call, database, [ARCHIVE], RunOptions(within, dry_run, staff))
         results = runner.run_all(policies)
     return Report(call.command, call.now, results, archive_tables(results))

@@ -13,7 +13,7 @@ from jobs.options import Executor, WorkerCount
 from jobs.output.html import audit_page
 from jobs.output.report import Report
 from jobs.output.tables import findings_table
-from jobs.running.runner import Runner
+from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import AUDIT
 
 EXAMPLES = ["bucketwise audit", "bucketwise audit --html audit.html", "bucketwise audit -p ticks --json"]
@@ -32,7 +32,7 @@ def audit(call: Call, html: Html = None, workers: WorkerCount = None, executor: 
         raise UsageError(f"--html {html}: there is no folder {html.parent}")
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        results = Runner.of(call, database, [AUDIT], dry_run=True, staff=staff).run_all(policies)
+        results = Runner.of(call, database, [AUDIT], RunOptions(dry_run=True, staff=staff)).run_all(policies)
     if html is not None:
         html.write_text(audit_page(results, call.now), encoding="utf-8")
     findings = [it for result in results for it in result.body.get("findings", [])]

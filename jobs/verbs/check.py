@@ -15,7 +15,7 @@ from jobs.call import Call
 from jobs.failures import explain
 from jobs.output.report import Report, Result
 from jobs.output.tables import findings_table, fit_lines
-from jobs.running.runner import Runner
+from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import CHECK, FAILED, finding_body
 
 EXAMPLES = ["bucketwise check", "bucketwise check -c /etc/bucketwise.toml --json"]
@@ -33,7 +33,7 @@ def check(call: Call) -> Report:
     with call.database() as database:
         try:
             general = [finding_body(it) for it in (*check_server(database), _clock(database))]
-            results = Runner.of(call, database, [CHECK], dry_run=True).run_all(policies)
+            results = Runner.of(call, database, [CHECK], RunOptions(dry_run=True)).run_all(policies)
         except PyMongoError as error:
             reason = explain(error, call.hosts).message
             general = [finding_body(Finding("server-unreachable", None, call.hosts, "error", reason))]

@@ -25,8 +25,10 @@ from jobs.options import Since, Until
 from jobs.output.report import Report, Result
 from jobs.output.streams import abandon
 from jobs.output.tables import printable, readings_tables
-from jobs.running.runner import Done, Runner, Step, Work
+from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import LEFT_SOMETHING, quarantine_body
+from jobs.running.turn import Done, Step, Turn
+from rollups.context import Progress
 
 EXAMPLES = [
     "bucketwise readings -p ticks --series symbol=MDB --since 2018-06-30 --until 2018-07-01",
@@ -58,16 +60,23 @@ def readings(
     They go to stdout, or to a file. Where a bucket breaks its model, its readings are not among them: it is
     reported, and the exit code is 3.
     """
-    start, end = parse_range(since, until)
+    within = parse_range(since, until)
     asked = parse_series(series)
     _check(call, form, output)
     policy = one_policy(call)
 
-    def do(work: Work) -> Done:
+    def do(turn: Turn) -> Done:
+        context = turn.context
         found = Readings(
-            work.database, policy, work.store, since=start, until=end, series=asked, check=work.check
+            context.database,
+            policy,
+            context.store,
+            since=within.since,
+            until=within.until,
+            series=asked,
+            check=context.check,
         )
-        count = _deliver(found, form, output, work)
+        count = _deliver(found, form, output, context.progress)
         body = {
             "format": form.value,
             **({} if output is None else {"output": str(output)}),
@@ -80,7 +89,9 @@ def readings(
         call = replace(call, quiet=True)  # a moving bar among the readings
     with call.database() as database:
         # It changes nothing, so it needs no lease: dry.
-        results = Runner.of(call, database, [Step("readings", do)], dry_run=True).run_all([policy])
+        results = Runner.of(call, database, [Step("readings", do)], RunOptions(dry_run=True)).run_all(
+            [policy]
+        )
     if output is None:
         _tell_quarantined(results)
     return Report(call.command, call.now, results, [] if output is None else readings_tables(results))
@@ -100,14 +111,14 @@ def _check(call: Call, form: Format, output: Path | None) -> None:
         raise UsageError("--format parquet: a terminal can't show it; name a file with --output")
 
 
-def _deliver(found: Readings, form: Format, output: Path | None, work: Work) -> int:
+def _deliver(found: Readings, form: Format, output: Path | None, progress: Progress) -> int:
     """Writes them where they are wanted; gives how many."""
     count = 0
 
     def wrote(more: int) -> None:
         nonlocal count
         count += more
-        work.progress("readings", more)
+        progress("readings", more)
 
     if output is not None:
         with _appearing(output.resolve()) as file:

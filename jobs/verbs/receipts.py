@@ -7,7 +7,7 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.tables import receipts_table
-from jobs.running.runner import Runner
+from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import RECEIPT_LIST
 
 EXAMPLES = ["bucketwise receipts -p ticks --since 2018-09-01", "bucketwise receipts -p ticks --json"]
@@ -19,9 +19,9 @@ def receipts(call: Call, since: Since = None, until: Until = None) -> Report:
     Each delete has a receipt: what went, when, under which policy, and where it is now. --since and --until
     are about when it was deleted.
     """
-    start, end = parse_range(since, until)
+    within = parse_range(since, until)
     policies = call.policies
     with call.database() as database:
-        runner = Runner.of(call, database, [RECEIPT_LIST], since=start, until=end, dry_run=True)
+        runner = Runner.of(call, database, [RECEIPT_LIST], RunOptions(within, dry_run=True))
         results = runner.run_all(policies)
     return Report(call.command, call.now, results, [receipts_table(results)])

@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 from pymongo.database import Database
 
-from archivers.restoring.standing import How, Mode
-from config.durations import MEND, DurationError, parse_duration
+from archivers.restoring.options import RestoreOptions
+from archivers.restoring.target import How, Mode
+from config.durations import parse_duration
 from config.errors import UsageError
 from config.policies import Policy
+from config.problems import InvalidValueError
 from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
 from jobs.clock import parse_range
@@ -20,7 +22,7 @@ from jobs.connect import Document
 from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.tables import restore_table
-from jobs.running.runner import Runner
+from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import restore_step
 from jobs.stopping import interruptible
 
@@ -78,14 +80,15 @@ def restore(
     what the archive does not hold is never written over. Restored into the policy's own collection, buckets
     are pinned: no run archives or deletes them until --keep-for is over, or until `bucketwise unpin`.
     """
-    start, end = parse_range(since, until)
+    within = parse_range(since, until)
     wanted = parse_series(series)
     policy = one_policy(call)
     pinned_until = None if keep_for is None else _pinned_until(call, policy, to, keep_for)
     with call.database() as database:
         _confirm(call, database, to)
-        step = restore_step(to, wanted, How(versions, versions_to), pinned_until)
-        results = Runner.of(call, database, [step], since=start, until=end).run_all([policy])
+        how = How(versions, versions_to)
+        step = restore_step(RestoreOptions(to, within, wanted, how, pinned_until))
+        results = Runner.of(call, database, [step], RunOptions(within)).run_all([policy])
     return Report(call.command, call.now, results, [restore_table(results)])
 
 
@@ -104,8 +107,8 @@ def _pinned_until(call: Call, policy: Policy, to: str, keep_for: str) -> datetim
     try:
         span = parse_duration(keep_for)
         return None if span is None else call.now + span
-    except DurationError as error:
-        raise UsageError(f"--keep-for {keep_for}: {error}; {MEND}") from None
+    except InvalidValueError as error:
+        raise UsageError(f"--keep-for {keep_for}: {error}; {error.fault.mend}") from None
     except OverflowError:
         raise UsageError(f"--keep-for {keep_for}: that is after the year 9999") from None
 

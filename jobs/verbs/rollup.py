@@ -7,7 +7,7 @@ from jobs.clock import parse_range
 from jobs.options import Executor, Since, Until, WorkerCount
 from jobs.output.report import Report
 from jobs.output.tables import rollup_tables
-from jobs.running.runner import Runner
+from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import ROLLUP
 
 EXAMPLES = [
@@ -28,9 +28,9 @@ def rollup(
     Summaries of every level are written where they are new or have changed. With --since and --until
     the windows in that range are computed anew, also where nothing changed.
     """
-    start, end = parse_range(since, until)
+    within = parse_range(since, until)
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        runner = Runner.of(call, database, [ROLLUP], since=start, until=end, staff=staff)
+        runner = Runner.of(call, database, [ROLLUP], RunOptions(within, staff=staff))
         results = runner.run_all(policies)
     return Report(call.command, call.now, results, rollup_tables(results))

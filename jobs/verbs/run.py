@@ -6,7 +6,7 @@ from jobs.call import Call
 from jobs.options import Executor, WorkerCount
 from jobs.output.report import Report
 from jobs.output.tables import run_tables
-from jobs.running.runner import Runner
+from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import RUN
 
 EXAMPLES = [
@@ -23,5 +23,5 @@ def run(call: Call, workers: WorkerCount = None, executor: Executor = None) -> R
     """
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        results = Runner.of(call, database, RUN, staff=staff).run_all(policies)
+        results = Runner.of(call, database, RUN, RunOptions(staff=staff)).run_all(policies)
     return Report(call.command, call.now, results, run_tables(results))

@@ -16,7 +16,7 @@ from jobs.options import Executor, WorkerCount
 from jobs.output.progress import Progress
 from jobs.output.report import Report, Result
 from jobs.running.ledger import Ledger
-from jobs.running.runner import Runner
+from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import RUN
 from jobs.service.metrics import Metrics, served
 from jobs.service.scheduler import VERB, Service
@@ -82,10 +82,10 @@ def schedule(
                 now=now,
                 stop=call.stop,
                 progress=Progress(quiet=True),  # log lines tell of runs here
+                options=RunOptions(staff=staff),
                 hosts=call.hosts,
                 keys=call.keys,
                 known=tuple(call.settings.policies.values()),
-                staff=staff,
             )
 
         service = Service(policies, Ledger(database), runner_at, count, call.stop, call.hosts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs.call import Call
 from jobs.output.report import Report
 from jobs.output.tables import status_tables
-from jobs.running.runner import Runner
+from jobs.running.runner import Runner, RunOptions
 from jobs.running.status import STATUS
 
 EXAMPLES = ["bucketwise status", "bucketwise status -p ticks --json"]
@@ -18,5 +18,5 @@ def status(call: Call) -> Report:
     """
     policies = call.policies
     with call.database() as database:
-        results = Runner.of(call, database, [STATUS], dry_run=True).run_all(policies)
+        results = Runner.of(call, database, [STATUS], RunOptions(dry_run=True)).run_all(policies)
     return Report(call.command, call.now, results, status_tables(results))

@@ -15,7 +15,8 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.output.report import Report
 from jobs.output.tables import summarize_tables
-from jobs.running.runner import Done, Runner, Step, Work
+from jobs.running.runner import Runner, RunOptions
+from jobs.running.turn import Done, Step, Turn
 from rollups.answers.summarize import Answer, Question
 from rollups.answers.summarize import summarize as summarize_range
 from rollups.calendar.tiling import Piece
@@ -68,22 +69,25 @@ def summarize(
     further levels that the policy names. Where a part of it is not rolled up yet, or past retention, the
     answer says so and ends with exit code 3.
     """
-    start, end = parse_range(since, until)
+    within = parse_range(since, until)
     percents = None if percentiles is None else _parse_percentiles(percentiles)
     asked = parse_series(series)
     policy = one_policy(call)
 
-    def do(work: Work) -> Done:
-        assert start is not None
-        assert end is not None
-        question = Question(start, end, asked, percents, by_series=by is By.series)
-        answer = summarize_range(work.database, policy, work.now, question, work.check)
-        through = rolled_up_through(work.database, policy)
+    def do(turn: Turn) -> Done:
+        assert within.since is not None
+        assert within.until is not None
+        context = turn.context
+        question = Question(within.since, within.until, asked, percents, by_series=by is By.series)
+        answer = summarize_range(context.database, policy, context.now, question, context.check)
+        through = rolled_up_through(context.database, policy)
         return Done(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
 
     with call.database() as database:
         # It changes nothing, so it needs no lease: dry.
-        results = Runner.of(call, database, [Step("summarize", do)], dry_run=True).run_all([policy])
+        results = Runner.of(call, database, [Step("summarize", do)], RunOptions(dry_run=True)).run_all(
+            [policy]
+        )
     return Report(call.command, call.now, results, summarize_tables(results))
 
 

@@ -7,7 +7,7 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.tables import unpin_table
-from jobs.running.runner import Runner
+from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import UNPIN
 
 EXAMPLES = [
@@ -23,8 +23,8 @@ def unpin(call: Call, since: Since = None, until: Until = None) -> Report:
     are released, the next run takes them as any others. With --since and --until only those with a reading
     in that range are released.
     """
-    start, end = parse_range(since, until)
+    within = parse_range(since, until)
     policies = call.policies
     with call.database() as database:
-        results = Runner.of(call, database, [UNPIN], since=start, until=end).run_all(policies)
+        results = Runner.of(call, database, [UNPIN], RunOptions(within)).run_all(policies)
     return Report(call.command, call.now, results, [unpin_table(results)])

@@ -7,7 +7,7 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.tables import verify_tables
-from jobs.running.runner import Runner
+from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import VERIFY
 
 EXAMPLES = ["bucketwise verify", "bucketwise verify -p ticks --since 2018-06-01 --until 2018-07-01"]
@@ -19,10 +19,10 @@ def verify(call: Call, since: Since = None, until: Until = None) -> Report:
     They are read from where they lie and held against their manifests. A part that is not what its
     manifest says ends with exit code 5: a person must look.
     """
-    start, end = parse_range(since, until)
+    within = parse_range(since, until)
     policies = call.policies
     with call.database() as database:
         # It changes nothing, so it needs no lease: dry.
-        runner = Runner.of(call, database, [VERIFY], since=start, until=end, dry_run=True)
+        runner = Runner.of(call, database, [VERIFY], RunOptions(within, dry_run=True))
         results = runner.run_all(policies)
     return Report(call.command, call.now, results, verify_tables(results))

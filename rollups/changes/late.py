@@ -221,11 +221,15 @@ def note_live(database: Database[Document], policy: Policy, live: Sequence[Span]
 
 def live_days(source: Source) -> Sequence[Span]:
     """The UTC days that live buckets cover, those that follow each other as one span. Where there are very
-    many, and where a bucket may be of any length, the last span holds the rest."""
+    many, and where a bucket may be of any length, the last span holds the rest. Where times are text, the
+    days beside them count as well: no text need be looked at."""
     days: list[Span] = []
+    beside = DAY_MS if source.has_texts else 0
+    source = source.rough
     at = source.earliest()
     most = 0 if source.policy.model == "samples" else _MOST_DAYS
     while at is not None and len(days) < most:
         days.append((at // DAY_MS * DAY_MS, (at // DAY_MS + 1) * DAY_MS))
         at = source.earliest(days[-1][1])
-    return Spans([*days, *([(at, HIGHEST)] if at is not None else [])]).spans
+    rest = [(at, HIGHEST)] if at is not None else []
+    return Spans((start - beside, end + beside) for start, end in (*days, *rest)).spans

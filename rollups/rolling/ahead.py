@@ -13,7 +13,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
 from buckets.source import Source
-from config.policies import LevelName, Policy
+from config.policies import LevelName
 from rollups.calendar.due import Calendar, Spans
 from rollups.calendar.levels import Span, bases
 from rollups.calendar.parts import Partition, Slice, Standing
@@ -21,7 +21,7 @@ from rollups.calendar.windows import LOWEST
 from rollups.rolling.slices import Asked, Found, Reader, shares
 from rollups.summaries import documents
 from rollups.summaries.targets import target
-from rollups.units import result_of
+from rollups.tasks import result_of
 
 Document = dict[str, Any]
 #: So many tell which series there are.
@@ -79,7 +79,7 @@ class ReadAhead:
     """
 
     database: Database[Document]
-    policy: Policy
+    source: Source
     calendar: Calendar
     reader: Reader
     check: Callable[[], None]
@@ -109,14 +109,14 @@ class ReadAhead:
             return []
         edges = {local: sorted({edge for span in it for edge in span}) for local, it in by_clock.items()}
         bounds = self._bounds(of_each) if of_each > 1 else []
-        return [self.reader.read(Asked(edges, share)) for share in shares(bounds)]
+        return [self.reader.read(Asked(edges, share, self.source.is_plain)) for share in shares(bounds)]
 
     def _bounds(self, count: int) -> list[Any]:
         """Values of the first series field that cut the series in so many parts, each about as large. They
         are those of the last summaries: whatever they are, no bucket is missed."""
-        if not self.policy.series_fields or self.policy.model == "timeseries":
+        if not self.source.policy.series_fields or self.source.policy.model == "timeseries":
             return []
-        series = f"$_id.series.{self.policy.series_names[0]}"
+        series = f"$_id.series.{self.source.policy.series_names[0]}"
         last: list[Document] = [{"$sort": {"start": -1}}, {"$limit": _LAST_SUMMARIES}]
         of_last: list[Document] = [*last, {"$group": {"_id": series}}, {"$sort": {"_id": 1}}]
         name = bases(self.calendar.levels)[-1].collection

@@ -25,7 +25,7 @@ from config.policies import Policy
 from rollups.calendar.levels import Span
 from rollups.summaries.coverage import interval_of
 from rollups.summaries.summary import State, aggregate, merge
-from rollups.units import at_once
+from rollups.tasks import at_once
 
 Document = dict[str, Any]
 Archived = Callable[[int, int], Iterable[Batch]]
@@ -63,10 +63,12 @@ def shares(bounds: Sequence[Any]) -> list[Share]:
 @dataclass(frozen=True)
 class Asked:
     """What to read: the readings in the cells between these edges (milliseconds), by whether the cells go by
-    the readings' own clocks; of one share of the live buckets, the archived ones with the first."""
+    the readings' own clocks; of one share of the live buckets, the archived ones with the first. `is_plain`:
+    the times of all live ones are plain, as who asks has seen. See `Source.look_at_texts`."""
 
     edges: Mapping[bool, Sequence[int]]
     share: Share = WHOLE
+    is_plain: bool = False
 
 
 @dataclass
@@ -148,7 +150,7 @@ def read(source: Source, archived: Archived, policy: Policy, asked: Asked, union
     end = max(edges[-1] + local * LARGEST_MS for local, edges in asked.edges.items())
     binned = bool(policy.rollup and policy.rollup.percentiles)
     interval = interval_of(policy)
-    live = source.batches(start, end, asked.share.query(policy))
+    live = (source.rough if asked.is_plain else source).batches(start, end, asked.share.query(policy))
     for batch in chain(live, () if asked.share.low else archived(start, end)):
         decoded = decode(batch, policy, unions)
         found.quarantined += decoded.quarantined

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -70,6 +71,7 @@ WRITES = acts(
     change=(PICKS, PICKS, VALUES, st.none() | TICKS, BOOLS),
     replace=(PICKS, DRAFTS),
     delete=(PICKS, PICKS, BOOLS, BOOLS),
+    make_anew=(PICKS, MARKS),
     change_overflow=(PICKS, EXTRAS, BOOLS),
     write_again=(PICKS,),
     restore=(st.sampled_from(HOURS), st.sampled_from([1, 30]), PICKS, st.none() | VALUES),
@@ -111,6 +113,7 @@ class Story:
         self.run(hours=0, again=True)
         self.read()
         self.world("audit", now=self.now)
+        self.world.check_superseded(self.now)
         assert not self.world.live or self.model.name == "timeseries"
 
     # Writing, late or not
@@ -174,6 +177,17 @@ class Story:
             self.world.edit(bucket, whole)
         elif bucket:
             self.world.delete(bucket.id)
+
+    def make_anew(self, number: int, marks: list[Mark]) -> None:
+        """Somebody deletes a bucket, archived as well or not; a late upsert makes it anew."""
+        if bucket := self.pick(number):
+            self.world.delete(bucket.id)
+            made = self.bucket((bucket.series, 0, marks, []), bucket.id)
+            if self.model.holds_many:
+                made = replace(made, start=bucket.start, own=[])
+                for tick, values in marks:
+                    self.model.put(made.own, self.reading(bucket.start, tick, values))
+            self.world.insert(made)
 
     def change_overflow(self, number: int, extras: list[list[Mark]], more: bool) -> None:
         """More of it, or other; also none any more."""

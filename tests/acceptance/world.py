@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import io
 import json
 import math
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import bson
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -57,6 +60,7 @@ class World:
         self.again: set[Id] = set()  # archived ones of which a copy was written once more
         self.stood: set[tuple[str, Key]] = set()  # summaries that were right once
         self.documents: dict[Id, list[tuple[str, RawBSONDocument]]] = {}  # of archived buckets
+        self.superseded: list[list[bytes]] = []  # archived, and replaced by others that hold less
         self.ids = 0
         if model.name == "timeseries":
             self.database.create_collection(NAME, timeseries={"timeField": "d", "metaField": "dev"})
@@ -164,10 +168,16 @@ class World:
         here = {document["_id"] for document in self.source.find({}, {"_id": 1})}
         self.again &= here
         for identity in [it for it in self.live if it not in here]:
+            if identity in self.archived and self._lacks(self.live[identity], self.archived[identity]):
+                self.superseded.append([bytes(it.raw) for _, it in self.documents[identity]])
             self.archived[identity] = self.live.pop(identity)
             self.documents[identity] = before[identity]
         assert here == {*self.live, *self.again}
         return report
+
+    def _lacks(self, bucket: Bucket, older: Bucket) -> bool:
+        held, before = (Counter(it[:2] for it in entries(self.model, [one])) for one in (bucket, older))
+        return bool(before - held)
 
     def _raw(self) -> dict[Id, list[tuple[str, RawBSONDocument]]]:
         found: dict[Id, list[tuple[str, RawBSONDocument]]] = {}
@@ -224,6 +234,18 @@ class World:
             }
             for entry in self.ledger()
         ]
+
+    def check_superseded(self, now: datetime) -> None:
+        """Nothing was lost where a bucket took the place of a copy that held more."""
+        if self.model.name == "timeseries":
+            return
+        self("restore", to="all", versions="all", versions_to="older", now=now)
+        older = {it["_id"]["sha256"] for it in self.database["older"].find() if "of" not in it["_id"]}
+        found: Any = self.database.get_collection("all", codec_options=LOSSLESS).find()
+        last = {bytes(it.raw) for it in found}
+        for main, *extra in self.superseded:
+            extra.sort(key=lambda it: bson.decode(it)["_id"])
+            assert main in last or hashlib.sha256(main + b"".join(extra)).hexdigest() in older
 
     def everything(self) -> dict[str, Any]:
         """All but the suite's own books, byte for byte."""

@@ -11,10 +11,9 @@ import pytest
 from pymongo.client_session import ClientSession
 
 from archivers.moving import commits as books
-from archivers.moving import online, sweep
-from archivers.records import pins
+from archivers.moving import online, selection
 from archivers.records.receipts import Receipts
-from archivers.restoring import put, settle
+from archivers.restoring import put, settle, unpin
 from archivers.stores import Capabilities, ObjectStore, StoreObject
 from archivers.versions import merging
 from archivers.writes import delete
@@ -106,7 +105,7 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
         steps.step("after commit")
         return result
 
-    for module in (books, delete, merging, online, pins, put, settle, sweep):
+    for module in (books, delete, merging, online, put, selection, settle, unpin):
         monkeypatch.setattr(module, "transaction", transaction)
     burying = Receipts.bury
 

@@ -13,14 +13,19 @@ from urllib.parse import unquote, urlsplit
 import duckdb
 from pymongo.database import Database
 
-from archivers.context import ArchiveReport
+from archivers.context import ArchiveContext
 from archivers.format.keys import UNSIGNED, Keys
-from archivers.moving.sweep import archive
+from archivers.moving.archive import ArchiveOptions, archive, plan_archive
 from archivers.proof.sign import SignReport, sign
 from archivers.proof.verify import VerifyReport, verify
-from archivers.records.pins import unpin
+from archivers.report import ArchiveReport
+from archivers.restoring.options import RestoreOptions
 from archivers.restoring.restore import RestoreReport, restore
+from archivers.restoring.unpin import unpin
+from archivers.run import RolledUp, always
 from archivers.stores import ObjectStore, open_store
+from archivers.tasks import Connections, LocalExecutor
+from buckets.fields.times import TimeRange
 from config.policies import Policy, Store
 from tests.archivers.builders import LATER, Case, raw_documents
 
@@ -31,11 +36,6 @@ MILLISECOND = timedelta(milliseconds=1)
 
 def nothing(*_args: object) -> None:
     """A check, guard or progress that lets everything pass."""
-
-
-def rolled_up(_start_ms: int, _end_ms: int, *, anew: bool = False) -> bool:
-    del anew
-    return True
 
 
 @dataclass
@@ -65,54 +65,60 @@ class Cycle:
         self.case.load(self.database)
         return self
 
+    def context(self, now: datetime = LATER, **given: Any) -> ArchiveContext:
+        """What a run works with, or anything else that is done with the archive."""
+        whole: dict[str, Any] = {
+            "guard": nothing,
+            "check": nothing,
+            "progress": nothing,
+            "store": self.store,
+            "keys": self.keys,
+            "knows_run": lambda fence, now: (fence, now) in self.runs,
+        } | given
+        whole.setdefault("executor", LocalExecutor(Connections(self.database, whole["store"])))
+        return ArchiveContext(self.database, self.policy, now, **whole)
+
     def run(
         self,
         now: datetime = LATER,
         *,
-        guard: Callable[..., None] = nothing,
-        check: Callable[[], None] = nothing,
-        progress: Callable[[str, int], None] = nothing,
         fence: int | None = None,
-        store: ObjectStore | None = None,
-        **kwargs: Any,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        through: int | None = None,
+        rolled_up: RolledUp = always,
+        dry_run: bool = False,
+        **given: Any,
     ) -> ArchiveReport:
         if fence is None:
             self.fence += 1
             fence = self.fence
         self.runs.add((fence, now))
-        return archive(
-            self.database,
-            self.policy,
-            now,
-            store=store or self.store,
-            keys=self.keys,
-            fence=fence,
-            knows_run=lambda fence, now: (fence, now) in self.runs,
-            guard=guard,
-            check=check,
-            progress=progress,
-            **({"through": None, "rolled_up": rolled_up} | kwargs),
-        )
+        options = ArchiveOptions(TimeRange(since, until), through, rolled_up)
+        context = self.context(now, fence=fence, **given)
+        return plan_archive(context, options) if dry_run else archive(context, options)
 
-    def restore(self, to: str = "back", **kwargs: Any) -> RestoreReport:
+    def restore(
+        self,
+        to: str = "back",
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        guard: Callable[..., None] = nothing,
+        **asked: Any,
+    ) -> RestoreReport:
         """Into the source it pins, so that `unpin` is another step."""
-        asked: dict[str, Any] = {
-            "since": None, "until": None, "series": {}, "pinned_until": None, "guard": nothing,
-        }  # fmt: skip
-        return restore(
-            self.database,
-            self.policy,
-            self.store,
-            LATER,
-            to=to,
-            check=nothing,
-            progress=nothing,
-            **(asked | kwargs),
-        )
+        return restore(self.context(guard=guard), RestoreOptions(to, TimeRange(since, until), **asked))
 
-    def unpin(self, now: datetime = LATER, **kwargs: Any) -> int:
-        asked: dict[str, Any] = {"since": None, "until": None, "guard": nothing} | kwargs
-        return unpin(self.database, self.policy, now, check=nothing, progress=nothing, **asked)
+    def unpin(
+        self,
+        now: datetime = LATER,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        guard: Callable[..., None] = nothing,
+    ) -> int:
+        return unpin(self.context(now, guard=guard), TimeRange(since, until))
 
     def live(self) -> list[bytes]:
         return raw_documents(self.database, self.policy.collection)
@@ -122,19 +128,10 @@ class Cycle:
         return raw_documents(self.database, self.policy.overflow.collection)
 
     def verify(self, check: Callable[[], None] = nothing) -> VerifyReport:
-        return verify(
-            self.database,
-            self.policy,
-            self.store,
-            keys=self.keys,
-            since=None,
-            until=None,
-            check=check,
-            progress=nothing,
-        )
+        return verify(self.context(check=check))
 
     def sign(self) -> SignReport:
-        return sign(self.database, self.policy, self.store, self.keys, check=nothing, progress=nothing)
+        return sign(self.context())
 
     def archived(self) -> list[bytes]:
         """The buckets that the archive holds, without their overflow, by way of a restore."""

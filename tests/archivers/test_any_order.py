@@ -12,10 +12,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from pymongo.database import Database
 
-from archivers.restoring.standing import How, Mode
+from archivers.restoring.target import How, Mode
 from config.errors import BucketwiseError
 from config.policies import Store
 from tests.archivers.builders import DAY0, MINUTE, Case, samples, slots
@@ -46,6 +53,10 @@ class Slots:
         held[minute] = [value]
 
     @staticmethod
+    def remove(source: Any, hour: int, minute: int, _values: list[float]) -> None:
+        source.update_one({"_id": f"x_{hour}"}, {"$unset": {f"p.{minute}": ""}})
+
+    @staticmethod
     def read(document: Document) -> Held:
         return {int(minute): [value] for minute, value in document["p"].items()}
 
@@ -67,6 +78,12 @@ class Samples:
     @staticmethod
     def add(held: Held, minute: int, value: float) -> None:
         held.setdefault(minute, []).append(value)
+
+    @staticmethod
+    def remove(source: Any, hour: int, minute: int, values: list[float]) -> None:
+        at = DAY0 + timedelta(hours=hour) + minute * MINUTE
+        total = {"nsamples": -len(values), "sum": -sum(values)}
+        source.update_one({"_id": f"x_{hour}"}, {"$pull": {"samples": {"time": at}}, "$inc": total})
 
     @staticmethod
     def read(document: Document) -> Held:
@@ -93,7 +110,10 @@ class Story(RuleBasedStateMachine):
         self.source = database[base.policy.collection]
         self.live: dict[int, Held] = {}
         self.archived: dict[int, Held] = {}
-        self.restored: set[int] = set()  # live as the archive has them, or changed since
+        #: Of which the archive has a copy and a live bucket, be it changed since; or it was deleted, and no
+        #: run has seen that yet.
+        self.restored: set[int] = set()
+        self.superseded: set[tuple[int, int, float]] = set()  # readings that are archived, and count no more
         self.born = 0
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr("os.fsync", nothing)
@@ -105,6 +125,8 @@ class Story(RuleBasedStateMachine):
             self.cycle.unpin()
             self.run()
             self.check_runs_are_over()
+            self.cycle.restore("all", how=How(Mode.all))
+            assert self.readings_of("all") >= self.superseded
             for mode in (Mode.all, Mode.latest, Mode.merged):
                 self.cycle.restore("back", how=How(mode))
             assert self.collection("back") >= self.archived.items()
@@ -120,6 +142,22 @@ class Story(RuleBasedStateMachine):
         found = self.cycle.database[name].find({"_id": {"$type": "string"}})
         return {int(it["_id"][2:]): self.model.read(it) for it in found}
 
+    def readings_of(self, name: str) -> set[tuple[int, int, float]]:
+        """Of all versions, under whatever `_id`s."""
+        return {
+            (int((it["_id"]["_id"] if isinstance(it["_id"], dict) else it["_id"])[2:]), minute, value)
+            for it in self.cycle.database[name].find()
+            for minute, values in self.model.read(it).items()
+            for value in values
+        }
+
+    @initialize(given=st.lists(st.tuples(HOURS, MINUTES, VALUES), max_size=6))
+    def some_are_restored(self, given: list[tuple[int, int, int]]) -> None:
+        for it in given:
+            self.upsert(*it)
+        self.run()
+        self.restore_into_the_source(12)
+
     @rule(hour=HOURS, minute=MINUTES, value=VALUES)
     def upsert(self, hour: int, minute: int, value: int) -> None:
         """Late, where the bucket has gone: the writer knows nothing of archives."""
@@ -127,15 +165,60 @@ class Story(RuleBasedStateMachine):
         self.source.update_one(*self.model.upsert(hour, minute, float(value), self.born), upsert=True)
         self.model.add(self.live.setdefault(hour, {}), minute, float(value))
 
+    @precondition(lambda self: self.restored & self.live.keys())
+    @rule(number=st.integers(0, 3), late=st.none() | st.tuples(MINUTES, VALUES))
+    def delete(self, number: int, late: tuple[int, int] | None) -> None:
+        """Somebody deletes a bucket that is archived too; then a late upsert may make it anew."""
+        for hour in sorted(self.restored & self.live.keys())[number : number + 1]:
+            self.source.delete_one({"_id": f"x_{hour}"})
+            del self.live[hour]
+            if late is not None:
+                self.upsert(hour, *late)
+
+    @precondition(lambda self: self.restored & self.live.keys())
+    @rule(bucket=st.integers(0, 3), number=st.integers(0, 9))
+    def take_out(self, bucket: int, number: int) -> None:
+        """A reading of a bucket that is archived too was wrong."""
+        for hour in sorted(self.restored & self.live.keys())[bucket : bucket + 1]:
+            held = self.live[hour]
+            if len(held) < 2:
+                continue
+            minute = sorted(held)[number % len(held)]
+            self.model.remove(self.source, hour, minute, held.pop(minute))
+
+    def pinned(self) -> set[int]:
+        return {int(it[2:]) for it in self.cycle.database["bucketwise_pins"].distinct("_id.id")}
+
     @rule()
     def run(self) -> None:
-        pinned = set(self.cycle.database["bucketwise_pins"].distinct("_id.id"))
+        pinned = self.pinned()
         self.cycle.run()
-        for hour in [it for it in self.live if f"x_{it}" not in pinned]:
-            held = self.live.pop(hour)
-            before = {} if hour in self.restored else self.archived.get(hour, {})
-            self.archived[hour] = over(before, held)
+        self.restored -= self.restored - self.live.keys() - pinned
+        for hour in self.live.keys() - pinned:
+            self.copied(hour)
+            del self.live[hour]
             self.restored.discard(hour)
+
+    def copied(self, hour: int) -> None:
+        """What is live takes the place of its old copy, and is laid over what had gone."""
+        before, held = self.archived.get(hour, {}), self.live[hour]
+        if hour in self.restored:
+            lacking = {minute for minute in before if len(before[minute]) > len(held.get(minute, []))}
+            self.superseded |= {(hour, minute, it) for minute in lacking for it in before[minute]}
+        self.archived[hour] = copy.deepcopy(held) if hour in self.restored else over(before, held)
+
+    @rule()
+    def wait(self) -> None:
+        """A run copies what is not late, and its grace goes on."""
+        going = self.live.keys() - self.pinned()
+        if going & self.archived.keys() <= self.restored:
+            case = self.cycle.case
+            self.cycle.case = case.with_archive(grace=timedelta(days=9))
+            self.cycle.run()
+            self.cycle.case = case
+            for hour in going:
+                self.copied(hour)
+            self.restored |= going
 
     @rule(die_at=st.integers(1, 60))
     def crash(self, die_at: int) -> None:
@@ -152,7 +235,7 @@ class Story(RuleBasedStateMachine):
     @rule(die_at=st.integers(1, 12))
     def restore_into_the_source(self, die_at: int) -> None:
         """What is late and not archived yet is in the way, and stays. Cut off, the next one finishes."""
-        free = {it for it in self.archived if it not in self.live}
+        free = self.archived.keys() - self.live.keys()
         with pytest.MonkeyPatch.context() as patch:
             die_in_transactions(patch, Steps(die_at))
             with contextlib.suppress(Crash, BucketwiseError):

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.context import ArchiveReport
 from archivers.format.keys import Keys
-from archivers.moving import sweep
-from archivers.moving.sweep import check_archive
+from archivers.moving import filling
+from archivers.moving.archive import check_archive
 from archivers.proof.audit import audit
+from archivers.report import ArchiveReport
 from archivers.stores import StoreObject
 from config.errors import HaltedError, LeaseLostError
 from config.policies import Store
-from tests.archivers.builders import CODEC, LATER, Case, insert, slots
+from tests.archivers.builders import CODEC, Case, insert, slots
 from tests.archivers.harness import Cycle, nothing
 
 Document = dict[str, Any]
@@ -90,10 +90,7 @@ def put_back(cycle: Cycle, documents: list[Document]) -> None:
 
 
 def codes(cycle: Cycle) -> set[tuple[str, str]]:
-    found = audit(
-        cycle.database, cycle.policy, cycle.store, LATER, keys=cycle.keys, check=nothing, progress=nothing
-    )
-    return {(it.code, it.severity) for it in found}
+    return {(it.code, it.severity) for it in audit(cycle.context())}
 
 
 def test_each_manifest_names_the_one_before(cycle: Cycle) -> None:
@@ -287,7 +284,7 @@ class CountingStore:
 
 
 def test_a_run_costs_the_same_after_many_commits(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "MAX_READINGS", 1)
+    monkeypatch.setattr(filling, "MAX_READINGS", 1)
     asked = []
     for number in range(4):
         archive_some(cycle, number)

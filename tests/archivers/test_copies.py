@@ -1,4 +1,4 @@
-"""Copies that units of work make: the same as a run makes itself, or none."""
+"""Copies that tasks make: the same as a run makes itself, or none."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pymongo.database import Database
 
 from archivers.format.manifest import Manifest
 from archivers.stores import open_store
-from archivers.units import Here, Opened
+from archivers.tasks import Connections, LocalExecutor
 from buckets.bson.raw import Batch
 from buckets.source import Source
 from config.errors import BucketwiseError, HaltedError, InterruptedRun
 from config.policies import USUAL_MEMORY, Store
-from rollups.units import at_once
+from rollups.tasks import at_once
 from tests.archivers.builders import Case, deletable, samples, samples_overflow, slots
 from tests.archivers.harness import Cycle, expected_rows
 
@@ -31,48 +31,51 @@ Document = dict[str, Any]
 
 @dataclass
 class Elsewhere:
-    """Units done at once, with what they open themselves; `first` comes before each."""
+    """Does tasks at once, with connections of its own; `first` comes before each."""
 
-    opened: Opened
+    connections: Connections
     first: Callable[[], None] = lambda: None
     gave: list[Any] = field(default_factory=list)
     workers: int = 3
     memory: int = 1 << 30
 
-    def submit(self, unit: Callable[..., Any], *plain: Any) -> Future[Any]:
+    def submit(self, task: Callable[..., Any], *plain: Any) -> Future[Any]:
         self.first()
-        future = at_once(unit, self.opened, *plain)
+        future = at_once(task, self.connections, *plain)
         self.gave.append(future.result())
         return future
+
+    def check(self) -> None:
+        """Nobody is missing."""
 
 
 @dataclass
 class Liar(Elsewhere):
     """Copies fewer buckets than it was asked to."""
 
-    def submit(self, unit: Callable[..., Any], *plain: Any) -> Future[Any]:
+    def submit(self, task: Callable[..., Any], *plain: Any) -> Future[Any]:
         policy, raw_ids, _, *more = plain
         fewer = raw_ids[:-1]
-        found = Batch.concat(list(Source(self.opened.database, policy).by_raw_ids(fewer)))
+        found = Batch.concat(list(Source(self.connections.database, policy).by_raw_ids(fewer)))
         place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
         digest = found.take(np.array([place[raw_id] for raw_id in fewer])).digest
-        return super().submit(unit, policy, fewer, digest, *more)
+        return super().submit(task, policy, fewer, digest, *more)
 
 
 @dataclass
 class Forger(Liar):
     """And says that these are all."""
 
-    def submit(self, unit: Callable[..., Any], *plain: Any) -> Future[Any]:
-        return _saying(super().submit(unit, *plain).result(), plain[2])
+    def submit(self, task: Callable[..., Any], *plain: Any) -> Future[Any]:
+        return _saying(super().submit(task, *plain).result(), plain[2])
 
 
 @dataclass
 class Slanderer(Elsewhere):
     """Copies what it was asked to, and says that it is something else."""
 
-    def submit(self, unit: Callable[..., Any], *plain: Any) -> Future[Any]:
-        return _saying(super().submit(unit, *plain).result(), "0" * 64)
+    def submit(self, task: Callable[..., Any], *plain: Any) -> Future[Any]:
+        return _saying(super().submit(task, *plain).result(), "0" * 64)
 
 
 def _saying(draft: Manifest, digest: str) -> Future[Any]:
@@ -82,20 +85,20 @@ def _saying(draft: Manifest, digest: str) -> Future[Any]:
 
 
 @pytest.mark.parametrize("case", deletable(), ids=lambda case: case.name)
-def test_a_unit_copies_what_the_run_has_read(
+def test_a_task_copies_what_the_run_has_read(
     database: Database[Document], file_store: Store, case: Case
 ) -> None:
     cycle = Cycle(database, case, file_store).load()
     live = cycle.live()
-    units = Elsewhere(Opened(database, open_store(file_store)))
-    report = cycle.run(units=units)
-    assert len(units.gave) > 0 and all(units.gave)
+    executor = Elsewhere(Connections(database, open_store(file_store)))
+    report = cycle.run(executor=executor)
+    assert len(executor.gave) > 0 and all(executor.gave)
     assert report.deleted == len(live) and not cycle.live()
     assert sorted(cycle.archived()) == sorted(live)
     assert cycle.rows() == expected_rows(case)
 
 
-def test_a_bucket_that_changes_before_the_unit_reads_it_stays(
+def test_a_bucket_that_changes_before_the_task_reads_it_stays(
     database: Database[Document], file_store: Store
 ) -> None:
     """The run then copies what it has read itself, and finds at the delete what has changed."""
@@ -107,17 +110,17 @@ def test_a_bucket_that_changes_before_the_unit_reads_it_stays(
     def change() -> None:
         source.update_one({"_id": changed}, {"$set": {"note": "changed"}})
 
-    units = Elsewhere(Opened(database, open_store(file_store)), change)
-    report = cycle.run(units=units)
-    assert units.gave[0] is None
+    executor = Elsewhere(Connections(database, open_store(file_store)), change)
+    report = cycle.run(executor=executor)
+    assert executor.gave[0] is None
     assert report.changed == 1 and report.deleted == len(case.documents) - 1
     assert [it["_id"] for it in source.find()] == [changed]
-    units.first = lambda: None
-    assert cycle.run(units=units).deleted == 1
+    executor.first = lambda: None
+    assert cycle.run(executor=executor).deleted == 1
     assert len(cycle.archived()) == len(case.documents)
 
 
-def test_a_unit_that_finds_fewer_buckets_copies_none(database: Database[Document], file_store: Store) -> None:
+def test_a_task_that_finds_fewer_buckets_copies_none(database: Database[Document], file_store: Store) -> None:
     case = samples()
     cycle = Cycle(database, case, file_store).load()
     gone = bson.decode(case.documents[7])["_id"]
@@ -125,9 +128,9 @@ def test_a_unit_that_finds_fewer_buckets_copies_none(database: Database[Document
     def delete() -> None:
         database[case.policy.collection].delete_one({"_id": gone})
 
-    units = Elsewhere(Opened(database, open_store(file_store)), delete)
-    report = cycle.run(units=units)
-    assert units.gave[0] is None
+    executor = Elsewhere(Connections(database, open_store(file_store)), delete)
+    report = cycle.run(executor=executor)
+    assert executor.gave[0] is None
     assert report.deleted == len(case.documents) - 1
     assert len(cycle.archived()) == len(case.documents)  # as it was read
 
@@ -137,7 +140,7 @@ def test_a_worker_with_another_store(database: Database[Document], file_store: S
     live = cycle.live()
     other = open_store(Store(url=(tmp_path / "other").as_uri()))
     with pytest.raises(BucketwiseError, match="a worker has written it, and it is not there"):
-        cycle.run(units=Elsewhere(Opened(database, other)))
+        cycle.run(executor=Elsewhere(Connections(database, other)))
     assert cycle.live() == live
     assert not cycle.rows()
 
@@ -148,38 +151,38 @@ def test_a_worker_that_copies_something_else(
 ) -> None:
     cycle = Cycle(database, samples(), file_store).load()
     live = cycle.live()
-    units = liar(Opened(database, open_store(file_store)))
+    executor = liar(Connections(database, open_store(file_store)))
     with pytest.raises(HaltedError, match="does not give the documents that were read"):
-        cycle.run(units=units)
-    assert all(units.gave)
+        cycle.run(executor=executor)
+    assert all(executor.gave)
     assert cycle.live() == live
     assert cycle.run().deleted == len(live)
     assert cycle.rows() == expected_rows(cycle.case)
 
 
-def test_a_unit_that_comes_late_writes_nothing(database: Database[Document], file_store: Store) -> None:
+def test_a_task_that_comes_late_writes_nothing(database: Database[Document], file_store: Store) -> None:
     """It was given up, and a later run has archived the same buckets since."""
     cycle = Cycle(database, samples(), file_store).load()
-    units = Elsewhere(Opened(database, open_store(file_store), lambda _policy: cycle.fence))
+    executor = Elsewhere(Connections(database, open_store(file_store), lambda _policy: cycle.fence))
     late: list[tuple[Any, ...]] = []
 
-    def keep(unit: Callable[..., Any], *plain: Any) -> Future[Any]:
-        late.append((unit, *plain))
+    def keep(task: Callable[..., Any], *plain: Any) -> Future[Any]:
+        late.append((task, *plain))
         return Future()
 
     def stop() -> None:
         if late:
             raise InterruptedRun("stop")
 
-    units.submit = keep  # type: ignore[method-assign]
+    executor.submit = keep  # type: ignore[method-assign]
     with pytest.raises(InterruptedRun):
-        cycle.run(units=units, check=stop)
+        cycle.run(executor=executor, check=stop)
     assert cycle.run().deleted == len(cycle.case.documents)
-    for document in cycle.case.documents:  # as they were when the unit read them
+    for document in cycle.case.documents:  # as they were when the task read them
         database[cycle.policy.collection].insert_one(cast(Any, RawBSONDocument(document)))
-    unit, *plain = late[0]
+    task, *plain = late[0]
     with pytest.raises(BucketwiseError, match="another run holds the lease by now"):
-        unit(units.opened, *plain)
+        task(executor.connections, *plain)
     assert cycle.rows() == expected_rows(cycle.case)
 
 
@@ -188,11 +191,13 @@ def test_more_memory_makes_larger_commits(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, bound: str, usual: int
 ) -> None:
     monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 2)
-    monkeypatch.setattr(f"archivers.moving.sweep.{bound}", usual)
+    monkeypatch.setattr(f"archivers.moving.filling.{bound}", usual)
     found = []
     for share in (0.5, 1, 100):
         cycle = Cycle(database, slots("second"), file_store).load()
-        cycle.run(units=Here(Opened(database, cycle.store), memory=int(share * USUAL_MEMORY)))
+        cycle.run(
+            executor=LocalExecutor(Connections(database, cycle.store), memory=int(share * USUAL_MEMORY))
+        )
         found.append(len(list(cycle.root.glob("*/meta/manifests/*"))))
         shutil.rmtree(cycle.root)
         for name in database.list_collection_names():

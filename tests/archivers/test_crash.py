@@ -17,7 +17,7 @@ from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.keys import Keys
-from archivers.moving import sweep
+from archivers.moving import filling
 from archivers.moving.online import archived_source
 from archivers.writes import delete
 from buckets.fields.times import FIRST_MS, LAST_MS
@@ -324,7 +324,7 @@ def test_a_crash_at_every_step(
         world.keep(False)
         world.finish()
         world.check_receipts()
-    assert not steps.died and die_at > 8
+    assert not steps.died and die_at > 5
     assert stride > 1 or {"before transaction", "before commit", "after commit"} <= names
 
 
@@ -333,7 +333,7 @@ def test_a_crash_between_the_pieces_of_a_long_run(
 ) -> None:
     """Several commits in one run, each with its own deletes."""
     monkeypatch.setattr(delete, "MAX_BUCKETS", 3)
-    monkeypatch.setattr(sweep, "MAX_READINGS", 100)
+    monkeypatch.setattr(filling, "MAX_READINGS", 100)
     for die_at in range(1, 1000, 11):
         world = World.make(database, CASES["slots"], file_store)
         steps = Steps(die_at)

@@ -27,8 +27,9 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from archivers.moving import sweep
+from archivers.moving import filling, sweep
 from archivers.writes import delete
+from buckets.decoding.decode import Lot
 from config.policies import Store
 from tests.archivers.builders import (
     DAY0,
@@ -196,19 +197,19 @@ def test_a_cursor_that_gives_a_bucket_twice(
     database["iot"].create_index("last")
     database["iot"].create_index("first")
     cycle = cycle_of(database, file_store, samples("dates"), to).load()
-    inner = sweep._Sweep._sort
+    inner = sweep.Sweep._sort
     seen: list[int] = []
 
-    def sort(self: Any, batch: Any) -> None:
-        inner(self, batch)
+    def sort(self: Any, lot: Any) -> None:
+        inner(self, lot)
         if not seen:
             database["iot"].update_one({"_id": "001"}, {"$set": {"note": "moved"}})
             moved = self._work.source.by_ids(["001"])
             seen.extend(len(again) for again in moved)
             for again in self._work.source.by_ids(["001", "002"]):
-                inner(self, again)
+                inner(self, Lot(again, cycle.policy))
 
-    monkeypatch.setattr(sweep._Sweep, "_sort", sort)
+    monkeypatch.setattr(sweep.Sweep, "_sort", sort)
     live = [raw for raw in cycle.live() if bson.decode(raw)["_id"] != "001"]
     report = cycle.run()
     assert (report.buckets, report.deleted, report.changed) == (60, 60, 0)
@@ -278,7 +279,7 @@ def await_primary(client: MongoClient[Document]) -> None:
 @pytest.fixture
 def small_steps(database: Database[Document], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(delete, "MAX_BUCKETS", 50)
-    monkeypatch.setattr(sweep, "MAX_READINGS", 60)
+    monkeypatch.setattr(filling, "MAX_READINGS", 60)
     yield
     await_primary(database.client)
 

@@ -10,7 +10,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.standing import How, Mode
+from archivers.restoring.target import How, Mode
 from config.errors import BucketwiseError, UsageError
 from config.policies import Store
 from tests.archivers.builders import (
@@ -151,12 +151,16 @@ def sampled(database: Database[Document], file_store: Store) -> Cycle:
     return Cycle(database, Case(base.name, base.policy, [], []), file_store)
 
 
+def _later(days: float | None) -> datetime | None:
+    return None if days is None else later(days)
+
+
 def test_a_version_that_lies_apart_from_the_others(sampled: Cycle) -> None:
     """Commits of one reading, and one of two months: all versions are found, whichever was met first."""
     archive(sampled, days(1.5), days(1.25), days(1.5, 40.0), days(40.5))
     wanted = [encode(days(1.25, 1.5, 40.0, 40.5))]
     for since, until in ((None, 1.3), (40.2, None), (None, None), (None, None)):
-        report = sampled.restore("back", since=since and later(since), until=until and later(until))
+        report = sampled.restore("back", since=_later(since), until=_later(until))
     assert raw_documents(sampled.database, "back") == wanted
     assert (report.buckets, report.readings, report.versions) == (1, 4, 3)
     for _ in range(2):
@@ -246,3 +250,29 @@ def test_overflow_of_older_versions_joins_no_bucket(database: Database[Document]
         cycle.restore("back")
     assert cycle.live_overflow() == changed
     assert database["back"].find_one({"_id": first["_id"]}) is None
+
+
+def test_some_of_more_versions_than_a_few_were_merged(sampled: Cycle) -> None:
+    """A restore of a day knew those of that day alone."""
+    apart = [days(20.0 + 3 * i) for i in range(4)]
+    near = [days(1.125), days(1.25), days(1.25, 1.3125), days(1.0625), days(1.375)]
+    archive(sampled, *(it for pair in zip(near, apart, strict=False) for it in pair), near[-1])
+    sampled.restore("back", until=later(2))
+    some = [encode(days(1.0625, 1.125, 1.25, 1.3125, 1.375))]
+    assert raw_documents(sampled.database, "back") == some
+    report = sampled.restore("back")
+    wanted = [encode(days(1.0625, 1.125, 1.25, 1.3125, 1.375, 20.0, 23.0, 26.0, 29.0))]
+    assert raw_documents(sampled.database, "back") == wanted
+    assert (report.buckets, report.readings, report.versions) == (1, 9, 8)
+
+
+def test_commits_are_found_as_they_were_archived(cycle: Cycle) -> None:
+    """By now the policy reads another field as time, which the archived buckets don't have."""
+    archive(cycle, hours({3: 1.0}), hours({5: 7}))
+    policy = cycle.policy.model_copy(update={"time_field": "at"})
+    cycle.case = Case("slots", policy, [], [])
+    cycle.restore("back")
+    assert raw_documents(cycle.database, "back") == [encode(hours({3: 1.0, 5: 7}))]
+    again = hours({3: 1.0}) | {"at": DAY0 + timedelta(hours=3)}
+    insert(cycle.database, "slots", [encode(again)])
+    assert cycle.run().deleted == 1

@@ -12,7 +12,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.standing import How, Mode
+from archivers.restoring.target import How, Mode
 from buckets.fields.times import as_ms
 from config.errors import HaltedError, UsageError
 from config.policies import Store
@@ -85,6 +85,29 @@ def test_a_stranger_in_the_archive_is_never_changed(cycle: Cycle) -> None:
         assert cycle.archived() == [stranger]
         assert len(cycle.live()) == 1
     assert "slots_archive_versions" not in cycle.database.list_collection_names()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_was_put_over_an_archived_one_is_never_changed(cycle: Cycle, count: int) -> None:
+    """Of the same `_id` and time; whether the archived one was merged before or not."""
+    archive(cycle, hours({3: 1.0}), *[hours({4: 2.0})][: count - 1])
+    before = kept(cycle)
+    stranger = encode(hours({3: 1.0, 4: 2.0}, note="mine"))
+    cycle.database["slots_archive"].delete_many({})
+    insert(cycle.database, "slots_archive", [stranger])
+    insert(cycle.database, "slots", [encode(hours({5: 7}))])
+    report = cycle.run()
+    assert "no receipt" in report.quarantined[0].reason
+    assert cycle.archived() == [stranger]
+    assert len(cycle.live()) == 1
+    assert kept(cycle) == before
+
+
+def test_receipts_of_earlier_releases_tell_the_id_alone(cycle: Cycle) -> None:
+    archive(cycle, hours({3: 1.0}))
+    cycle.database["bucketwise_receipts"].update_many({}, {"$unset": {"fingerprints": ""}})
+    archive(cycle, hours({4: 2.0}))
+    assert cycle.archived() == [encode(hours({3: 1.0, 4: 2.0}))]
 
 
 def test_other_series_are_not_merged(cycle: Cycle) -> None:

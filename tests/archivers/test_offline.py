@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from pymongo.database import Database
 
-from archivers.moving.sweep import _Sweep
+from archivers.moving.filling import Filling
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
 from buckets.fields.times import DAY_MS
@@ -117,7 +117,7 @@ def test_the_next_day_is_fetched_while_one_is_worked_on(
     cycle = Cycle(database, samples("epoch"), file_store).load()
     days: list[int] = []
     is_asked_for = threading.Event()
-    ending, see = Source.ending, _Sweep._see
+    ending, measure = Source.ending, Filling.measure
 
     def noted(source: Source, start_ms: int, end_ms: int) -> Iterator[Batch]:
         days.append(start_ms)
@@ -125,12 +125,12 @@ def test_the_next_day_is_fetched_while_one_is_worked_on(
             is_asked_for.set()
         return ending(source, start_ms, end_ms)
 
-    def waiting(sweep: _Sweep, lot: Lot) -> None:
+    def waiting(filling: Filling, lot: Lot) -> None:
         assert is_asked_for.wait(20)
-        see(sweep, lot)
+        measure(filling, lot)
 
     monkeypatch.setattr(Source, "ending", noted)
-    monkeypatch.setattr(_Sweep, "_see", waiting)
+    monkeypatch.setattr(Filling, "measure", waiting)
     assert cycle.run().deleted == len(cycle.case.documents)
     assert len({day // DAY_MS for day in days}) == len(days) > 1
 

@@ -10,11 +10,11 @@ from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.keys import Keys
-from archivers.moving.sweep import check_archive
+from archivers.moving.archive import check_archive
 from archivers.proof.audit import audit
 from config.errors import HaltedError
 from config.policies import Store
-from tests.archivers.builders import CODEC, LATER, RAW, Case, insert, slots
+from tests.archivers.builders import CODEC, RAW, Case, insert, slots
 from tests.archivers.harness import Cycle, nothing
 
 Document = dict[str, Any]
@@ -77,10 +77,7 @@ def held(cycle: Cycle) -> list[tuple[int, str]]:
 
 
 def codes(cycle: Cycle) -> set[tuple[str, str]]:
-    found = audit(
-        cycle.database, cycle.policy, cycle.store, LATER, keys=cycle.keys, check=nothing, progress=nothing
-    )
-    return {(it.code, it.severity) for it in found}
+    return {(it.code, it.severity) for it in audit(cycle.context())}
 
 
 @pytest.mark.parametrize("failed", (0, 2))

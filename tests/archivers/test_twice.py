@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
+from archivers.moving import filling, sweep
 from archivers.moving import offline as offline_run
-from archivers.moving import sweep
 from buckets.bson.raw import Batch, Docs
 from config.policies import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, samples
@@ -50,20 +50,20 @@ def test_a_bucket_that_grows_after_its_copy(
     grown = bucket("a1", DAY0 + HOUR, DAY0 + 1.5 * HOUR, DAY0 + DAY + 2 * HOUR)
     case = Case(base.name, base.policy, [encode(it) for it in [*first, *second]], []).with_archive(**ending)
     cycle = Cycle(database, case, file_store).load()
-    inner = sweep._Sweep._flush
+    inner = sweep.Sweep._flush
 
     def flush(self: Any) -> None:
-        moves = bool(self._pending)
+        moves = bool(self._filling._going)
         inner(self)
         if moves:
             database["iot"].replace_one({"_id": "a1"}, grown)
 
     monkeypatch.setattr(sweep, "ahead", lambda days, *_: days)  # the next day is read once it has grown
-    monkeypatch.setattr(sweep, "MAX_READINGS", 4)
+    monkeypatch.setattr(filling, "MAX_READINGS", 4)
     monkeypatch.setattr(offline_run, "_IN_MEMORY", in_memory)
-    monkeypatch.setattr(sweep._Sweep, "_flush", flush)
+    monkeypatch.setattr(sweep.Sweep, "_flush", flush)
     report = cycle.run()
-    monkeypatch.setattr(sweep._Sweep, "_flush", inner)
+    monkeypatch.setattr(sweep.Sweep, "_flush", inner)
     moments = [it["time"] for one in [first[0], grown, *first[2:], *second] for it in one["samples"]]
     expected = Counter((1, 3, at, 1.0) for at in moments)
     assert report.changed == 1
@@ -88,7 +88,7 @@ def test_a_bucket_that_grows_while_its_copy_is_under_way_and_then_goes(
     grown = bucket("a1", DAY0 + HOUR, DAY0 + 1.5 * HOUR, DAY0 + DAY + 2 * HOUR)
     case = Case(base.name, base.policy, [encode(it) for it in [*first, last]], []).with_archive()
     cycle = Cycle(database, case, file_store).load()
-    collection, delete, flush = database["iot"], offline_run.OfflineRun._delete, sweep._Sweep._flush
+    collection, delete, flush = database["iot"], offline_run.OfflineRun._delete, sweep.Sweep._flush
     events = list[str]()
 
     def all_at_once(days: Any, *_: Any) -> Iterator[Any]:
@@ -106,14 +106,14 @@ def test_a_bucket_that_grows_while_its_copy_is_under_way_and_then_goes(
         return delete(self, *args)
 
     def note(self: Any) -> None:
-        if self._pending:
+        if self._filling._going:
             events.append("flush")
         flush(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "MAX_READINGS", 4)
+        patch.setattr(filling, "MAX_READINGS", 4)
         patch.setattr(sweep, "ahead", all_at_once)
-        patch.setattr(sweep._Sweep, "_flush", note)
+        patch.setattr(sweep.Sweep, "_flush", note)
         patch.setattr(offline_run.OfflineRun, "_delete", go)
         report = cycle.run()
     assert events.index("delete") == 2, "one lot was copied, and another was ready"

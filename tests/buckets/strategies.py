@@ -436,7 +436,8 @@ def _more_slots(draw: Draw, policy: Policy, identity: Value, number: int, start:
         fields.append(("xs", _array(policy, draw(samples_of(policy, str(policy.time_field), times)))))
     else:
         held = draw(filled(draw(slot_fields(policy))))
-        assume(held)
+        is_array = any(kind == ARRAY for _, (kind, _) in held)
+        assume(held and not (form == "itself" and is_array))  # an array there is one of readings
         fields += [(places[form] + name if form in places else "xs", slots) for name, slots in held]
     return draw(shuffled(fields))
 

@@ -1230,7 +1230,7 @@ CONTRADICTIONS = [
         'slot = "second"',
         'slot = "second"\nschedule = "61 2 * * *"',
         "policies.ticks.schedule",
-        "the minute has to lie in 0–59: `61`",
+        "the minute cannot be `61`: it takes 0–59, lists",
     ),
     bad(
         "cron-never",

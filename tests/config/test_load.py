@@ -12,7 +12,7 @@ import config
 from config.loading.load import load
 from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, RollupLevel, Store, Workers
 from config.problems import ConfigError
-from config.work import format_size, parse_size
+from config.sizes import format_size, parse_size
 from tests.config.bad_configs import GOOD, changed
 
 EXAMPLE = Path(config.__file__).with_name("example.toml")

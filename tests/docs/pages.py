@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCE = re.compile(r"```(.*)")
 
 
@@ -24,7 +24,12 @@ class Block:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.page.name}:{self.line}"
+        return f"{name(self.page)}:{self.line}"
+
+
+def name(page: Path) -> str:
+    """Returns the page's path in the repository."""
+    return page.relative_to(ROOT).as_posix()
 
 
 @cache

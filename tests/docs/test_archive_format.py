@@ -160,16 +160,6 @@ def test_its_own_reader_follows_the_first_row(store: Path) -> None:
     assert len(buckets) == MINUTES
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_its_own_reader_reads_older_versions(version: int) -> None:
-    read: Read = python("reader", ROOT)["read"]
-    old = ROOT / "tests" / "archivers"
-    (path,) = (old / f"version{version}/gaps/meta/manifests").iterdir()
-    buckets, _ = read(old / f"version{version}", "gaps", path.stem)
-    written = (old / "version1/gaps.bson").read_bytes()
-    assert sorted(buckets) == sorted(map(bson.encode, bson.decode_all(written)))
-
-
 def test_a_signature_is_as_it_says(place: Place) -> None:
     key = "a key of thirty-two characters, or more"
     place.config.write_text(place.config.read_text().replace("[store]", f'[store]\nsigning_key = "{key}"'))

@@ -58,21 +58,29 @@ def _said(heading: str) -> dict[str, set[str]]:
     return {code(row[0]): set(row[1].split(", ")) for row in found}
 
 
+def findings_of_check() -> dict[str, set[str]]:
+    return _findings_in(*_OF_CHECK, "jobs/verbs/check.py")
+
+
+def findings_of_audit() -> dict[str, set[str]]:
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "archivers").rglob("*.py")} - {*_OF_CHECK}
+    return _findings_in(*sorted(files))
+
+
 def test_every_finding_of_check_is_explained() -> None:
-    found = _findings_in(*_OF_CHECK, "jobs/verbs/check.py")
+    found = findings_of_check()
     assert found["index-missing"] == {"warning"}
     assert found == _said("Findings of check")
 
 
 def test_every_finding_of_audit_is_explained() -> None:
-    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "archivers").rglob("*.py")} - {*_OF_CHECK}
-    found = _findings_in(*sorted(files))
+    found = findings_of_audit()
     assert found["overdue"] == found["part-missing"] == {"error"}
     assert found == _said("Findings of audit")
 
 
-def test_every_collection_of_the_suite_is_explained() -> None:
-    said = [code(row[0]) for row in rows(section(OPERATIONS, "The suite's own collections"))]
+def test_every_collection_of_bucketwise_is_explained() -> None:
+    said = [code(row[0]) for row in rows(section(OPERATIONS, "bucketwise's own collections"))]
     assert sorted(said) == sorted(OWN_COLLECTIONS)
 
 

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from archivers.moving.sweep import MAX_BYTES, MAX_READINGS
+from archivers.moving.filling import MAX_BYTES, MAX_READINGS
 from tests.docs.pages import ROOT
 
 
-@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "docs/performance.md"])
+@pytest.mark.parametrize("page", ["docs/limits.md", "ARCHITECTURE.md", "docs/performance.md"])
 def test_where_a_commit_is_closed(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     found = re.findall(r"([\d,]+)\s+readings(?: or|,)\s+(\d+)\s+MB\s+of\s+BSON", text)

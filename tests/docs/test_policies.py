@@ -28,11 +28,11 @@ from config.policies import (
     Table,
     Workers,
 )
-from config.work import format_size
+from config.sizes import format_size
 from tests.docs.pages import ROOT, Block, blocks_in, code, rows, section
 
 PAGE = ROOT / "docs" / "policies.md"
-ENVIRONMENT = {"MONGODB_URI": "mongodb://127.0.0.1:27017/?replicaSet=rs0"}
+ENVIRONMENT = {"MONGODB_URI": "mongodb://127.0.0.1:27017/?replicaSet=rs0", "PWD": "/tmp/tutorial"}
 #: What an excerpt leaves out.
 HEAD = (
     '[mongodb]\nuri = "${MONGODB_URI}"\ndatabase = "market"\n\n[store]\nurl = "s3://acme-archive/market"\n\n'

@@ -35,7 +35,8 @@ def market(asking_mongod: Client, tmp_path: Path, bucketwise: CommandLine) -> It
     database.command({"createRole": "granted", "privileges": [], "roles": []})
     database.command("createUser", "bucketwise", pwd="s3cret", roles=["granted"])
     (policies,) = [it for it in blocks(ROOT / "README.md") if it.language == "toml"]
-    (tmp_path / "bucketwise.toml").write_text(policies.text + MORE)
+    scheduled = policies.text.replace("[policies.ticks]\n", '[policies.ticks]\nschedule = "15 * * * *"\n')
+    (tmp_path / "bucketwise.toml").write_text(scheduled + MORE)
     assert asking_mongod.address is not None
     host, port = asking_mongod.address
     environment = {

@@ -14,6 +14,8 @@ from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, STA
 #: A bucket that breaks its model: its time is no date. The application mends it later.
 BROKEN = {"p": {"0": 1.0}, "dev": 1, "d": "yesterday"}
 CHANGED = 2
+#: Buckets that late upserts make again; the second one's first version has overflow.
+LATE = (4, 9)
 GRACE = OFFLINE + 'grace = "1d"\n'
 RETAIN = '[policies.it.retain]\nhourly = "30d"\n'
 
@@ -79,6 +81,38 @@ def pinned(scene: Scene) -> None:
     scene.well("restore", "--policy", "it", "--to", "it", "--yes")
 
 
+def archived_and_late(scene: Scene) -> None:
+    """All is archived. Then late upserts made small buckets under the `_id`s of two: each has a reading that
+    takes the place of an archived one, and one that is new."""
+    restored(scene)
+    for number in LATE:
+        write_late(scene, number)
+    scene.well("rollup")
+
+
+def late_and_copied(scene: Scene) -> None:
+    """The grace of the late buckets is over in the run that is killed."""
+    scene.fill(12)
+    for days in (6, 4):
+        scene.run(now=NOW - timedelta(days=days))
+    assert scene.database["it"].count_documents({}) == 0
+    for number in LATE:
+        write_late(scene, number)
+    assert scene.well(now=NOW - timedelta(days=2))["archive"]["left"] == len(LATE)
+
+
+def write_late(scene: Scene, number: int) -> None:
+    main, *extra = scene.truth.units[number]
+    document = bson.decode(main)
+    first, held = document["first"], document["held"]
+    new = [{"p": -1.5, "time": first + 1}, {"p": -2.5, "time": first + 10}]
+    late = {"n": 2, "first": first + 1, "last": first + 10, "held": new}
+    scene.database["it"].insert_one({"_id": number, "dev": document["dev"], **late})
+    together = [*held[:1], new[0], *held[2:], new[1]]
+    merged = {**document, "n": len(together), "last": first + 10, "held": together}
+    scene.truth.wrote(bson.encode(merged), *extra)
+
+
 @dataclass(frozen=True)
 class Job:
     text: str
@@ -123,6 +157,8 @@ JOBS = {
     "grace": Job(SLOTS + ROLLUP + GRACE, ARCHIVE, copied),
     "online": Job(_ONLINE, ARCHIVE, rolled_up),
     "online changed": Job(_ONLINE, ARCHIVE, rolled_up, change_at=_COPIED, code=3),
+    "late": Job(_ONLINE, ARCHIVE, archived_and_late),
+    "late and grace": Job(_ONLINE + 'grace = "1d"\n', ARCHIVE, late_and_copied),
     "restore": Job(
         SAMPLES + ROLLUP + OFFLINE,
         ("restore", "--policy", "it", "--to", "it", "--yes"),

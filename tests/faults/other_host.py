@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from archivers.moving import sweep as archive
+from archivers.moving import filling
 from archivers.stores.file import FileStore
 from archivers.stores.s3 import S3Store
 from archivers.writes import delete
@@ -28,7 +28,7 @@ _TRANSACTIONS = {
     "archivers.moving.commits": "receipt",
     "archivers.moving.online": "copy",
     "archivers.restoring.put": "restore",
-    "archivers.moving.sweep": "pin",
+    "archivers.moving.selection": "pin",
     "rollups.summaries.targets": "summaries",
 }
 _passed: Counter[str] = Counter()
@@ -49,8 +49,8 @@ def install(
     Without `at` it notes just its pid, for who wants to stop it. `pieces`: the most buckets in one delete;
     `at_once`: in one commit, so that several are under way."""
     delete.MAX_BUCKETS = pieces
-    archive.MAX_READINGS = 1
-    archive._Sweep._cut = lambda self, batch: iter([batch])  # type: ignore[method-assign]  # noqa: ARG005
+    filling.MAX_READINGS = 1
+    filling.Filling.cut = lambda self, batch: iter([batch])  # type: ignore[method-assign]  # noqa: ARG005
     raw_cursor._AT_ONCE = raw_cursor._FIRST = at_once
     wrong = [skew]
     current, steady, asleep = clock.current, clock.steady, [0.0]

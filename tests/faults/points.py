@@ -44,7 +44,8 @@ _PURPOSES = {
     "delete it ": "delete",
     "insert it ": "restore",
     "update bucketwise_receipts copied": "copy",
-    "update bucketwise_receipts pull": "renewal of copies",
+    "insert it_archive_versions ": "copy of versions",
+    "update bucketwise_receipts pull": "merged windows followed",
     "update bucketwise_receipts live": "receipt",
     "update it_hourly ": "hourly summaries",
     "update it_daily ": "daily summaries",
@@ -176,9 +177,9 @@ def _change(uri: str, database: str, document: bytes) -> None:
 
 def _make_small() -> None:
     """Few readings make several commits and batches of deletes; few events several replies of the stream."""
-    sweep: Any = import_module("archivers.moving.sweep")
-    sweep.MAX_READINGS = 1
-    sweep._Sweep._cut = lambda _self, batch: [batch]  # a commit of each reply
+    filling: Any = import_module("archivers.moving.filling")
+    filling.MAX_READINGS = 1
+    filling.Filling.cut = lambda _self, batch: [batch]  # a commit of each reply
     setattr(import_module("rollups.rolling.rollup"), "_MUCH", 1)  # noqa: B010
     for module in ("archivers.writes.delete", "archivers.moving.online"):
         setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010

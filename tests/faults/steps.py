@@ -39,11 +39,13 @@ _COPIES = ("offline", "offline s3", "amended")
 _DELETES = ("offline", "amended", "grace", "online", "online changed")
 _OVERFLOW = ("offline s3", "online", "online changed")
 _ONLINE = ("online", "online changed")
+_LATE = ("late", "late and grace")
 _AMENDS = ("amended", "amended s3")
 
 _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
 _BOOKS, _OFFLINE = "archivers.moving.commits:Books.", "archivers.format.archive:OfflineArchive."
 _ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.records.receipts:Receipts."
+_MERGING, _KEPT = "archivers.versions.merging:Merging.", "archivers.versions.kept:KeptVersions."
 _CHAIN, _DELETIONS = "archivers.format.chain:Chain.", "archivers.records.deletions:Deletions."
 _PROGRESS, _STREAM = "rollups.progress:", "rollups.changes.stream:Stream."
 _QUARANTINE, _TARGETS = "rollups.rolling.quarantine:Quarantine.", "rollups.summaries.targets:"
@@ -125,7 +127,7 @@ STEPS = (
         _PROGRESS + "note_fit",
         ("first run", "first run online"),
     ),
-    Step("planned", "sort into what goes", "archivers.moving.sweep:_Sweep._sort", ("offline", "online")),
+    Step("planned", "sort into what goes", "archivers.moving.sweep:Sweep._sort", ("offline", "online")),
     Step("encoded", "encode", "buckets.packing.pack:pack", _COPIES),
     Step("part made", "make part", "archivers.format.parquet:write_part", _COPIES),
     Step("buckets file made", "make buckets file", "archivers.format.parquet:write_buckets", _COPIES),
@@ -273,6 +275,44 @@ STEPS = (
         _RECEIPTS + "pull",
         _ONLINE,
     ),
+    # Online: later versions of what is archived
+    Step("versions' collection", "mongo create it_archive_versions", _KEPT + "make", ("late",)),
+    Step("versions' index", "mongo createIndexes it_archive_versions", _KEPT + "make", ("late",)),
+    Step("versions read", "mongo find it_archive_versions", _KEPT + "of", _LATE),
+    Step(
+        "versions copied",
+        "mongo insert it_archive_versions in transaction",
+        _KEPT + "put",
+        ("late",),
+    ),
+    Step(
+        "versions named",
+        "mongo update bucketwise_receipts merging in transaction",
+        _MERGING + "_copy",
+        ("late",),
+    ),
+    Step("copy of versions committed", "mongo commit copy of versions", _MERGING + "_copy", ("late",)),
+    Step(
+        "versions asked for",
+        "mongo find it_archive_versions in transaction",
+        _KEPT + "of",
+        (*_LATE, "online changed"),
+    ),
+    Step("late bucket deleted", "mongo delete it in transaction", _MERGING + "_merge", _LATE),
+    Step("archived one taken back", "mongo delete it_archive in transaction", _MERGING + "_replace", _LATE),
+    Step("merged one put", "mongo insert it_archive in transaction", _MERGING + "_replace", _LATE),
+    Step(
+        "receipt of the merge", "mongo insert bucketwise_receipts in transaction", _MERGING + "_record", _LATE
+    ),
+    Step("merge committed", "mongo commit delete", _MERGING + "_merge", _LATE),
+    Step(
+        "what is hidden told",
+        "mongo update bucketwise_receipts merged in transaction",
+        _MERGING + "_record",
+        _LATE,
+    ),
+    Step("merged windows followed", "mongo commit merged windows followed", _MERGING + "follow", _LATE),
+    Step("TTL of the overflow", "mongo listIndexes it_more", "rollups.ttl:clears", _LATE),
     # Restore into the source, and back
     Step("restored", "mongo insert it in transaction", "archivers.restoring.restore:restore", ("restore",)),
     Step(
@@ -286,7 +326,10 @@ STEPS = (
     ),
     Step("restore committed", "mongo commit restore", "archivers.restoring.restore:restore", ("restore",)),
     Step(
-        "unpinned", "mongo delete bucketwise_pins in transaction", "archivers.records.pins:unpin", ("unpin",)
+        "unpinned",
+        "mongo delete bucketwise_pins in transaction",
+        "archivers.restoring.unpin:unpin",
+        ("unpin",),
     ),
-    Step("unpin committed", "mongo commit unpin", "archivers.records.pins:unpin", ("unpin",)),
+    Step("unpin committed", "mongo commit unpin", "archivers.restoring.unpin:unpin", ("unpin",)),
 )

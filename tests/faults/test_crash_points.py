@@ -236,6 +236,10 @@ def check_order(log: Path) -> None:
             since.setdefault(what, at)
         elif label == "mongo delete it in transaction":
             order = ["copied", "copies read"] if "copied" in last else list(_ORDER)
+            if "versions read" in last:
+                order = [it for it in ("versions copied", "versions read") if it in last]
+                assert [last[it] for it in order] == sorted(last[it] for it in order), last
+                continue
             # of an earlier run's copies: no more than that they are read
             order = order if {"put", "copied"} & last.keys() else ["part read", "buckets read", "rebuilt"]
             places = [last.get(it, -1) for it in order]
@@ -266,6 +270,8 @@ _WHAT = {
     "mongo commit receipt": "receipt",
     "mongo commit exchange": "receipt",
     "mongo commit copy": "copied",
+    "mongo commit copy of versions": "versions copied",
+    "mongo find it_archive_versions": "versions read",
     "mongo find it_archive": "copies read",
 }
 

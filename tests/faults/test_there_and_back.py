@@ -9,7 +9,7 @@ from typing import Any
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers.moving import sweep as archive
+from archivers.moving import filling
 from archivers.moving.copies import Copies
 from buckets.bson import cursor as raw_cursor
 from config.policies import Store
@@ -23,7 +23,7 @@ IDENTITY = 1
 def install(uri: str, database: str, readings: int) -> None:
     """It changes once its copy has begun, and back when the next one begins."""
     source = MongoClient[dict[str, Any]](uri)[database]["it"]
-    archive.MAX_READINGS = readings
+    filling.MAX_READINGS = readings
     raw_cursor._AT_ONCE = 4
     begin = Copies.begin
     begun: list[int] = []

@@ -33,7 +33,7 @@ class Cluster:
     folder: Path
 
     def has_given(self, number: int) -> bool:
-        """Whether this worker has a unit that it has not done."""
+        """Whether this worker has a task that it has not done."""
         with Client(self.url.replace("dask:", "tcp:"), set_as_default=False) as client:  # type: ignore[no-untyped-call]
             there = {str(it["name"]): address for address, it in client.scheduler_info(-1)["workers"].items()}
             return bool(client.processing()[there[str(number)]])

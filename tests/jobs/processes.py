@@ -28,7 +28,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def workers_of(pid: int) -> list[int]:
-    """The processes that do the units of a run: children of one that it forks them from."""
+    """The processes that do the tasks of a run: children of one that it forks them from."""
     return sorted(it for child in descendants(pid) for it in descendants(child))
 
 

@@ -71,15 +71,15 @@ def test_a_worker_of_a_cluster_with_tls_that_is_killed_while_it_copies(empty: Pl
     check_archived(empty, before)
 
 
-def test_a_unit_that_workers_die_of(empty: Place, tmp_path: Path) -> None:
+def test_a_task_that_workers_die_of(empty: Place, tmp_path: Path) -> None:
     expected = by_one_process(empty)
     with cluster(tmp_path / "cluster", DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="0") as it:
         with rollup_at(5, empty, it) as ran:
             it.workers[0].send_signal(signal.SIGSTOP)  # what it is given now, it does not come to
-        wait_until(lambda: it.has_given(0), "it is given no unit")
+        wait_until(lambda: it.has_given(0), "it is given no task")
         it.workers[0].kill()
         told = ran()
-    assert "workers of the cluster died in the midst of a unit" in told.err
+    assert "workers of the cluster died in the midst of a task" in told.err
     check_cut_off(told, empty)
     assert empty("rollup", "-p", "ticks").code == 3
     assert standing(empty.database) == expected

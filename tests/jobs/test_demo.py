@@ -174,7 +174,7 @@ def test_what_does_not_add_up_ends_with_1(tmp_path: Path, monkeypatch: pytest.Mo
 
     def fault(stage: Stage) -> None:
         stage.show.act("Load", "")
-        stage.checks.equal("readings", 1, 2)
+        stage.show.equal("readings", 1, 2)
         stage.show.verdict("All is well")
 
     def never(_stage: Stage) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from archivers.stores import open_store
 from buckets import heap
+from config.cron import Cron
 from config.loading.load import load
 from config.policies import Policy
 from jobs import clock
@@ -158,8 +159,8 @@ def test_a_policy_without_a_schedule_is_told_of(place: Place) -> None:
 def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, with firings a tenth of a second apart in place of cron's minutes."""
     now = clock.current
-    monkeypatch.setattr("jobs.service.firing.first_after", lambda _cron, _at: now() + timedelta(seconds=0.1))
-    monkeypatch.setattr(scheduler, "last_until", lambda _cron, at: at)
+    monkeypatch.setattr(Cron, "first_after", lambda _cron, _at: now() + timedelta(seconds=0.1))
+    monkeypatch.setattr(Cron, "last_until", lambda _cron, at: at)
     events = list[str]()
     monkeypatch.setattr(heap, "give_back", lambda: events.append("memory"))
     policy = load(place.config, {"MONGODB_URI": mongodb_uri}).policies["ticks"]
@@ -188,7 +189,7 @@ def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: p
     assert [result.exit_code for result in results[: enough - 1]] == [0] * (enough - 1)
     assert completed(place) >= enough - 1
     assert events == ["run", "memory", "result"] * len(results)
-    monkeypatch.setattr(scheduler, "last_until", lambda _cron, _at: None)
+    monkeypatch.setattr(Cron, "last_until", lambda _cron, _at: None)
     Service([policy], Ledger(place.database), runner_at, count, Stop(), "")._ask(policy)
     assert len(events) == 3 * len(results)  # nothing was due
 
@@ -222,10 +223,8 @@ class Held:
 
     def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch, exit_code: int = 0) -> None:
         now = clock.current
-        monkeypatch.setattr(
-            "jobs.service.firing.first_after", lambda _cron, _at: now() + timedelta(seconds=0.05)
-        )
-        monkeypatch.setattr(scheduler, "last_until", lambda _cron, at: at)
+        monkeypatch.setattr(Cron, "first_after", lambda _cron, _at: now() + timedelta(seconds=0.05))
+        monkeypatch.setattr(Cron, "last_until", lambda _cron, at: at)
         monkeypatch.setattr(scheduler, "_BEAT_SECONDS", 0.05)
         held, self.begun, self.ended, self.most = self, list[str](), list[str](), 0
         self.stop, self.go = Stop(), threading.Event()

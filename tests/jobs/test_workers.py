@@ -6,21 +6,21 @@ import errno
 import fcntl
 import os
 import pickle
+import random
 import signal
 import struct
 import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
-from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 from botocore.exceptions import ClientError
@@ -31,18 +31,17 @@ from archivers.format.manifest import DamagedError
 from archivers.reading.slices import slice_reader
 from archivers.stores import open_store
 from archivers.stores.base import Corrupt, Denied, NotFound, StoreError
-from archivers.units import Opened
+from archivers.tasks import Connections, Task
 from buckets.fields.times import as_ms
 from config.errors import BucketwiseError, HaltedError, InterruptedRun, UsageError
 from config.loading.load import load
 from config.policies import Settings
 from config.problems import ConfigError, Problem
-from jobs.execution import processes as workers
-from jobs.execution.processes import Processes
-from jobs.execution.task import Outcome, Where, do, settle
+from jobs.execution.processes import ProcessExecutor
+from jobs.execution.worker import Outcome, Where, do
 from jobs.failures import explain
 from rollups.rolling.slices import Asked
-from rollups.units import result_of
+from rollups.tasks import at_once, result_of
 from tests.jobs.command import CommandLine, started
 from tests.jobs.place import NOW, START, Db, Place
 from tests.jobs.processes import descendants, is_alive, wait_until, workers_of
@@ -244,18 +243,18 @@ def test_no_worker_outlives_a_run_that_is_killed(empty: Place) -> None:
     assert len(theirs) >= 3 and days_of(empty.database) < DAYS
 
 
-# One unit
+# One task
 
 
 def _settings(place: Place, **environment: str) -> Settings:
     return load(place.config, {"MONGODB_URI": place.uri, **environment})
 
 
-def _die(_opened: Opened) -> None:
+def _die(_: Connections) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _die_while_it_answers(_opened: Opened) -> bytes:
+def _die_while_it_answers(_: Connections) -> bytes:
     """What kills it in the middle of its answer: a pipe is full of it."""
 
     def kill() -> None:
@@ -270,13 +269,13 @@ def _die_while_it_answers(_opened: Opened) -> bytes:
 def _waits_in(pipe: int) -> bool:
     """Whether this is one, and has much in it that nobody has read yet."""
     try:
-        (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+        (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.TIOCOUTQ, bytes(4)))
     except OSError:
         return False
     return int(count) >= 1 << 15
 
 
-def _pid(_opened: Opened) -> int:
+def _pid(_: Connections) -> int:
     return os.getpid()
 
 
@@ -287,11 +286,11 @@ class _Stopper:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _stop_in_a_finalizer(_opened: Opened) -> None:
+def _stop_in_a_finalizer(_: Connections) -> None:
     _Stopper()
 
 
-def _wait(_opened: Opened) -> None:
+def _wait(_: Connections) -> None:
     threading.Event().wait()
 
 
@@ -299,9 +298,9 @@ def _nothing() -> None:
     """Nothing asks the run to stop."""
 
 
-def test_a_unit_that_kills_its_workers_is_given_up(empty: Place) -> None:
+def test_a_task_that_kills_its_workers_is_given_up(empty: Place) -> None:
     """And the next one finds a living worker. What is under way when all ends is ended."""
-    pool = Processes(2, 0, Where.of(_settings(empty)))
+    pool = ProcessExecutor(2, 0, Where.of(_settings(empty)))
     with pytest.raises(BucketwiseError, match=r"3 times.*safe to run again") as found:
         result_of(pool.submit(_die), _nothing)
     assert found.value.exit_code == 1
@@ -316,7 +315,7 @@ def test_a_worker_that_is_asked_to_stop_in_a_finalizer(
     empty: Place, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It leaves, and says nothing."""
-    pool = Processes(2, 0, Where.of(_settings(empty)))
+    pool = ProcessExecutor(2, 0, Where.of(_settings(empty)))
     with pytest.raises(BucketwiseError, match="3 times"):
         result_of(pool.submit(_stop_in_a_finalizer), _nothing)
     pool.close()
@@ -324,98 +323,106 @@ def test_a_worker_that_is_asked_to_stop_in_a_finalizer(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="how much waits in a pipe is asked as Linux answers it")
-def test_a_worker_that_is_killed_while_it_answers(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others can't say anything any more, and the half of an answer is waited for: they are all ended."""
-    monkeypatch.setattr(workers, "_SECONDS_TO_BE_MISSED", 0.5)
-    pool = Processes(2, 0, Where.of(_settings(empty)))
-    with pytest.raises(BucketwiseError, match=r"3 times.*safe to run again"):
-        result_of(pool.submit(_die_while_it_answers), pool.check)
-    assert is_alive(result_of(pool.submit(_pid), pool.check))
-    theirs = workers_of(os.getpid())  # before one of them may be dead
-    half = pool.submit(_die_while_it_answers)
-    wait_until(lambda: not all(map(is_alive, theirs)), "no worker has died")
-    theirs += workers_of(os.getpid())
-    pool.close()
-    assert half.done() and not any(map(is_alive, theirs))
+def test_a_worker_that_is_killed_while_it_answers(empty: Place) -> None:
+    """Half of an answer is none, and the others work on."""
+    with closing(ProcessExecutor(2, 0, Where.of(_settings(empty)))) as executor:
+        with pytest.raises(BucketwiseError, match=r"3 times.*safe to run again"):
+            result_of(executor.submit(_die_while_it_answers), _nothing)
+        waiting = executor.submit(_wait)
+        wait_until(lambda: len(workers_of(os.getpid())) == 1, "no worker waits")
+        other = workers_of(os.getpid())
+        with pytest.raises(BucketwiseError, match="3 times"):
+            result_of(executor.submit(_die_while_it_answers), _nothing)
+        assert workers_of(os.getpid()) == other and not waiting.done()
+    assert waiting.done() and not any(map(is_alive, other))
 
 
-class _Dying(ProcessPoolExecutor):
-    """Takes one unit, and dies while a second one is handed in: as of Python 3.12 it tells so of the first
-    with its own lock held, for which the second waits."""
-
-    taken: list[Future[Any]]
-
-    def submit(self, *_: Any, **__: Any) -> Future[Any]:
-        if not hasattr(self, "taken"):
-            self.taken = [Future()]
-            return self.taken[0]
-        death = BrokenProcessPool("it died")
-        teller = threading.Thread(target=self.taken[0].set_exception, args=[death], daemon=True)
-        teller.start()
-        teller.join(5)
-        assert not teller.is_alive(), "the two wait for each other"
-        raise death
+def _slow_echo(_: Connections, number: int, seconds: float) -> tuple[int, bytes]:
+    threading.Event().wait(seconds)
+    return number, bytes([number]) * (1 << 20)
 
 
-class _Living(ProcessPoolExecutor):
-    """Does each unit as it is handed in, in this process."""
-
-    def submit(self, task: Callable[..., Any], /, *_: Any, **__: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(task())
-        return done
+def _forkservers() -> list[int]:
+    """What the workers of this process are forked from."""
+    return [it for it in descendants(os.getpid()) if descendants(it)]
 
 
-def test_workers_that_die_while_a_unit_is_handed_to_them(
-    empty: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither waits for the other, and each unit is done, once."""
-    kinds = iter([_Dying, _Living])
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", lambda *args, **named: next(kinds)(*args, **named))
-    done = list[str]()
-
-    def note(_opened: Opened, what: str) -> str:
-        done.append(what)
-        return what
-
-    pool = Processes(2, 0, Where.of(_settings(empty)))
-    both = [pool.submit(note, it) for it in ("first", "second")]
-    assert [it.result(5) for it in both] == done == ["first", "second"]
-    pool.close()
+def _kill_some(dice: random.Random, is_over: threading.Event) -> None:
+    """Workers, one or all, and twice what they are forked from."""
+    for turn in range(12):
+        if is_over.wait(dice.uniform(0, 0.1)):
+            return
+        victims = _forkservers() if turn in (3, 8) else workers_of(os.getpid())
+        for pid in victims if turn == 10 else victims[:1]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
-def test_workers_that_are_closed_while_a_unit_is_handed_to_them(
-    empty: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is cancelled, as one that is handed in later."""
+def test_workers_and_what_they_are_forked_from_are_killed_at_any_instant(empty: Place) -> None:
+    """Each task is done all the same, and its answer is its own."""
+    dice, is_over = random.Random(7), threading.Event()
+    killer = threading.Thread(target=_kill_some, args=[dice, is_over])
+    with closing(ProcessExecutor(3, 0, Where.of(_settings(empty)))) as executor:
+        futures = [executor.submit(_slow_echo, i, dice.uniform(0, 0.03)) for i in range(150)]
+        result_of(futures[0], _nothing)
+        killer.start()
+        given_up = 0
+        for number, future in enumerate(futures):
+            try:
+                assert result_of(future, _nothing) == (number, bytes([number]) * (1 << 20))
+            except BucketwiseError as error:
+                assert "3 times" in str(error)
+                given_up += 1
+        is_over.set()
+        killer.join()
+        assert given_up < 10
+        assert is_alive(result_of(executor.submit(_pid), _nothing))
 
-    class Closed(ProcessPoolExecutor):
-        def submit(self, *args: Any, **named: Any) -> Future[Any]:
-            closer = threading.Thread(target=pool.close, daemon=True)
-            closer.start()
-            closer.join(5)
-            assert not closer.is_alive(), "the two wait for each other"
-            return super().submit(*args, **named)
 
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", Closed)
-    pool = Processes(2, 0, Where.of(_settings(empty)))
-    for _ in range(2):
-        with pytest.raises(CancelledError):
-            pool.submit(_pid).result(5)
+def test_workers_are_closed_while_tasks_are_handed_to_them(empty: Place) -> None:
+    """None of the tasks is left in the air."""
+    executor = ProcessExecutor(2, 0, Where.of(_settings(empty)))
+    futures = [executor.submit(_slow_echo, i, 0.01) for i in range(50)]
+    result_of(futures[3], _nothing)
+    workers = workers_of(os.getpid())
+    executor.close()
+    assert not any(map(is_alive, workers)) and all(it.done() for it in futures)
+    with pytest.raises(CancelledError):
+        futures[-1].result()
 
 
-def test_what_else_a_pool_can_not_do_is_raised(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without threads, for one: to try again would be no help."""
+def test_a_worker_that_does_not_leave_is_killed(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.execution.processes._SECONDS_TO_LEAVE", 0.2)
+    executor = ProcessExecutor(1, 0, Where.of(_settings(empty)))
+    pid = result_of(executor.submit(_pid), _nothing)
+    stuck = executor.submit(_wait)
+    os.kill(pid, signal.SIGSTOP)
+    executor.close()
+    assert stuck.done()
+    wait_until(lambda: not is_alive(pid), "it is alive")
 
-    class Threadless(ProcessPoolExecutor):
-        def submit(self, *_: Any, **__: Any) -> Future[Any]:
-            raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", Threadless)
-    pool = Processes(2, 0, Where.of(_settings(empty)))
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        pool.submit(_pid)
-    pool.close()
+def test_what_can_not_travel_is_told(empty: Place) -> None:
+    with closing(ProcessExecutor(1, 0, Where.of(_settings(empty)))) as executor:
+        with pytest.raises(BucketwiseError, match="pickle"):
+            result_of(executor.submit(_lock), _nothing)
+        assert is_alive(result_of(executor.submit(_pid), _nothing))
+
+
+def _lock(_: Connections) -> object:
+    return threading.Lock()
+
+
+def test_threads_that_a_machine_does_not_give(empty: Place) -> None:
+    """To try again would be no help."""
+    executor, size = ProcessExecutor(1, 0, Where.of(_settings(empty))), threading.stack_size(1 << 46)
+    try:
+        with pytest.raises(RuntimeError, match="can't start new thread") as found:
+            executor.submit(_pid)
+    finally:
+        threading.stack_size(size)
+    assert "no more memory or threads" in explain(found.value).message
+    executor.close()
 
 
 def test_a_worker_that_sees_another_place_is_refused(empty: Place) -> None:
@@ -442,28 +449,26 @@ def test_a_worker_that_sees_another_place_is_refused(empty: Place) -> None:
                     reader.read(asked).result()
 
 
-def _opened_here(place: Place, settings: Settings) -> Opened:
+def _opened_here(place: Place, settings: Settings) -> Connections:
     assert settings.store is not None
-    return Opened(place.database, open_store(settings.store))
+    return Connections(place.database, open_store(settings.store))
 
 
 @dataclass(frozen=True)
 class _Travelling:
-    """Units as a worker would do them: what is asked, and what comes of it, are pickled on the way."""
+    """Does tasks as a worker would: what is asked, and what comes of it, are pickled on the way."""
 
     where: Where
     workers: int = 2
     memory: int = 10**9
 
-    def submit(
-        self, unit: Callable[Concatenate[Opened, P], T], *plain: P.args, **named: P.kwargs
-    ) -> Future[T]:
-        inner: Future[Outcome[T]] = Future()
-        asked = pickle.loads(pickle.dumps((self.where, partial(unit, **named), *plain)))
-        inner.set_result(pickle.loads(pickle.dumps(do(*asked))))
-        outer: Future[T] = Future()
-        settle(outer, inner)
-        return outer
+    def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        call = pickle.loads(pickle.dumps(partial(do, self.where, task, *plain, **named)))
+        outcome: Outcome[T] = pickle.loads(pickle.dumps(call()))
+        return at_once(outcome.get)
+
+    def check(self) -> None:
+        """Nobody is missing."""
 
 
 @pytest.mark.parametrize(
@@ -505,7 +510,7 @@ def test_errors_travel(error: BucketwiseError) -> None:
 def test_what_fails_in_a_worker_is_told_as_in_one_process(error: Exception, empty: Place) -> None:
     where = Where.of(_settings(empty))
 
-    def fail(_opened: Opened) -> None:
+    def fail(_: Connections) -> None:
         raise error
 
     told: Outcome[None] = pickle.loads(pickle.dumps(do(where, fail)))
@@ -515,8 +520,8 @@ def test_what_fails_in_a_worker_is_told_as_in_one_process(error: Exception, empt
 
 
 def test_arrow_takes_memory_from_the_system_in_a_worker_too() -> None:
-    """A cluster's worker imports the unit before anything else of the suite."""
-    code = "import jobs.execution.task, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+    """A cluster's worker imports the task before anything else of the suite."""
+    code = "import jobs.execution.worker, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ARROW_")}
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "system\n"
 

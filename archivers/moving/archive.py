@@ -1,0 +1,126 @@
+"""Archives what has expired of one policy, and sees that what was archived is all there."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo.database import Database
+
+from archivers.context import ArchiveContext
+from archivers.format.archive import OfflineArchive
+from archivers.moving.forecast import Forecast, OfflineForecast
+from archivers.moving.offline import OfflineRun
+from archivers.moving.online import OnlineRun
+from archivers.moving.sweep import Sweep
+from archivers.records.heads import check_all_there, check_heads
+from archivers.records.receipts import Receipts
+from archivers.report import ArchiveReport
+from archivers.run import Archiver, ArchiveRun, RolledUp, always
+from archivers.stores.base import ObjectStore
+from buckets.fields.times import EVER, LAST_MS, TimeRange, as_date, as_text
+from config.errors import BucketwiseError
+from config.policies import Policy
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ArchiveOptions:
+    """What is asked of one archive run.
+
+    `range`: only buckets that end in it. `through`: every window that ends at or before it
+    (milliseconds) is rolled up; None: the policy rolls nothing up. `rolled_up` says whether the summaries of
+    the windows that a range touches hold what is there now. Where they don't, the buckets stay.
+    """
+
+    range: TimeRange = EVER
+    through: int | None = None
+    rolled_up: RolledUp = always
+
+    @property
+    def keeps_up(self) -> RolledUp:
+        """Returns what brings summaries up to date; where nothing is rolled up, all are."""
+        return always if self.through is None else self.rolled_up
+
+    def expired(self, context: ArchiveContext) -> tuple[int, int]:
+        """Returns the range, in milliseconds, of the ends of buckets that have expired."""
+        return self.range.start_ms, min(context.cutoff, self.range.end_ms)
+
+
+def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
+    """Archives what has expired. Returns what was done, and what stays for which reason."""
+    run = ArchiveRun.of(context, rolled_up=options.keeps_up)
+    if run.to == "none":
+        return run.report
+    _check_deletable(run)
+    start, end = options.expired(run)
+    with closing(_archiver(run)) as archiver:
+        archiver.recover()
+        run.pins.forget()
+        archiver.settle(start, end)
+        Sweep(run, archiver, options.through, rechecks=True).run(start, end)
+    return run.report
+
+
+def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
+    """Returns what `archive` would do, and what would stay for which reason. Changes nothing."""
+    run = ArchiveRun.of(context, rolled_up=options.keeps_up)
+    if run.to == "none":
+        return run.report
+    _check_deletable(run)
+    start, end = options.expired(run)
+    inner = OnlineRun(run) if run.to == "online" else OfflineForecast(run)
+    with closing(Forecast(run, inner)) as archiver:
+        Sweep(run, archiver, options.through, rechecks=False).run(start, end)
+    if young := run.source.count_ending(max(start, end), LAST_MS + 1):
+        edge = as_text(as_date(end))
+        run.report.reasons[f"not expired: the last reading is not before {edge}"] += young
+    return run.report
+
+
+def recover(context: ArchiveContext) -> None:
+    """Finishes or undoes what a crash left, and sees that the archive is all there: before anything is rolled
+    up from it. Raises HaltedError where it is not."""
+    if context.to != "none":
+        with closing(_archiver(ArchiveRun.of(context))) as archiver:
+            archiver.recover()
+
+
+def _archiver(run: ArchiveRun) -> Archiver:
+    return OnlineRun(run) if run.to == "online" else OfflineRun(run)
+
+
+def check_archive(database: Database[Document], policy: Policy, store: ObjectStore | None) -> None:
+    """See that all that was archived is where the policy says: it would be missing from every summary.
+
+    Raises BucketwiseError where the policy has archived to another kind of archive, DamagedError where a
+    commit is gone, or the store is an older state of what it was. Changes nothing.
+    """
+    receipts = Receipts(database, policy.name)
+    if policy.archive is not None and policy.archive.to == "offline" and store is not None:
+        held = OfflineArchive(policy, store, receipts.seal)
+        check_heads(receipts, held)
+        check_all_there(receipts, held)
+    to = policy.archive.to if policy.archive is not None else "none"
+    if other := receipts.other_kind(to):
+        raise BucketwiseError(
+            f"policy {policy.name}: buckets lie in its {other} archive, and archive.to says {to!r}: "
+            'its summaries could not be told from both. Set archive.to back (archive.after = "forever" ends '
+            "archiving), or restore those buckets and start a policy with another name. Nothing was changed"
+        )
+
+
+def _check_deletable(work: ArchiveRun) -> None:
+    """Raises BucketwiseError where a delete would be refused, or a transaction try it for minutes."""
+    if work.kept:
+        return
+    for info in work.source.listed:
+        what = "a view" if info["type"] == "view" else "a capped collection"
+        if info["type"] == "view" or info["options"].get("capped"):
+            raise BucketwiseError(
+                f"policy {work.policy.name}: {info['name']} is {what}, and nothing can be deleted from it. "
+                "Set archive.delete = false, or name the collection that holds the buckets. Nothing was "
+                "archived"
+            )

@@ -1,0 +1,86 @@
+"""How much makes a commit: lots are filled to a bounded number of readings, bytes and days."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import Lot
+from buckets.fields.times import DAY_MS
+from config.policies import USUAL_MEMORY
+
+#: A commit is closed at about so many readings, or bytes of BSON, where memory is as usual; with twice the
+#: memory, at twice as many. At fewer readings where these take more memory: `Lot.cells` has what does.
+MAX_READINGS = 900_000
+MAX_BYTES = 32_000_000
+#: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
+MAX_SPAN_MS = 31 * DAY_MS
+#: Bytes of BSON that a cell takes where it takes few: while no reading was seen.
+_LEAST_PER_CELL = 12
+
+
+class Filling:
+    """The lot that is being filled: batches as they were read, then what goes of them, decoded."""
+
+    def __init__(self, memory: int) -> None:
+        self._share = memory / USUAL_MEMORY
+        self._per_cell: float | None = None
+        self._read: list[Batch] = []
+        self._going: list[Lot] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Returns whether nothing was added since the last lot was taken."""
+        return not (self._read or self._going)
+
+    @property
+    def is_measured(self) -> bool:
+        """Returns whether it is known how many bytes a reading takes."""
+        return self._per_cell is not None
+
+    @property
+    def is_full(self) -> bool:
+        """Returns whether no more fits into the lot, as far as is known."""
+        return self._room() <= 0
+
+    def measure(self, lot: Lot) -> None:
+        """Learns from a lot how many bytes its readings take."""
+        if lot.readings:  # else it tells nothing
+            self._per_cell = lot.batch.size / lot.cells
+
+    def cut(self, batch: Batch) -> Iterator[Batch]:
+        """Cuts a batch that would make more than a commit into pieces, each to fill the lot that is begun."""
+        at, count = 0, len(batch)
+        is_much = batch.size > MAX_READINGS * self._share * (self._per_cell or _LEAST_PER_CELL)
+        while at < len(batch):
+            if is_much:
+                count = max(1, math.ceil(self._room() / batch.size * len(batch)))
+            yield batch.slice(at, min(at + count, len(batch)))
+            at += count
+
+    def add(self, batch: Batch) -> None:
+        """Adds a batch as it was read."""
+        self._read.append(batch)
+
+    def take_read(self) -> Batch | None:
+        """Takes what was read and not decoded yet."""
+        read, self._read = self._read, []
+        return Batch.concat(read) if read else None
+
+    def add_going(self, lot: Lot) -> None:
+        """Adds buckets that may go."""
+        self._going.append(lot)
+
+    def take(self) -> Lot | None:
+        """Takes the lot; another one begins."""
+        going, self._going = self._going, []
+        return Lot.concat(going) if going else None
+
+    def _room(self) -> float:
+        """So many bytes more, as far as is known, fill the lot."""
+        size = sum(lot.batch.size for lot in self._going)
+        cells = sum(lot.cells for lot in self._going)
+        per_cell = self._per_cell or _LEAST_PER_CELL
+        room = min(MAX_BYTES * self._share - size, (MAX_READINGS * self._share - cells) * per_cell)
+        return room - sum(batch.size for batch in self._read)

@@ -1,0 +1,57 @@
+"""What a run would do, told by an archiver that moves nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archivers.format.manifest import Manifest
+from archivers.moving.offline import OfflineRun
+from archivers.run import Archiver, ArchiveRun
+from buckets.bson.raw import Batch
+from buckets.columns import Series
+from buckets.decoding.decode import Lot
+
+
+class Forecast:
+    """Satisfies `Archiver`: asks the real one what stays, and counts what would go."""
+
+    def __init__(self, work: ArchiveRun, archiver: Archiver) -> None:
+        self._work = work
+        self._archiver = archiver
+
+    def recover(self) -> None:
+        """Nothing is recovered."""
+
+    def settle(self, start_ms: int, end_ms: int) -> None:
+        """Nothing is deleted."""
+
+    def misfit(self, series: Series) -> tuple[str, object] | None:
+        return self._archiver.misfit(series)
+
+    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+        return self._archiver.fresh(batch, first_ms, last_ms)
+
+    def move(self, lot: Lot) -> None:
+        report = self._work.report
+        if waits := self._work.waits(self._work.now):
+            report.leave(len(lot), waits)
+        else:
+            report.deleted += len(lot)
+
+    def finish(self) -> None:
+        """Nothing was begun."""
+
+    def close(self) -> None:
+        self._archiver.close()
+
+
+class OfflineForecast(OfflineRun):
+    """The same for an offline archive: what earlier runs have copied is left alone."""
+
+    def _settle_held(
+        self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
+    ) -> None:
+        del outdated, live
+        waits = self._work.waits(manifest.created)
+        self._work.report.leave(len(same), waits or "copied by an earlier run, and deleted by the next")

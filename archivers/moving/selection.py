@@ -1,0 +1,81 @@
+"""Which of the buckets that were read may go, and why the others stay."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archivers.records.pins import fingerprint
+from archivers.run import Archiver, ArchiveRun
+from archivers.writes.delete import chunks
+from buckets.bson.raw import Batch
+from buckets.columns import Quarantined
+from buckets.decoding.decode import Decoded, Lot, decode
+from buckets.fields.selectors import extended_json
+from rollups.guarded import transaction
+
+
+class Selection:
+    """Selects buckets for one archive run. What stays is reported with the reason."""
+
+    def __init__(self, work: ArchiveRun, archiver: Archiver, through: int | None, *, rechecks: bool) -> None:
+        """`through`: windows that end by then (milliseconds) are rolled up; None: nothing is rolled up.
+        `rechecks`: pinned buckets that have changed are rolled up again."""
+        self._work = work
+        self._archiver = archiver
+        self._through = through
+        self._rechecks = rechecks
+
+    def of(self, lot: Lot) -> Lot:
+        """Returns the buckets that may go."""
+        decoded, report = lot.decoded, self._work.report
+        report.quarantine(decoded.quarantined)
+        expired = decoded.last < self._work.cutoff
+        expired &= ~self._pinned(lot.batch, decoded, expired)
+        ready = expired if self._through is None else expired & (decoded.last < self._through)
+        report.leave(int((expired & ~ready).sum()), "its windows are not rolled up yet")
+        return lot.take(np.sort(decoded.units[ready & self._fitting(decoded, lot.batch)]))
+
+    def _pinned(self, batch: Batch, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Of the expired buckets: those that were restored, and stay since they are pinned."""
+        work, pins = self._work, self._work.pins.of(batch)
+        pinned = expired & np.isin(decoded.units, list(pins))
+        for i in decoded.units[pinned].tolist():
+            work.report.leave(1, pins[i].reason)
+        if self._rechecks:
+            assert self._through is not None
+            ready = decoded.units[pinned & (decoded.last < self._through)]
+            changed = [i for i in ready.tolist() if fingerprint(batch, i) != pins[i].seen]
+            if changed:
+                spans = [pins[i].span for i in changed if pins[i].span]
+                self._follow(batch.take(np.array(changed, dtype=np.int64)), spans)
+        return pinned
+
+    def _follow(self, changed: Batch, before: list[list[int]]) -> None:
+        """Others are rolled up again on their way to the archive; pinned ones have to be here. What was in
+        their spans before may be gone."""
+        work, now = self._work, decode(changed, self._work.policy).spans().tolist()
+        times = [time for span in (*before, *now) for time in span]
+        if work.rolled_up(min(times), max(times) + 1):
+            for piece in chunks(changed):
+                transaction(work.database, work.guard, partial(work.pins.saw, piece))
+
+    def _fitting(self, decoded: Decoded, batch: Batch) -> NDArray[np.bool_]:
+        """Buckets whose series the archive can hold; the others are quarantined."""
+        columns, policy = decoded.columns, self._work.policy
+        misfits = {i: self._archiver.misfit(series) for i, series in enumerate(columns.series)}
+        fits = np.ones(len(decoded.units), dtype=np.bool_)
+        if not any(misfits.values()):
+            return fits
+        for i, found in misfits.items():
+            if found is None:
+                continue
+            for position in np.flatnonzero(columns.holds(np.arange(len(columns.series)) == i)).tolist():
+                fits[position] = False
+                identity = batch.main.legible_id(int(decoded.units[position]))
+                value = extended_json(found[1])
+                reason = f"the archive of policy {policy.name} has a column of another type than {value}"
+                self._work.report.quarantine([Quarantined(identity, found[0], reason)])
+        return fits

@@ -1,0 +1,76 @@
+"""What an archive run reports: what was moved, what stays, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from buckets.columns import Quarantined, Series
+from buckets.fields.times import DAY_MS, as_date
+
+#: So many quarantined buckets are reported one by one; the rest is counted.
+MAX_DETAILS = 1000
+#: Why buckets stay though all they hold is before what is rolled up.
+NOT_ROLLED_UP = "its windows have changed since they were rolled up"
+#: Why buckets stay that hold nothing of what they are for.
+VALUELESS = (
+    "no finite value in a value field for a whole day, of a series that had some: mend the field, or name it "
+    "in nonnumeric_ok"
+)
+
+
+@dataclass(frozen=True)
+class Valueless:
+    """A day of a series in which no reading holds a finite number in a value field, though earlier or later
+    ones do."""
+
+    field: str
+    series: Series
+    day: int  # since 1970, UTC
+
+    @property
+    def date(self) -> str:
+        return f"{as_date(self.day * DAY_MS):%Y-%m-%d}"
+
+
+@dataclass
+class ArchiveReport:
+    """Counts of one run. `left` are expired buckets that stay; `reasons` says why, with how many."""
+
+    to: str
+    buckets: int = 0
+    readings: int = 0
+    parts: int = 0
+    bytes: int = 0
+    deleted: int = 0
+    left: int = 0
+    changed: int = 0  # of those left: changed between copy and delete, or while they were read
+    valueless: list[Valueless] = field(default_factory=list)  # the first thousand
+    quarantined: list[Quarantined] = field(default_factory=list)
+    quarantined_total: int = 0
+    _named: set[int] = field(default_factory=set)  # of the quarantined, 8 bytes a bucket
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def quarantine(self, found: list[Quarantined]) -> None:
+        """Each bucket once; the first thousand in detail."""
+        for bucket in found:
+            name = hash((type(bucket.id), repr(bucket.id)))
+            if name not in self._named:
+                self._named.add(name)
+                self.quarantined_total += 1
+                if len(self.quarantined) < MAX_DETAILS:
+                    self.quarantined.append(bucket)
+
+    def hold(self, count: int, found: list[Valueless]) -> None:
+        """Buckets stay since they hold no number where there should be some."""
+        self.leave(count, VALUELESS)
+        self.valueless += found[: MAX_DETAILS - len(self.valueless)]
+
+    def leave(self, count: int, reason: str) -> None:
+        if count:
+            self.left += count
+            self.reasons[reason] += count
+
+    def change(self, count: int) -> None:
+        self.changed += count
+        self.leave(count, "changed between copy and delete: copied again by a later run")

@@ -1,0 +1,86 @@
+"""What is asked of a restore, and whether it can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pymongo.database import Database
+
+from archivers.context import ArchiveContext
+from archivers.moving.online import archive_collections
+from archivers.restoring.target import MERGED, How, Mode
+from buckets.fields.selectors import check_asked
+from buckets.fields.times import EVER, TimeRange
+from config.errors import UsageError
+from config.policies import Policy
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RestoreOptions:
+    """What is asked of a restore.
+
+    `within`: every bucket with a reading in it. `series`: only those of these series, fields as text. `to`:
+    the collection where they go. `how`: what becomes of several versions of a bucket. `pinned_until`: into
+    the source they are pinned, so that no run deletes them or archives them again before then; None: before
+    they are released.
+    """
+
+    to: str
+    within: TimeRange = EVER
+    series: Mapping[str, str] = field(default_factory=dict)
+    how: How = MERGED
+    pinned_until: datetime | None = None
+
+
+def check_request(context: ArchiveContext, options: RestoreOptions) -> None:
+    """Raises UsageError where a restore can't be what is asked for. Changes nothing."""
+    policy, how = context.policy, options.how
+    check_asked(policy, options.series)
+    if context.to == "none":
+        raise UsageError(f"policy {policy.name} archives nothing, so there is nothing to restore")
+    _check_collection(context.database, policy, "--to", options.to)
+    _check_versions(policy, options.to, how)
+    if how.aside is not None:
+        _check_collection(context.database, policy, "--versions-to", how.aside)
+
+
+def _check_versions(policy: Policy, to: str, how: How) -> None:
+    if how.aside is not None and how.mode != Mode.all:
+        raise UsageError(f"--versions-to {how.aside}: older versions are put there with --versions all alone")
+    if how.aside == policy.collection:
+        raise UsageError(f"--versions-to {how.aside}: older versions would be live there; name another one")
+    if to != policy.collection or how.mode == Mode.merged:
+        return
+    assert policy.archive is not None
+    if policy.archive.to == "online":
+        raise UsageError(
+            f"--versions {how.mode}: the online archive holds the versions of a bucket merged, and {to} can "
+            "only have them so. Leave --versions out, or restore into a new collection"
+        )
+    if how.mode == Mode.all and how.aside is None:
+        raise UsageError(
+            f"--versions all: in {to} the older versions would be live buckets of their own. Name another "
+            "collection for them: --versions-to"
+        )
+
+
+def _check_collection(database: Database[Document], policy: Policy, option: str, to: str) -> None:
+    assert policy.archive is not None
+    taken: list[str | None] = list(policy.rollup.targets.values()) if policy.rollup else []
+    if policy.archive.to == "online":
+        taken += archive_collections(policy)
+    if policy.overflow is not None:
+        taken.append(policy.overflow.collection)
+    if to in taken or to.startswith(("system.", "bucketwise_")) or not to or "$" in to:
+        mend = "name the source or a new collection"
+        raise UsageError(f"{option} {to}: buckets can't be restored there; {mend}")
+    found = next(iter(database.list_collections(filter={"name": to})), None)
+    wanted = "timeseries" if policy.model == "timeseries" else "collection"
+    if found is not None and found["type"] != wanted:
+        needed = "a native time-series collection" if wanted == "timeseries" else "an ordinary collection"
+        raise UsageError(f"{option} {to}: it is a {found['type']}; this policy's buckets need {needed}")

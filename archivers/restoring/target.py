@@ -1,0 +1,65 @@
+"""Where restored buckets go, and what becomes of several versions of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from archivers.versions.history import History
+from buckets.bson.raw import Batch
+from config.policies import Policy
+from rollups.guarded import Guard
+
+Document = dict[str, Any]
+
+
+class Mode(StrEnum):
+    """What becomes of several versions of a bucket."""
+
+    latest = "latest"
+    all = "all"
+    merged = "merged"
+
+
+class How(NamedTuple):
+    """The same, and where the older ones go."""
+
+    mode: Mode = Mode.merged
+    aside: str | None = None  # the collection of older ones; None: that of the others
+
+
+MERGED = How()
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where buckets go. `note` tells the books of them, in the transaction that puts them."""
+
+    database: Database[Document]
+    policy: Policy
+    to: str
+    guard: Guard
+    how: How
+    note: Callable[[list[Plan], ClientSession], None]
+
+    @property
+    def aside(self) -> str:
+        return self.how.aside or self.to
+
+    @property
+    def is_source(self) -> bool:
+        return self.to == self.policy.collection
+
+
+class Plan(NamedTuple):
+    """What is to stand for one bucket, and what may stand there now."""
+
+    history: History
+    final: Batch  # of one
+    aside: list[bytes]  # documents of older versions
+    known: list[Batch]  # all versions, and what they are merged

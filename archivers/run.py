@@ -1,0 +1,80 @@
+"""One run that moves buckets, and what either archive does in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archivers.context import ArchiveContext
+from archivers.report import ArchiveReport
+from buckets.bson.raw import Batch
+from buckets.columns import Series
+from buckets.decoding.decode import Lot, decode
+
+
+class RolledUp(Protocol):
+    """Brings the summaries of the windows up to date that a range (milliseconds) touches.
+
+    Returns whether they are now. `anew`: also where nothing tells of a change."""
+
+    def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool: ...
+
+
+def always(_start_ms: int, _end_ms: int, *, anew: bool = False) -> bool:
+    """Satisfies `RolledUp` where nothing is rolled up: every summary is as it should be."""
+    del anew
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveRun(ArchiveContext):
+    """One policy's archive run: its context, and what it reports as it goes."""
+
+    report: ArchiveReport
+    rolled_up: RolledUp = always
+
+    @classmethod
+    def of(cls, context: ArchiveContext, *, rolled_up: RolledUp = always) -> ArchiveRun:
+        """Returns a run in this context, with nothing done yet."""
+        given = {it.name: getattr(context, it.name) for it in fields(context)}
+        return cls(**given, report=ArchiveReport(context.to), rolled_up=rolled_up)
+
+    def going(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
+        """Of copies that earlier runs made: those that end in [start, end), and whose originals neither pins
+        nor roll-ups keep; and the spans of all of them."""
+        decoded = decode(copies, self.policy)
+        due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
+        found = copies.take(np.sort(due))
+        found = found.take(self.without_pinned(found))
+        spans = decoded.spans()  # what was equal all along may have been another one in between
+        if len(found) and not self.rolled_up(int(spans.min()), int(spans.max()) + 1):
+            found = found.take(np.zeros(0, dtype=np.int64))
+        return found, spans
+
+
+class Archiver(Protocol):
+    """One of the two archives, at work."""
+
+    def recover(self) -> None:
+        """Undo or finish what a crash left."""
+
+    def settle(self, start_ms: int, end_ms: int) -> None:
+        """Of buckets that end in [start, end): delete what was copied by earlier runs and may go now."""
+
+    def misfit(self, series: Series) -> tuple[str, object] | None:
+        """A series field, and its value, that the archive can't hold beside what it has."""
+
+    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+        """Of some expired buckets, that cover first to last: the indices of those that have to be copied."""
+
+    def move(self, lot: Lot) -> None:
+        """Copy, verify, and delete what may go, now or by the end of `finish`."""
+
+    def finish(self) -> None:
+        """Bring to its end what `move` has begun."""
+
+    def close(self) -> None:
+        """Stop what is at work; what `finish` has not finished is left to the next run."""

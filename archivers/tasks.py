@@ -1,0 +1,65 @@
+"""Executors of tasks: functions of plain values that read MongoDB and a store, give plain values, and write
+nothing to MongoDB. They are done here, or in other processes that connect to both by the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from pymongo.database import Database
+
+from archivers.stores.base import ObjectStore
+from config.policies import USUAL_MEMORY
+from rollups.tasks import at_once
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Connections:
+    """What a task works with, in the process that does it."""
+
+    database: Database[dict[str, Any]]
+    store: ObjectStore | None
+    #: The fence of the lease of a policy, as it is now; None where none was ever taken.
+    fence_of: Callable[[str], int | None] = lambda _policy: None
+
+
+#: A function of a module.
+Task = Callable[Concatenate[Connections, P], T]
+
+
+class Executor(Protocol):
+    """Does tasks, for one run of one policy."""
+
+    @property
+    def workers(self) -> int:
+        """How many are done at once."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a run may take: for results that wait for their turn, and for what is copied."""
+
+    def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        """Returns the future of the task. What it raises, `result()` raises."""
+
+    def check(self) -> None:
+        """Raises BucketwiseError where nobody is left to do the tasks."""
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """Does tasks in this process, one after another, each when it is submitted."""
+
+    connections: Connections
+    workers: int = 1
+    memory: int = USUAL_MEMORY
+
+    def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        return at_once(task, self.connections, *plain, **named)
+
+    def check(self) -> None:
+        """This process is there."""

@@ -1,0 +1,66 @@
+"""Keeps summaries equal to what is live and archived, together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from archivers.context import ArchiveContext
+from archivers.reading.reader import ArchivedReader
+from archivers.reading.slices import slice_reader
+from archivers.records.receipts import COLLECTION as RECEIPTS
+from archivers.tasks import LocalExecutor
+from buckets.fields.times import EVER, TimeRange, as_date
+from config.policies import Policy
+from rollups.changes.late import Watch
+from rollups.context import silent
+from rollups.rolling.options import Archived, RollupOptions, RollupReport
+from rollups.rolling.rollup import roll_up
+
+
+def roll_up_all(
+    context: ArchiveContext, within: TimeRange = EVER, *, is_cleared: bool = False, dry_run: bool = False
+) -> RollupReport:
+    """Rolls up what is due, from live and archived buckets. `is_cleared`: something removes raw data that is
+    in no archive of this policy."""
+    archived = ArchivedReader(context.database, context.policy, context.store)
+    reader = slice_reader(context.executor, context.connections, context.policy)
+    return roll_up(
+        context,
+        RollupOptions(*within, is_cleared=is_cleared, dry_run=dry_run),
+        Archived(reader, RECEIPTS, archived.span(), archived.shadowed),
+    )
+
+
+class Upkeep:
+    """Satisfies `RolledUp`: brings windows up to date before their buckets go, since late readings may have
+    come after the roll-up."""
+
+    def __init__(
+        self, context: ArchiveContext, readers: Sequence[Policy], *, is_cleared: bool, dry_run: bool = False
+    ) -> None:
+        """`readers`: other policies that roll up the same collection."""
+        self._context = replace(context, progress=silent, executor=LocalExecutor(context.connections))
+        self._is_cleared = is_cleared
+        self._dry_run = dry_run
+        self._watch = Watch(context.database, context.policy, RECEIPTS)
+        self._readers = [Watch(context.database, it, RECEIPTS, dry_run=dry_run) for it in readers]
+        self.written = 0
+
+    def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool:
+        """Returns whether every summary of what lies in the range is now what it should be. Those of other
+        policies are theirs to write: until they have, the buckets stay. `anew`: even if nothing tells of a
+        change."""
+        check = self._context.check
+        if any(it.has_changed(start_ms, end_ms, check, may_have=False) for it in self._readers):
+            return False
+        if self._dry_run:
+            return True
+        if anew or self._watch.has_changed(start_ms, end_ms, check):
+            # All that has changed, where that is known: it may have been elsewhere before.
+            tells_all = self._watch.can_tell and not anew
+            within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
+            report = roll_up_all(self._context, within, is_cleared=self._is_cleared)
+            self.written += report.written
+            self._watch = Watch(self._context.database, self._context.policy, RECEIPTS)
+        return True

@@ -1,0 +1,167 @@
+"""Versions in an offline archive that count no more, each as it was.
+
+A copy leaves its commit when its bucket, live still or again, has become another. Where that one lacks
+readings of the copy, somebody may have taken them out; or deleted the bucket, and a late upsert made it anew.
+Nobody can tell. So the live one counts, and the copy stays restorable: in a file of its own, which no reader
+of the archive sees, and whose name tells the SHA-256 of its bytes.
+
+    <policy>/meta/versions/<commit>.<sha256>.bson     of the commit that they left
+
+A document of the file holds a bucket's own document, and those of its overflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from archivers.format.manifest import (
+    Commit,
+    DamagedError,
+    Manifest,
+    links,
+    manifest_key,
+    parse_commit,
+    read_link,
+)
+from archivers.stores.base import Corrupt, NotFound, ObjectStore
+from archivers.writes.delete import chunks, in_order, same_id
+from buckets.bson.raw import Batch, Docs
+from buckets.bson.types import ARRAY, DOCUMENT, elements, first_at
+from buckets.source import Source
+from buckets.versions.held import lacks
+from buckets.versions.overlay import array_of, document_of
+
+_NAME = re.compile(r"(?P<commit>[^.]+)\.(?P<sha256>[0-9a-f]{64})\.bson")
+
+
+class Overtaken(NamedTuple):
+    """Of copies whose buckets are others by now, by index."""
+
+    live: list[int]  # those of which one is live
+    kept: list[int]  # of these: those that must not be lost with it
+
+
+def overtaken(source: Source, copies: Batch) -> Overtaken:
+    """Tell what may leave its commit, and what of that holds readings that the live bucket lacks. One that is
+    live as it was copied is to be copied anew, and is kept until then."""
+    found, at = Overtaken([], []), 0
+    for piece in chunks(copies):
+        live = list(source.by_raw_ids(piece.main.raw_ids))
+        named = {same_id(raw_id) for batch in live for raw_id in batch.main.raw_ids}
+        there = [i for i, raw_id in enumerate(piece.main.raw_ids) if same_id(raw_id) in named]
+        mine = piece.take(np.array(there, dtype=np.int64))
+        now = in_order(mine, live)
+        lacking = lacks(source.policy, mine, now)
+        found.live.extend(at + i for i in there)
+        for i, lacks_some in enumerate(lacking):
+            if lacks_some or mine.unit(i) == now.unit(i):
+                found.kept.append(at + there[i])
+        at += len(piece)
+    return found
+
+
+class SupersededFile(NamedTuple):
+    """One of these files, by its name."""
+
+    key: str
+    commit: Commit
+    sha256: str
+
+
+class Superseded:
+    """Those of one policy."""
+
+    def __init__(self, store: ObjectStore, policy: str) -> None:
+        self._store = store
+        self._policy = policy
+        self._dropped: dict[str, Manifest] | None = None
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self._policy}/meta/versions/"
+
+    def put(self, commit: str, batch: Batch) -> None:
+        """Keep these buckets, which are about to leave a commit. Raises DamagedError where what was written
+        does not come back."""
+        data = b"".join(_document(batch.slice(i, i + 1)) for i in range(len(batch)))
+        sha256 = hashlib.sha256(data).hexdigest()
+        key = f"{self._prefix}{commit}.{sha256}.bson"
+        self._store.put_bytes(key, data)
+        self._bytes(key, sha256)
+
+    def files(self) -> Iterator[SupersededFile]:
+        """Returns all of them."""
+        for found in self._store.list(self._prefix):
+            match = _NAME.fullmatch(found.key.removeprefix(self._prefix))
+            commit = parse_commit(match["commit"]) if match else None
+            if match and commit is not None:
+                yield SupersededFile(found.key, commit, match["sha256"])
+
+    def read(self, file: SupersededFile) -> Batch:
+        """Returns its buckets. Raises DamagedError where it is not as it was written."""
+        mains: list[bytes] = []
+        extra: list[bytes] = []
+        owner: list[int] = []
+        data, at = self._bytes(file.key, file.sha256), 0
+        while at < len(data):
+            size = int.from_bytes(data[at : at + 4], "little")
+            document, at = data[at : at + size], at + size
+            array = first_at(document, ("overflow",))[1:]
+            more = [array[value:end] for _, value, end in elements(array)]
+            owner += [len(mains)] * len(more)
+            mains.append(first_at(document, ("bucket",))[1:])
+            extra += more
+        return Batch(Docs.of(mains), Docs.of(extra), np.array(owner, dtype=np.int32))
+
+    def around(self, start_ms: int, end_ms: int) -> Iterator[tuple[str, Manifest, Callable[[], Batch]]]:
+        """Returns those that left commits of [start, end), with these commits, which have been dropped since.
+        Of one that is there still, nothing has left."""
+        for file in self.files():
+            if file.commit.may_hold(start_ms, end_ms):
+                manifest = self.dropped(file.commit.name)
+                key = manifest_key(self._policy, file.commit.name)
+                if manifest is not None and self._store.head(key) is None:
+                    yield file.key, manifest, partial(self.read, file)
+
+    def dropped(self, commit: str) -> Manifest | None:
+        """Returns the manifest that is left of a commit that was dropped; None where none is."""
+        if self._dropped is None:
+            read = (read_link(self._store, self._policy, *link) for link in links(self._store, self._policy))
+            self._dropped = {it.commit: it for it in read}
+        return self._dropped.get(commit)
+
+    def damaged(self) -> Iterator[DamagedError]:
+        """Returns what of all is not as it was written."""
+        for file in self.files():
+            try:
+                self._bytes(file.key, file.sha256)
+            except DamagedError as error:
+                yield error
+
+    def _bytes(self, key: str, sha256: str) -> bytes:
+        place = f"{self._store.url}/{key}"
+        try:
+            data = self._store.get_bytes(key)
+        except Corrupt as error:
+            raise DamagedError("version-differs", place, error.reason) from None
+        except NotFound:
+            raise DamagedError("version-differs", place, "the file was there, and is missing") from None
+        if hashlib.sha256(data).hexdigest() != sha256:
+            what = "it is not as it was written: its bytes have another SHA-256 than its name tells"
+            raise DamagedError("version-differs", place, what)
+        return data
+
+
+def _document(bucket: Batch) -> bytes:
+    extra = [bytes([DOCUMENT]) + it for it in bucket.extra]
+    return document_of({"bucket": bytes([DOCUMENT]) + bucket.main[0], "overflow": _array(extra)})
+
+
+def _array(documents: list[bytes]) -> bytes:
+    return bytes([ARRAY]) + array_of(documents)

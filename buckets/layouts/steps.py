@@ -1,0 +1,218 @@
+"""How a union is followed through documents: step by step, all of them at once.
+
+A step looks at what comes next in each document, says which flags it has, and goes on behind what is there.
+It guesses: names and types are compared, values aren't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.layouts.layout import ALWAYS, Flags, slabs
+
+#: Bytes in 8 at a time: offset, mask, and what has to be there.
+Words = tuple[tuple[int, int, int], ...]
+Places = NDArray[np.int64]
+
+WORD = 8
+_LENGTH = np.uint64(0xFFFFFFFF)
+#: Of what is in front of a length so many bytes are looked at, with the length in one word.
+_SEEN = 4
+_SHIFT = np.uint64(8 * _SEEN)
+
+
+class Walk:
+    """n documents on their way: where each is, which flags it has, and whether it fits so far."""
+
+    def __init__(self, words: NDArray[np.uint64], starts: Places, stops: Places, flags: int) -> None:
+        self.words = words  # from each byte on
+        self.at, self.stops = starts.copy(), stops
+        self.fits = np.ones(len(starts), dtype=np.bool_)
+        self.flags = np.zeros((flags + 1, len(starts)), dtype=np.bool_)  # a row a flag
+        self.flags[ALWAYS] = True
+        self.begun: list[Places] = []  # of the documents that are not closed yet
+        self.closed: list[tuple[int, Places, Places]] = []  # flag, where each began, where it ended
+        self._forward = np.empty_like(self.at)
+
+    def through(self, steps: Sequence[Step]) -> tuple[Flags, Flags]:
+        """Returns which documents seem to fit, and the flags of all, a row a flag."""
+        for step in steps:
+            step.follow(self)
+        for flag, start, stop in self.closed:
+            told = self.words[start - 4] & _LENGTH
+            self.fits &= (told == (stop - start + 4).view(np.uint64)) | ~self.flags[flag]
+        return self.fits & (self.at == self.stops), self.flags
+
+    def advance(self, there: Flags, width: int | Places) -> None:
+        """Goes on in the documents in which something is there."""
+        self.at += np.multiply(there, width, out=self._forward)
+
+
+class Step(Protocol):
+    def follow(self, walk: Walk) -> None: ...
+
+
+class Test(NamedTuple):
+    """Does this name with this type come next? If so, go on behind the element's bytes."""
+
+    flag: int
+    parent: int
+    words: Words
+    width: int
+
+    def follow(self, walk: Walk) -> None:
+        hit = walk.flags[self.flag]
+        for number, (offset, mask, wanted) in enumerate(self.words):
+            found = walk.words[walk.at + offset if offset else walk.at]
+            found &= np.uint64(mask)
+            if number:
+                hit &= found == np.uint64(wanted)
+            else:
+                np.equal(found, np.uint64(wanted), out=hit)
+        if self.parent != ALWAYS:
+            hit &= walk.flags[self.parent]
+        walk.advance(hit, self.width)
+
+
+class Skip(NamedTuple):
+    """Go on behind bytes that are there if the flag is set."""
+
+    flag: int
+    width: int
+
+    def follow(self, walk: Walk) -> None:
+        if self.flag == ALWAYS:
+            walk.at += self.width
+        else:
+            walk.advance(walk.flags[self.flag], self.width)
+
+
+class Text(NamedTuple):
+    """A text of up to so many bytes, which it says in front. Each byte has a flag: is the text as long?"""
+
+    flag: int
+    first: int  # flag of its first byte
+    most: int
+
+    def follow(self, walk: Walk) -> None:
+        there = walk.flags[self.flag]
+        size = (walk.words[walk.at] & _LENGTH).astype(np.int64) - 1  # a zero byte ends it
+        walk.fits &= ((size >= 0) & (size <= self.most)) | ~there
+        size = np.clip(size, 0, self.most)
+        bytes_of = walk.flags[self.first : self.first + self.most]
+        np.greater(size, np.arange(self.most)[:, None], out=bytes_of)
+        bytes_of &= there
+        walk.advance(there, size + 5)
+
+
+class Open(NamedTuple):
+    """A document whose length may differ has begun with the 4 bytes that say it."""
+
+    def follow(self, walk: Walk) -> None:
+        walk.begun.append(walk.at.copy())
+
+
+class Close(NamedTuple):
+    """It ends. Whether it is as long as it says is looked at last."""
+
+    flag: int
+
+    def follow(self, walk: Walk) -> None:
+        walk.closed.append((self.flag, walk.begun.pop(), walk.at.copy()))
+
+
+class Choice(NamedTuple):
+    """Of these no document has two; where `certain`, it has one."""
+
+    parent: int
+    flags: list[int]
+    certain: bool
+
+    def follow(self, walk: Walk) -> None:
+        held = walk.flags[self.flags].sum(axis=0)
+        none_is_right = ~walk.flags[self.parent] if self.certain else True
+        walk.fits &= (held == 1) | ((held == 0) & none_is_right)
+
+
+class Each(NamedTuple):
+    """An array of documents, alike but for their names. Each says how long it is, so that where they lie is
+    found first, one after another; then the same steps lead through all of them at once."""
+
+    parent: int
+    first: int  # flag of the first: others follow, those inside of each behind its own
+    optional: bool  # has each a flag of its own?
+    headers: list[bytes]
+    steps: list[Step]
+    inside: int  # how many flags
+    #: May there be one of this length (bytes), and the flags inside of it: 1 + i × lengths. None where a
+    #: length does not tell.
+    by_length: Flags | None
+
+    def follow(self, walk: Walk) -> None:
+        count, own, at = len(self.headers), int(self.optional), walk.at
+        held = walk.flags[self.first : self.first + count * (own + self.inside)].reshape(count, -1, len(at))
+        places, heads = self._places(walk)
+        widths = np.array([len(header) for header in self.headers])[:, None]
+        ends = [header[-_SEEN:] for header in self.headers]
+        wanted, masks = _in_words(ends), _in_words([b"\xff" * len(end) for end in ends])
+        number, alive = np.zeros(len(at), dtype=np.int64), walk.flags[self.parent]
+        for some in slabs(count, WORD * len(at)):
+            there = (heads[some] & masks[some]) == wanted[some]
+            there[0] &= alive
+            np.logical_and.accumulate(there, axis=0, out=there)
+            alive, number = there[-1], number + there.sum(axis=0)
+            length = (heads[some][there] >> _SHIFT).view(np.int64)
+            fit, inside = self._inside(walk, there, length, places[:-1][some], widths[some])
+            if not fit.all():
+                walk.fits[np.nonzero(there)[1][~fit]] = False
+            if own:
+                held[some, 0] = there
+            for flag, here in enumerate(inside, own):
+                held[some, flag][there] = here
+        if not own:
+            walk.fits &= (number == count) | ~walk.flags[self.parent]
+        at[:] = places[number, np.arange(len(at))] + _SEEN
+
+    def _places(self, walk: Walk) -> tuple[Places, NDArray[np.uint64]]:
+        """Returns where each begins if those before are there, and where the last ends, less what is seen of
+        a header; and of each the word with what is seen of its header, and its length."""
+        places = np.empty((len(self.headers) + 1, len(walk.at)), dtype=np.int64)
+        heads = np.empty((len(self.headers), len(walk.at)), dtype=np.uint64)
+        np.subtract(walk.at, _SEEN, out=places[0])
+        for header, place, head, behind in zip(self.headers, places, heads, places[1:], strict=False):
+            seen = place + len(header)
+            head[:] = walk.words[seen]
+            np.add(seen, (head >> _SHIFT).view(np.int64), out=behind)
+            np.minimum(behind, walk.stops, out=behind)  # what leads out of its document fits no step to come
+        return places, heads
+
+    def _inside(
+        self, walk: Walk, there: Flags, length: Places, places: Places, widths: Places
+    ) -> tuple[Flags, Sequence[Flags]]:
+        """Returns which of those that are there seem to fit, and the flags inside of each."""
+        if self.by_length is not None:
+            np.minimum(length, self.by_length.shape[1] - 1, out=length)
+            fit, *inside = (row.take(length) for row in self.by_length)
+        else:
+            start = (places + widths)[there] + _SEEN
+            stop = np.minimum(start + length, walk.stops[np.nonzero(there)[1]])
+            fit, (*inside, _) = Walk(walk.words, start, stop, self.inside).through(self.steps)
+        return fit, inside
+
+
+def words_of(header: bytes) -> Words:
+    """A header as numbers of 8 bytes, the last with the mask of what belongs to it."""
+    return tuple(
+        (at, (1 << 8 * len(part)) - 1, int.from_bytes(part, "little"))
+        for at in range(0, len(header), WORD)
+        for part in [header[at : at + WORD]]
+    )
+
+
+def _in_words(ends: list[bytes]) -> NDArray[np.uint64]:
+    joined = b"".join(end.rjust(_SEEN, b"\0").ljust(WORD, b"\0") for end in ends)
+    return np.frombuffer(joined, "<u8")[:, None]

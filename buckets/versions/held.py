@@ -1,0 +1,131 @@
+"""What documents hold, so that versions of a bucket can be compared: readings by time and series."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from buckets.bson.raw import Batch, Docs, as_queried
+from buckets.bson.types import elements, first_at
+from buckets.columns import Kind
+from buckets.decoding.decode import Decoded, decode
+from buckets.fields.timeforms import sample_form
+from buckets.models.samples import time_in_sample
+from buckets.models.series import series_key
+from buckets.models.shape import split
+from config.policies import Policy
+
+#: A reading in a document: its time in milliseconds, by how many nanoseconds the document tells another, and
+#: its series.
+Key = tuple[int, int, bytes]
+#: Of a document: what tells its readings apart, and their values. Slots are merged field by field.
+Held = dict[tuple[Key, str], bytes]
+
+
+def held_by(policy: Policy, documents: Docs) -> list[Held]:
+    """Returns what each document holds; nothing of one that breaks its model."""
+    versions = Holdings(policy.model_copy(update={"overflow": None}), Batch.of(documents))
+    return [versions.held(i) if versions.fault(i) is None else {} for i in range(len(documents))]
+
+
+def lacks(policy: Policy, older: Batch, newer: Batch) -> list[bool]:
+    """Returns of each bucket of `newer` whether it lacks a reading, by time and series, that the one in its
+    place in `older` holds; of one that can't be told, that it does."""
+    held, there = Holdings(policy, older), Holdings(policy, newer)
+    return [
+        held.fault(i) is not None
+        or there.fault(i) is not None
+        or bool(Counter(held.keys(i)) - Counter(there.keys(i)))
+        or bool(held.instants(i) - there.instants(i))
+        for i in range(len(newer))
+    ]
+
+
+def faults_of(decoded: Decoded, size: int) -> dict[int, str]:
+    """Returns what is wrong with which bucket."""
+    wrong = np.setdiff1d(np.arange(size), decoded.units).tolist()
+    return {i: f"{it.field}: {it.reason}" for i, it in zip(wrong, decoded.quarantined, strict=True)}
+
+
+class Holdings:
+    """What buckets hold: they are decoded whatever their counts and sums say."""
+
+    def __init__(self, policy: Policy, batch: Batch) -> None:
+        self._policy = policy
+        plain = policy.model_copy(update={"count_field": None, "sum_fields": {}})
+        self.batch = batch
+        self.whole = decode(batch, plain)
+        self.own = self.whole
+        if policy.overflow is not None:
+            self.own = decode(Batch.of(batch.main), plain.model_copy(update={"overflow": None}))
+        self._names = [series_key(series) for series in self.own.columns.series]
+        self._faults = faults_of(self.whole, len(batch))
+        self._whole_at = {unit: i for i, unit in enumerate(self.whole.units.tolist())}
+        self._own_at = {unit: i for i, unit in enumerate(self.own.units.tolist())}
+
+    def fault(self, index: int) -> str | None:
+        return self._faults.get(index)
+
+    def series(self, index: int) -> bytes:
+        """Returns the series of a bucket; nothing where its readings are of several."""
+        columns = self.whole.columns
+        if columns.reading_series is not None:
+            return b""
+        return series_key(columns.series[columns.bucket_series[self._whole_at[index]]])
+
+    def keys(self, index: int) -> list[Key]:
+        """Returns what tells the readings of a bucket's own document apart, in their order."""
+        columns, span = self.own.columns, self._readings(index, is_own=True)
+        series = columns.series_of_readings[span].tolist()
+        times = columns.time[span].tolist()
+        finer = self._finer(index, times)
+        return [(*time, self._names[one]) for *time, one in zip(times, finer, series, strict=True)]
+
+    def instants(self, index: int) -> Counter[tuple[int, bytes]]:
+        """Returns the times and series of all readings of a bucket, those of its overflow as well."""
+        columns, span = self.whole.columns, self._readings(index, is_own=False)
+        names = [series_key(columns.series[one]) for one in columns.series_of_readings[span].tolist()]
+        return Counter(zip(columns.time[span].tolist(), names, strict=True))
+
+    def _finer(self, index: int, times: list[int]) -> list[int]:
+        """By how many nanoseconds each sample's own time is apart from the millisecond that it counts for."""
+        policy = self._policy
+        if policy.model != "samples" or policy.sample_time_unit == "date":
+            return [0] * len(times)
+        array = first_at(self.batch.main[index], split(policy.samples_field or ""))[1:]
+        samples = [array[value:end] for _, value, end in elements(array)]
+        form, path = sample_form(policy), time_in_sample(policy)
+        values = [as_queried(first_at(sample, path)) for sample in samples]
+        return [form.finer(value, time) for value, time in zip(values, times, strict=True)]
+
+    def held(self, index: int) -> Held:
+        """Returns the readings of a bucket's own document, with their values."""
+        columns, span, found = self.own.columns, self._readings(index, is_own=True), {}
+        for key, i in zip(self.keys(index), range(span.start, span.stop), strict=True):
+            kinds = {it: columns.kinds[it][i] for it in columns.kinds}
+            values = {it: kinds[it].tobytes() + columns.values[it][i].tobytes() for it in kinds}
+            if self._policy.model == "slots":
+                there = [it for it in values if kinds[it] != Kind.MISSING]
+                found.update({(key, it): values[it] for it in there})
+            else:
+                found[key, ""] = b"".join(values.values())
+        return found
+
+    def count(self, index: int, *, is_own: bool) -> int:
+        """Returns how many readings a bucket holds, in its own document or with its overflow."""
+        span = self._readings(index, is_own=is_own)
+        return int(span.stop - span.start)
+
+    def sum(self, index: int, name: str, *, is_own: bool) -> float:
+        """Returns what the finite values of a field add up to."""
+        columns = (self.own if is_own else self.whole).columns
+        span = self._readings(index, is_own=is_own)
+        finite = columns.kinds[name][span] == Kind.FINITE
+        return math.fsum(columns.values[name][span][finite].tolist())
+
+    def _readings(self, index: int, *, is_own: bool) -> slice:
+        decoded, at = (self.own, self._own_at) if is_own else (self.whole, self._whole_at)
+        start, end = decoded.columns.starts[at[index] : at[index] + 2].tolist()
+        return slice(start, end)

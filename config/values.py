@@ -1,0 +1,49 @@
+"""Types of values in the policy file: what TOML holds becomes what Python works with."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr
+from pydantic_core import PydanticKnownError
+
+from config.cron import parse_cron
+from config.durations import parse_duration
+from config.problems import InvalidValueError
+from config.sizes import parse_size
+
+T = TypeVar("T")
+
+
+def _duration(value: Any) -> Any:
+    return parse_duration(value) if isinstance(value, str) else value  # None: forever
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, str):
+        return parse_size(value)
+    if not isinstance(value, ByteSize):
+        raise PydanticKnownError("string_type")
+    return value
+
+
+def _secrets(value: Any) -> Any:
+    """One secret, or some; the message says nothing of what it found."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(it, str | SecretStr) for it in values):
+        raise InvalidValueError("it has to be text, or a list of texts", 'write it in quotes: "${NAME}"')
+    return values
+
+
+def _schedule(value: str) -> str:
+    parse_cron(value)
+    return value
+
+
+List = Annotated[tuple[T, ...], Field(strict=False)]
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+DurationOrForever = Annotated[timedelta | None, BeforeValidator(_duration)]
+Size = Annotated[ByteSize, BeforeValidator(_size)]
+Schedule = Annotated[str, AfterValidator(_schedule)]
+Secrets = Annotated[tuple[SecretStr, ...], Field(strict=False), BeforeValidator(_secrets)]

@@ -1,0 +1,137 @@
+"""A task, in the process that does it: connects to MongoDB and the store, once, and reads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from multiprocessing.connection import Connection
+from typing import Any, Generic, TypeVar, cast
+
+from archivers.format.parquet import WRITTEN_BY
+from archivers.stores import open_store
+from archivers.tasks import Connections
+from buckets import heap
+from config.errors import BucketwiseError
+from config.policies import MongoDB, Settings, Store
+from jobs import connect
+from jobs.failures import explain
+from jobs.running.lease import fence_of
+from jobs.version import VERSION
+
+T = TypeVar("T")
+_SECONDS_TO_LEAVE = 3
+#: Of what decides on the bytes of a part: a task that is done twice writes the same files.
+_VERSIONS = f"bucketwise {VERSION} with {WRITTEN_BY}"
+
+
+@dataclass(frozen=True)
+class Where:
+    """All that a worker has to know. Its text hides the password; the signing key is not in it: what is
+    signed, the run signs."""
+
+    mongodb: MongoDB
+    store: Store | None
+    version: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> Where:
+        store = settings.store and settings.store.model_copy(update={"signing_key": ()})
+        return cls(settings.mongodb, store, _VERSIONS)
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """What a task gave or raised. It is handed back, not raised: a cluster logs what is raised."""
+
+    value: T | None = None
+    error: BucketwiseError | None = None
+
+    @classmethod
+    def of_error(cls, error: Exception, where: Where) -> Outcome[T]:
+        """Puts the error into words here: an exception of another library need not be fit to travel, and
+        might say more than it may."""
+        if isinstance(error, BucketwiseError):
+            return cls(error=error)
+        failure = explain(error, connect.hosts(where.mongodb))
+        told = BucketwiseError(failure.message)
+        told.exit_code = failure.exit_code
+        return cls(error=told)
+
+    def get(self) -> T:
+        """Returns what the task gave, in the run that asked for it. Raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return cast(T, self.value)
+
+
+def do(where: Where, task: Callable[..., T], *plain: Any, **named: Any) -> Outcome[T]:
+    """Does a task: this is what a worker calls."""
+    try:
+        if where.version != _VERSIONS:
+            raise BucketwiseError(
+                f"a worker has {_VERSIONS}, and this run {where.version}: install the same versions "
+                "everywhere. It is safe to run again"
+            )
+        return Outcome(task(_connections(where), *plain, **named))
+    except Exception as error:  # noqa: BLE001  # told by the run
+        return Outcome.of_error(error, where)
+
+
+@lru_cache(maxsize=4)
+def _connections(where: Where) -> Connections:
+    database = connect.connect(where.mongodb)[where.mongodb.database]
+    store = None if where.store is None else open_store(where.store)
+    return Connections(database, store, partial(fence_of, database))
+
+
+def serve(where: Where, calls: Connection, parent: Connection) -> None:
+    """Does what comes over `calls`, one after another, until the process is told to leave."""
+    enter(parent)
+    try:
+        while True:
+            try:
+                calls.send(calls.recv()())
+            except (EOFError, OSError):
+                break  # the run is no more
+            except Exception as error:  # noqa: BLE001  # it can't be pickled: nothing was sent
+                calls.send(Outcome.of_error(error, where))
+    finally:
+        os._exit(1)
+
+
+def enter(parent: Connection) -> None:
+    """Makes a process a worker: it leaves when the other end of `parent` is closed, or its owner dies. What
+    a terminal sends to all, the parent answers."""
+    heap.keep()
+    heap.freeze()
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    sys.unraisablehook = _leave_from_where_nothing_is_raised
+    threading.Thread(target=_leave_with, args=[parent], name="parent", daemon=True).start()
+
+
+def _leave(*_: object) -> None:
+    """Leaves through what the task has open, temporary files for one."""
+    raise SystemExit(1)
+
+
+def _leave_from_where_nothing_is_raised(found: sys.UnraisableHookArgs) -> None:
+    """In an object's `__del__`, for one, where the worker would tell of the exit and work on."""
+    if issubclass(found.exc_type, SystemExit):
+        os._exit(1)
+    sys.__unraisablehook__(found)
+
+
+def _leave_with(parent: Connection) -> None:
+    with suppress(EOFError, OSError):
+        parent.recv_bytes()
+    os.kill(os.getpid(), signal.SIGTERM)  # heard by the main thread
+    threading.Event().wait(_SECONDS_TO_LEAVE)
+    os._exit(1)

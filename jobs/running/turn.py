@@ -1,0 +1,49 @@
+"""One policy's turn in a run, and the steps that it goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from archivers.context import ArchiveContext
+from buckets.fields.times import TimeRange
+from config.policies import Policy
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One policy's turn: the context that it works in, and what is asked of it."""
+
+    context: ArchiveContext
+    steps: tuple[str, ...]  # all of this turn, by name
+    within: TimeRange
+    dry_run: bool
+    taken_at: datetime  # the lease, by the server's clock; `now` where there is none
+    readers: tuple[Policy, ...]  # other policies that roll up the same collection
+    is_archived_by_another: bool  # the same collection, by another policy
+
+    @property
+    def policy(self) -> Policy:
+        """Returns the policy whose turn it is."""
+        return self.context.policy
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a step did: its part of the JSON, and its exit code, 0 or that of what it found."""
+
+    body: Document
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a verb. `by_present`: what it does depends on what time it is."""
+
+    name: str
+    do: Callable[[Turn], Done]
+    by_present: bool = False

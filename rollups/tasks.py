@@ -1,0 +1,33 @@
+"""Tasks: work that is done here or elsewhere, by several at once, and the futures of what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_SECONDS_BETWEEN_CHECKS = 0.2
+
+
+def settle(future: Future[T], task: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
+    """Does the task, and sets the future to what it returns or raises, unless that was cancelled."""
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(task(*given, **named))
+        except Exception as error:  # noqa: BLE001  # raised again where the result is asked for
+            future.set_exception(error)
+    return future
+
+
+def at_once(task: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
+    """Returns the future of what is done here and now."""
+    return settle(Future(), task, *given, **named)
+
+
+def result_of(future: Future[T], check: Callable[[], None]) -> T:
+    """Waits for the result; `check` is called meanwhile, and raises where the run must stop."""
+    while not wait([future], _SECONDS_BETWEEN_CHECKS).done:
+        check()
+    return future.result()
