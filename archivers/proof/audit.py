@@ -25,7 +25,7 @@ from config.policies import Policy
 from rollups import ttl
 from rollups.answers.holes import longest_holes
 from rollups.guarded import dry
-from rollups.rolling.expiry import expire_summaries
+from rollups.rolling.expiry import count_expired
 from rollups.rolling.options import Archived, RollupOptions
 from rollups.rolling.rollup import roll_up
 
@@ -117,7 +117,7 @@ class _Audit:
                 f"{report.kept} summaries tell of readings neither live nor archived. If those were deleted "
                 "on purpose, `bucketwise rollup` with --since and --until takes them out",
             )
-        expired = expire_summaries(context.database, self.policy, context.now - SLACK, dry_run=True)
+        expired = count_expired(context.database, self.policy, context.now - SLACK)
         for name, count in expired.items():
             if count:
                 yield self._finding(

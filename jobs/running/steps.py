@@ -35,7 +35,7 @@ from rollups.calendar.levels import bases, levels_of
 from rollups.changes.late import Late
 from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
-from rollups.rolling.expiry import expire_summaries
+from rollups.rolling.expiry import count_expired, expire_summaries
 from rollups.rolling.options import RollupReport
 
 Body = dict[str, Any]
@@ -153,7 +153,8 @@ def quarantine_body(found: list[Quarantined], total: int) -> Body:
 
 def _expire(turn: Turn) -> Done:
     context = turn.context
-    gone = expire_summaries(context.database, context.policy, context.now, dry_run=turn.dry_run)
+    act = count_expired if turn.dry_run else expire_summaries
+    gone = act(context.database, context.policy, context.now)
     return Done({"hourly": 0, "daily": 0, **gone})
 
 

@@ -11,7 +11,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from config.policies import Policy
-from rollups.calendar.levels import expired_before, levels_of
+from rollups.calendar.levels import Level, expired_before, levels_of
 from rollups.progress import load, note_gone
 from rollups.summaries.targets import target
 
@@ -19,29 +19,36 @@ Document = dict[str, Any]
 _AT_ONCE = 1000
 
 
-def expire_summaries(
-    database: Database[Document], policy: Policy, now: datetime, *, dry_run: bool = False
-) -> dict[str, int]:
+def expire_summaries(database: Database[Document], policy: Policy, now: datetime) -> dict[str, int]:
     """Deletes summaries whose window ended before now − retain, but for those that a coarser level is yet to
     be made of. Returns how many, by level."""
-    gone: dict[str, int] = {}
-    levels, through = levels_of(policy), load(database, policy).through
-    for level in levels:
-        before = expired_before(level, levels, now, through)
-        if before is None:
-            gone[level.name] = 0
-            continue
-        limit = {"$lt": DatetimeMS(before)}
-        # A start before the limit is implied; it is there because it has an index. Only summaries have such
-        # an `_id`: were the collection somebody's by mistake, their documents stay.
-        expired = {"start": limit, "end": limit, "_id.series": {"$exists": True}}
-        collection = target(database, level.collection)
-        if dry_run:
-            gone[level.name] = collection.count_documents(expired)
-            continue
+    gone: dict[str, int] = {level.name: 0 for level in levels_of(policy)}
+    for level, before in _limits(database, policy, now).items():
         note_gone(database, policy, {level.name: before})
-        gone[level.name] = _delete(collection, expired)
+        gone[level.name] = _delete(target(database, level.collection), _expired(before))
     return gone
+
+
+def count_expired(database: Database[Document], policy: Policy, now: datetime) -> dict[str, int]:
+    """Returns how many summaries `expire_summaries` would delete, by level."""
+    found: dict[str, int] = {level.name: 0 for level in levels_of(policy)}
+    for level, before in _limits(database, policy, now).items():
+        found[level.name] = target(database, level.collection).count_documents(_expired(before))
+    return found
+
+
+def _limits(database: Database[Document], policy: Policy, now: datetime) -> dict[Level, int]:
+    """Returns before when (milliseconds) summaries go, of the levels that don't stay forever."""
+    levels, through = levels_of(policy), load(database, policy).through
+    limits = {level: expired_before(level, levels, now, through) for level in levels}
+    return {level: before for level, before in limits.items() if before is not None}
+
+
+def _expired(before: int) -> Document:
+    limit = {"$lt": DatetimeMS(before)}
+    # A start before the limit is implied; it is there because it has an index. Only summaries have such an
+    # `_id`: were the collection somebody's by mistake, their documents stay.
+    return {"start": limit, "end": limit, "_id.series": {"$exists": True}}
 
 
 def _delete(collection: Collection[RawBSONDocument], expired: Document) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from config.policies import Retain
-from rollups.rolling.expiry import expire_summaries
+from rollups.rolling.expiry import count_expired, expire_summaries
 from tests.rollups.conftest import Bench
 from tests.rollups.test_rollup import DAY, FIRST, HOUR, NOW, policy_of, tick
 
@@ -16,7 +16,7 @@ def test_a_summary_goes_once_its_window_ended_before_the_retention(bench: Bench)
     bench.roll_up(policy_of(), later)
     bench.database["hourly"].insert_one({"_id": "mine", "start": FIRST, "end": FIRST})
     policy = policy_of(retain=Retain(hourly=10 * HOUR, daily=None))
-    assert expire_summaries(bench.database, policy, later, dry_run=True) == {"hourly": 1190, "daily": 0}
+    assert count_expired(bench.database, policy, later) == {"hourly": 1190, "daily": 0}
     assert bench.database["hourly"].count_documents({}) == 1201
     assert expire_summaries(bench.database, policy, later) == {"hourly": 1190, "daily": 0}
     assert bench.starts("hourly") == [FIRST, *(later - n * HOUR for n in range(11, 1, -1))]
