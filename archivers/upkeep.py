@@ -28,7 +28,7 @@ def roll_up_all(
     return roll_up(
         context,
         RollupOptions(*within, is_cleared=is_cleared, dry_run=dry_run),
-        Archived(reader, RECEIPTS, archived.span(), archived.shadowed),
+        Archived(reader, RECEIPTS, archived.span(), archived.superseded),
     )
 
 

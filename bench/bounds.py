@@ -10,7 +10,8 @@ from typing import Any, cast
 from bson.raw_bson import RawBSONDocument
 
 from bench.place import Place
-from buckets.bson.raw import LOSSLESS, Docs, named
+from buckets.bson.queries import named
+from buckets.bson.raw import LOSSLESS, Docs
 
 _DELETED_AT_ONCE = 1000
 _INSERTED_AT_ONCE = 1000

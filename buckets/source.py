@@ -15,12 +15,13 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from buckets.bson.cursor import find_raw
-from buckets.bson.raw import Batch, Docs, as_queried, between, named
+from buckets.bson.queries import between, named
+from buckets.bson.raw import Batch, Docs, as_queried
 from buckets.bson.types import first_at
 from buckets.fields.timeforms import UNSORTED_MS, own_form, sample_form
 from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.models import reading, samples, slots, timeseries
-from buckets.models.covered import first_and_last, sample_index, telling, told
+from buckets.models.covered import covered_span, first_and_last, sample_index, span_fields
 from buckets.models.overflow import attach, flagged_buckets
 from buckets.models.shape import split
 from config.policies import Policy
@@ -151,10 +152,10 @@ class Source:
 
     def spans(self, ids: Sequence[Any]) -> Iterator[tuple[int, int]]:
         """[start, end) in milliseconds, as their fields tell it, of the buckets with these `_id`s."""
-        fields = _only(*telling(self.policy))
+        fields = _only(*span_fields(self.policy))
         for found in find_raw(self.collection, {"_id": {"$in": list(ids)}}, self._session, fields):
             for document in found:
-                if span := told(self.policy, document):
+                if span := covered_span(self.policy, document):
                     yield span
 
     def owners(self, ids: Sequence[Any]) -> list[Any]:
@@ -224,7 +225,10 @@ class Source:
     def _latest_sample(self) -> int | None:
         """Of buckets whose last time no field tells. An index sorts by type first, so that a time of one type
         may hide a later one of another: what comes after the one found is looked at as well."""
-        only, sort = _only(*telling(self.policy)), sample_index(self.policy) or str(self.policy.samples_field)
+        only, sort = (
+            _only(*span_fields(self.policy)),
+            sample_index(self.policy) or str(self.policy.samples_field),
+        )
         found = self._ends(find_raw(self.collection, {}, self._session, only, [(sort, DESCENDING)], limit=1))
         later = samples.holding(self.policy, self._form, max(found, default=FIRST_MS) + 1, LAST_MS + 1)
         found += self._ends(find_raw(self.collection, later, self._session, only))
@@ -233,7 +237,7 @@ class Source:
 
     def _ends(self, raw: Iterator[Docs]) -> list[int]:
         """The last time that any of these buckets tells, if one does."""
-        spans = (told(self.policy, document) for some in raw for document in some)
+        spans = (covered_span(self.policy, document) for some in raw for document in some)
         latest = max((span[1] - 1 for span in spans if span), default=None)
         return [] if latest is None else [latest]
 

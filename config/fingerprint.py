@@ -6,19 +6,11 @@ import hashlib
 import json
 from typing import Any
 
-from config.policies import Policy
+from config.policies import LAYOUT_KEYS, Policy, Table
 
+_DECISIVE = LAYOUT_KEYS | {"collection", "expected_interval", "local_offset_field"}
 #: Counted up by whatever changes what a summary of the same readings is: all summaries are then made anew.
 SUMMARY_SCHEMA = 1
-
-_DECISIVE = {
-    *("collection", "model", "series_fields", "value_fields"),
-    *("time_field", "time_unit", "slot", "slot_levels", "span"),
-    *("samples_field", "samples_as", "sample_time_field", "sample_time_unit"),
-    *("start_field", "end_field", "count_field", "sum_fields", "overflow"),
-    *("attributes_field", "attribute_key", "attribute_value"),
-    *("expected_interval", "local_offset_field"),
-}
 #: Further levels are rolled up without it: what is new of them is made of the summaries that stand.
 _DECISIVE_IN_ROLLUP = {"hourly", "daily", "timezone", "percentiles"}
 
@@ -26,18 +18,19 @@ _DECISIVE_IN_ROLLUP = {"hourly", "daily", "timezone", "percentiles"}
 def fingerprint(policy: Policy) -> str:
     """Returns 16 hex digits that change where the policy's summaries would; how long what stays does not
     count."""
-    rollup = policy.rollup.model_dump(mode="json", include=_DECISIVE_IN_ROLLUP) if policy.rollup else None
-    return _digest({**_layout(policy), "rollup": rollup, "summary_schema": SUMMARY_SCHEMA})
+    rollup = _said(policy.rollup, _DECISIVE_IN_ROLLUP) if policy.rollup else None
+    return _digest({**_said(policy, _DECISIVE), "rollup": rollup, "summary_schema": SUMMARY_SCHEMA})
 
 
 def layout_fingerprint(policy: Policy) -> str:
     """Returns 16 hex digits that change where the policy would read its documents otherwise, or ask more of
     them."""
-    return _digest({**_layout(policy), "nonnumeric_ok": sorted(policy.nonnumeric_ok)})
+    return _digest({**_said(policy, _DECISIVE), "nonnumeric_ok": sorted(policy.nonnumeric_ok)})
 
 
-def _layout(policy: Policy) -> dict[str, Any]:
-    return policy.model_dump(mode="json", include=_DECISIVE)
+def _said(table: Table, keys: set[str]) -> dict[str, Any]:
+    """Without what is as by default: a key that a later release adds changes no fingerprint by itself."""
+    return table.model_dump(mode="json", include=keys, exclude_defaults=True)
 
 
 def _digest(said: dict[str, Any]) -> str:

@@ -187,6 +187,14 @@ class Policy(Table):
         return [self.collection, *([self.overflow.collection] if self.overflow else [])]
 
 
+#: The keys of a policy that say how readings lie in its buckets.
+LAYOUT_KEYS = {
+    "model", "time_field", "series_fields", "value_fields", "slot", "samples_field", "sample_time_field",
+    "start_field", "end_field", "count_field", "sum_fields", "overflow", "time_unit", "sample_time_unit",
+    "slot_levels", "span", "samples_as", "attributes_field", "attribute_key", "attribute_value",
+}  # fmt: skip
+
+
 @lru_cache
 def _series_names(paths: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(

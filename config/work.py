@@ -22,7 +22,7 @@ def executor_fault(url: str) -> str | None:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        return "it is no URL"
+        return "not a valid URL"
     if parts.scheme not in SCHEMES:
         return "it is no dask:// or tls:// address"
     if "@" in url:

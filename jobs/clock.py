@@ -56,8 +56,8 @@ def parse_instant(text: str, option: str) -> datetime:
         return whole_milliseconds(aware.astimezone(UTC))
     except (ValueError, OverflowError):
         raise UsageError(
-            f"{option}: {text!r} is no instant. Write ISO 8601, as 2018-06-30, 2018-06-30T12:00:00Z "
-            "or 2018-06-30T14:00:00+02:00"
+            f"{option}: {text!r} is not a valid timestamp. Use ISO 8601, such as 2018-06-30, "
+            "2018-06-30T12:00:00Z or 2018-06-30T14:00:00+02:00"
         ) from None
 
 
@@ -74,7 +74,7 @@ def iso(instant: datetime) -> str:
 def parse_range(since: str | None, until: str | None) -> TimeRange:
     """Returns the range that --since and --until name.
 
-    Raises UsageError where they are no instants, or where no time lies between them.
+    Raises UsageError if they are not valid timestamps, or if the range is empty.
     """
     start = None if since is None else parse_instant(since, "--since")
     end = None if until is None else parse_instant(until, "--until")

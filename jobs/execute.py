@@ -41,7 +41,7 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
 
 
 def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
-    """Raises UsageError where --now is no instant."""
+    """Raises UsageError if --now is not a valid timestamp."""
     text = given.get("now")
     return Call(
         command=name,

@@ -21,36 +21,48 @@ Config = Annotated[
         "-c",
         metavar="FILE",
         show_default=False,
-        help="The policy file. Else BUCKETWISE_CONFIG, else ./bucketwise.toml.",
+        help="Path of the policy file. Default: BUCKETWISE_CONFIG, then ./bucketwise.toml.",
     ),
 ]
 Names = Annotated[
     list[str] | None,
-    typer.Option("--policy", "-p", metavar="NAME", help="Only this policy; may repeat.", show_default=False),
+    typer.Option(
+        "--policy", "-p", metavar="NAME", help="Run only this policy. Can be repeated.", show_default=False
+    ),
 ]
 Now = Annotated[
     str | None,
-    typer.Option("--now", metavar="INSTANT", help="Take this instant, ISO 8601, as the present."),
+    typer.Option("--now", metavar="INSTANT", help="Use this time (ISO 8601) as the current time."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to all prompts.")]
 
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="INSTANT", help="From this instant on, ISO 8601.")
+    str | None, typer.Option("--since", metavar="INSTANT", help="Start of the range (ISO 8601), inclusive.")
 ]
 Until = Annotated[
-    str | None, typer.Option("--until", metavar="INSTANT", help="Up to this instant, itself excluded.")
+    str | None, typer.Option("--until", metavar="INSTANT", help="End of the range (ISO 8601), exclusive.")
 ]
 WorkerCount = Annotated[
     int | None,
     typer.Option(
-        "--workers", min=1, max=MOST_WORKERS, metavar="N", help="So many processes work.", show_default=False
+        "--workers",
+        min=1,
+        max=MOST_WORKERS,
+        metavar="N",
+        help="Number of worker processes.",
+        show_default=False,
     ),
 ]
 Executor = Annotated[
     str | None,
-    typer.Option("--executor", metavar="URL", help="A cluster works: dask://host:port.", show_default=False),
+    typer.Option(
+        "--executor",
+        metavar="URL",
+        help="Scheduler of a dask cluster that does the work: dask://host:port.",
+        show_default=False,
+    ),
 ]
 
 

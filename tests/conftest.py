@@ -25,7 +25,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from buckets.bson import raw
+from buckets.bson import rows
 from config.policies import Store
 from jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
 from tests.faults.tally import Table, Tally
@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _memory_holds_nothing_by_luck() -> Iterator[None]:
     """What nobody has written may be what lay there before: an earlier copy of the very documents."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(raw, "_unwritten", lambda _, size: b"\xa5" * size)
+        patch.setattr(rows, "_unwritten", lambda _, size: b"\xa5" * size)
         yield
 
 

@@ -9,46 +9,40 @@ the archive, and the next run removes them.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from archivers.format import parquet
-from archivers.format.chain import Chain, Place, unknown
+from archivers.format.chain import Chain, ChainPosition, unknown
 from archivers.format.keys import Keys
 from archivers.format.manifest import (
-    LAYOUT_KEYS,
     Commit,
     DamagedError,
     Manifest,
-    Part,
     StoredFile,
     buckets_key,
     commit_name,
     commit_of_file,
     commits,
-    day,
     manifest_key,
     owner_key,
-    part_key,
     superseded_key,
 )
+from archivers.format.parts import stored, write_parts
 from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
 from buckets.bson.raw import Batch
 from buckets.columns import Series, joined
 from buckets.decoding.decode import Lot
-from buckets.fields.times import DAY_MS, as_date, as_ms
-from buckets.packing.pack import Packed, PackedGroup, pack
+from buckets.fields.times import as_date, as_ms
+from buckets.packing.pack import PackedGroup, pack
 from buckets.packing.unpack import Readings, gives, unpack
 from config.errors import HaltedError
-from config.policies import Policy
+from config.policies import LAYOUT_KEYS, Policy
 
 
 class Origin(NamedTuple):
@@ -187,7 +181,7 @@ class OfflineArchive:
         lot.forget()
         name = commit_name(packed.first, packed.last, origin.fence, expected.digest)
         written: dict[str, bytes] = {}
-        parts = list(_write_parts(packed, policy.name, name, types, written))
+        parts = list(write_parts(packed, policy.name, name, types, written))
         key = buckets_key(policy.name, name)
         written[key] = parquet.write_buckets(packed.groups)
         draft = Manifest(
@@ -206,7 +200,7 @@ class OfflineArchive:
             last=as_date(packed.last),
             documents_sha256=expected.digest,
             parts=tuple(parts),
-            buckets_file=_stored(key, written[key]),
+            buckets_file=stored(key, written[key]),
             created=origin.now,
             replaces=replaces,
             sequence=0,
@@ -218,7 +212,7 @@ class OfflineArchive:
             self.store.put_bytes(file.key, written.pop(file.key))
         return draft
 
-    def commit(self, copied: Copied, place: Place, check: Callable[[], None]) -> Manifest:
+    def commit(self, copied: Copied, place: ChainPosition, check: Callable[[], None]) -> Manifest:
         """Write the manifest: from now on the copy is part of the archive.
 
         `check` raises where the run must stop: a run that has lost its lease has to leave no manifest behind.
@@ -282,7 +276,7 @@ class OfflineArchive:
             ) from None
         except Corrupt as error:
             raise DamagedError("part-differs", f"{self.store.url}/{file.key}", error.reason) from None
-        found = _stored(file.key, data)
+        found = stored(file.key, data)
         if (found.bytes, found.sha256) != (file.bytes, file.sha256):
             raise DamagedError(
                 "part-differs",
@@ -296,7 +290,7 @@ class OfflineArchive:
         """Whether any of a commit's files is there."""
         return any(self.store.head(file.key) is not None for file in manifest.files)
 
-    def see(self, manifest: Manifest) -> None:
+    def check_present(self, manifest: Manifest) -> None:
         """Raise DamagedError where the commit is gone: somebody else cleared the store since it was read."""
         if self.store.head(manifest_key(self.policy.name, manifest.commit)) is None:
             self.miss(manifest.commit)
@@ -346,37 +340,3 @@ class OfflineArchive:
         """Raises DamagedError for a commit whose manifest has gone."""
         place = f"{self.store.url}/{manifest_key(self.policy.name, commit)}"
         raise DamagedError("part-missing", place, "the manifest is missing, though a receipt names it")
-
-
-def _write_parts(
-    packed: Packed, policy: str, commit: str, types: dict[str, str], written: dict[str, bytes]
-) -> Iterator[Part]:
-    """A part for each UTC day; into `written`: what its file holds, by its key."""
-    for start, end in itertools.pairwise(_edges_of_days(packed.rows.time)):
-        times = packed.rows.time[start:end]
-        dt, first, last = day(int(times[0])), int(times.min()), int(times.max())
-        if {day(first), day(last)} != {dt}:  # whoever looks for a day would miss some
-            raise ValueError(f"the rows of {dt} do not lie together")
-        key = part_key(policy, dt, commit)
-        written[key] = parquet.write_part(packed.rows, slice(start, end), types)
-        yield Part(
-            **_stored(key, written[key]).model_dump(),
-            dt=date.fromisoformat(dt),
-            rows=end - start,
-            first=as_date(first),
-            last=as_date(last),
-        )
-
-
-def _edges_of_days(time: NDArray[np.int64]) -> list[int]:
-    """Where the rows of each day start, and where the last end. Rows are sorted by day, and no
-    further: to find where one ends that is enough."""
-    edges = [0]
-    while edges[-1] < len(time):
-        rest = time[edges[-1] :]
-        edges.append(edges[-1] + int(np.searchsorted(rest, (rest[0] // DAY_MS + 1) * DAY_MS)))
-    return edges
-
-
-def _stored(key: str, data: bytes) -> StoredFile:
-    return StoredFile(key=key, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())

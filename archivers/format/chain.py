@@ -28,7 +28,7 @@ from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
 from config.errors import HaltedError
 
 
-class Place(NamedTuple):
+class ChainPosition(NamedTuple):
     """Where in the chain a new manifest comes."""
 
     sequence: int

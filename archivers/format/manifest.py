@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from archivers.stores.base import Corrupt, ObjectStore
-from buckets.fields.times import DAY_MS, as_date
+from buckets.fields.times import as_date
 from config.errors import HaltedError
-from config.policies import Policy
+from config.policies import LAYOUT_KEYS, Policy
 
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _COMMIT = re.compile(rf"({_DAY})_({_DAY})_f([0-9]+)_([0-9a-f]{{16}})")
@@ -52,11 +52,6 @@ class Commit(NamedTuple):
 
 def day(ms: int) -> str:
     return as_date(ms).date().isoformat()
-
-
-def day_ms(ms: int) -> int:
-    """The start of the UTC day."""
-    return ms // DAY_MS * DAY_MS
 
 
 def commit_name(first_ms: int, last_ms: int, fence: int, digest: str) -> str:
@@ -86,12 +81,6 @@ def commit_of_file(policy: str, key: str) -> Commit | None:
 
 
 _LINK = re.compile(rf"(?P<commit>{_COMMIT.pattern})\.(?P<seal>[0-9a-f]{{16}})\.json")
-#: The keys of a policy that say how readings lie in its buckets.
-LAYOUT_KEYS = {
-    "model", "time_field", "series_fields", "value_fields", "slot", "samples_field", "sample_time_field",
-    "start_field", "end_field", "count_field", "sum_fields", "overflow", "time_unit", "sample_time_unit",
-    "slot_levels", "span", "samples_as", "attributes_field", "attribute_key", "attribute_value",
-}  # fmt: skip
 
 
 class DamagedError(HaltedError):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
 from archivers.format.archive import Copied, OfflineArchive, Origin
-from archivers.format.chain import Place
+from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest
 from archivers.records.deletions import LAST, last_of, ranges
 from archivers.records.heads import HEADS, Heads, advanced, heads_of
@@ -22,7 +22,7 @@ from buckets.decoding.decode import Lot
 from rollups.guarded import transaction
 
 
-class Books:
+class CommitRegistry:
     """Of one run. All is written in transactions that fail for a run that has lost its lease."""
 
     def __init__(self, work: ArchiveRun, archive: OfflineArchive, origin: Origin) -> None:
@@ -118,10 +118,10 @@ class Books:
         self.receipts.bury(manifest.commit)
         return successor
 
-    def _place(self) -> Place:
+    def _place(self) -> ChainPosition:
         found = self.receipts.get_all([HEADS, LAST])
         heads = heads_of(found.get(HEADS)) or Heads(0, (), frozenset())
-        return Place(heads.sequence + 1, heads.links, last_of(found.get(LAST)))
+        return ChainPosition(heads.sequence + 1, heads.links, last_of(found.get(LAST)))
 
     def _facts(self, manifest: Manifest) -> dict[str, object]:
         return {

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from archivers.format.archive import Origin
 from archivers.format.manifest import Commit, Manifest
-from archivers.moving.commits import Books
+from archivers.moving.commits import CommitRegistry
 from archivers.moving.copies import Copies
 from archivers.moving.recovery import Recovery
 from archivers.report import NOT_ROLLED_UP
@@ -141,11 +141,11 @@ class OfflineRun:
         origin = Origin(work.database.name, work.fence, work.now, made_with)
         self._before: dict[str, Commit] | None = None  # what was archived before this run reads anything
         self._waiting = _Waiting()
-        self._books = Books(work, self._archive, origin)
+        self._registry = CommitRegistry(work, self._archive, origin)
         self._copies = Copies(self._archive, origin, work.executor, work.check)
 
     def recover(self) -> None:
-        Recovery(self._work, self._archive, self._books).run()
+        Recovery(self._work, self._archive, self._registry).run()
 
     def settle(self, start_ms: int, end_ms: int) -> None:
         if self._work.kept:
@@ -234,7 +234,7 @@ class OfflineRun:
             work.report.leave(len(same), waits)
         if not live[same].all():  # they were deleted, and came back as they were
             live[same] = True
-            self._books.register(manifest, live, is_new=False)
+            self._registry.register(manifest, live, is_new=False)
         if same and not waits:
             if self._is_rolled_up(manifest):
                 changed = self._delete(manifest, np.array(same, dtype=np.int64))
@@ -262,7 +262,7 @@ class OfflineRun:
     def _settle_copies(self, ahead: int) -> None:
         """Commit what is copied, but for the last `ahead` copies, and delete what may go."""
         for copied in self._copies.done(ahead):
-            manifest = self._books.commit(copied)
+            manifest = self._registry.commit(copied)
             report = self._work.report
             report.parts += len(manifest.parts)
             report.bytes += manifest.size
@@ -288,13 +288,13 @@ class OfflineRun:
             here = due[at : at + len(piece)]
             at += len(piece)
             self._work.check()
-            self._archive.see(manifest)
+            self._archive.check_present(manifest)
             outcome = guarded_delete(
                 self._work.database,
                 self._work.policy,
                 piece,
                 self._work.guard,
-                partial(self._books.record, manifest, here, piece),
+                partial(self._registry.record, manifest, here, piece),
             )
             changed += here[outcome.changed].tolist()
             gone += here[outcome.gone].tolist()
@@ -310,7 +310,7 @@ class OfflineRun:
         """Copies whose buckets somebody else has deleted count from now on. Where they lie nothing may tell:
         a bucket may have moved before. Until that is rolled up, the next run finds them again."""
         if self._is_rolled_up(manifest, anew=True):
-            self._books.note_gone(manifest, gone)
+            self._registry.note_gone(manifest, gone)
 
     def _is_rolled_up(self, manifest: Manifest, *, anew: bool = False) -> bool:
         """A live bucket may equal its copy, and have been another when its windows were rolled up last."""
@@ -322,7 +322,7 @@ class OfflineRun:
         found = overtaken(self._work.source, self._archive.load(manifest).take(there))
         if not found.live:
             return
-        successor = self._books.amend(manifest, there[found.live].tolist(), there[found.kept].tolist())
+        successor = self._registry.amend(manifest, there[found.live].tolist(), there[found.kept].tolist())
         if self._before is not None and manifest.commit in self._before:
             del self._before[manifest.commit]
             if successor is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
-from archivers.moving.commits import Books
+from archivers.moving.commits import CommitRegistry
 from archivers.records.deletions import latest
 from archivers.records.heads import Heads, check_all_there, check_heads, read_heads, write_heads
 from archivers.run import ArchiveRun
@@ -24,11 +24,11 @@ from buckets.fields.times import as_ms
 class Recovery:
     """Before a run reads anything."""
 
-    def __init__(self, work: ArchiveRun, archive: OfflineArchive, books: Books) -> None:
+    def __init__(self, work: ArchiveRun, archive: OfflineArchive, registry: CommitRegistry) -> None:
         self._work = work
         self._archive = archive
-        self._books = books
-        self._receipts = books.receipts
+        self._registry = registry
+        self._receipts = registry.receipts
 
     def run(self) -> None:
         """Raises HaltedError where the archive is not all there."""
@@ -62,7 +62,7 @@ class Recovery:
             last = chain.leaves(manifests)
             sequence = max(it.sequence for it in last)
             links = [it.link for it in last]
-            self._books.transaction(partial(write_heads, self._receipts, sequence, links))
+            self._registry.transaction(partial(write_heads, self._receipts, sequence, links))
             heads = Heads(sequence, tuple(links), frozenset())
         told = latest([*last, *manifests])
         lost = told if told is not None and self._work.deletions.lacks(told) else None
@@ -79,7 +79,7 @@ class Recovery:
                 is_forgotten = lost is not None or self._is_forgotten(manifest)
                 self._adopt(manifest, manifest.link in covered, is_forgotten)
         if lost is not None:
-            self._books.transaction(partial(self._work.deletions.bridge, lost))
+            self._registry.transaction(partial(self._work.deletions.bridge, lost))
 
     def _is_forgotten(self, manifest: Manifest) -> bool:
         """Whether this database was put back to before a commit. The count of its leases was, too, so that
@@ -95,10 +95,10 @@ class Recovery:
         if not self._work.measured:
             found = compare_all(self._work.database, self._work.policy, copied)
             live[[*found.gone, *found.changed] if is_forgotten else found.gone] = False
-        self._books.register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
+        self._registry.register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
         equal, newer = self._elsewhere(manifest, copied)
         if equal or newer:
-            self._books.amend(manifest, sorted([*equal, *newer]), newer)
+            self._registry.amend(manifest, sorted([*equal, *newer]), newer)
 
     def _elsewhere(self, manifest: Manifest, copied: Batch) -> tuple[list[int], list[int]]:
         """Buckets of a commit that another one holds as they are, or, from a later run, in a newer version:

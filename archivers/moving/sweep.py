@@ -16,7 +16,7 @@ from archivers.report import NOT_ROLLED_UP
 from archivers.run import Archiver, ArchiveRun
 from archivers.writes.delete import compare_all, measured
 from buckets.bson.cursor import AHEAD
-from buckets.bson.prefetch import ahead
+from buckets.bson.prefetch import prefetch
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot, decode
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
@@ -67,7 +67,7 @@ class Sweep:
             self._work.report.quarantine(decode(batch, self._work.policy).quarantined)
         with (
             closing(_expired(source, start, end)) as by_day,
-            closing(ahead(by_day, lambda: True, _size, AHEAD)) as expired,
+            closing(prefetch(by_day, lambda: True, _size, AHEAD)) as expired,
         ):
             for at, stop, batch in expired:
                 if stop - begun > MAX_SPAN_MS:

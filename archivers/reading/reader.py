@@ -111,7 +111,7 @@ class ArchivedReader:
             return None
         return earliest, latest + DAY_MS
 
-    def shadowed(self) -> Iterator[tuple[int, int]]:
+    def superseded(self) -> Iterator[tuple[int, int]]:
         """[start, end) in milliseconds: where archived copies lie that count again once their live bucket
         goes. That one may have moved since it was restored."""
         receipts = Receipts(self._database, self._policy.name)

@@ -27,7 +27,7 @@ from archivers.stores.base import NotFound, ObjectStore
 from buckets.bson.raw import Batch
 from buckets.columns import Columns, Quarantined, is_number, joined
 from buckets.decoding.decode import decode
-from buckets.fields.selectors import Asked, check_asked, is_asked, query, series_order
+from buckets.fields.selectors import Selector, check_selector, selector_query, selects, series_order
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
 from buckets.models.series import SeriesTable
 from buckets.packing.pack import Rows
@@ -68,12 +68,12 @@ class Readings:
         *,
         since: datetime | None = None,
         until: datetime | None = None,
-        series: Asked | None = None,
+        series: Selector | None = None,
         check: Callable[[], None] = lambda: None,
         at_most: int = MAX_READINGS,
     ) -> None:
-        self.asked = series or {}
-        check_asked(policy, self.asked)
+        self.selector = series or {}
+        check_selector(policy, self.selector)
         self.policy = policy
         self.quarantined: list[Quarantined] = []
         self._broken: set[str] = set()
@@ -141,8 +141,8 @@ class Readings:
 
     def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Held | None:
         source = Source(self._database, self.policy, session=session)
-        live = source.batches(start, end, query(self.policy, self.asked))
-        held = _Held(self.policy, self.asked, start, end)
+        live = source.batches(start, end, selector_query(self.policy, self.selector))
+        held = _Held(self.policy, self.selector, start, end)
         for batch in itertools.chain(live, self._archived.at(session).batches(start, end)):
             self._add(held, batch)
             if limit is not None and held.count > limit:
@@ -174,10 +174,10 @@ class _Part:
 class _Held:
     """What one slice holds."""
 
-    def __init__(self, policy: Policy, asked: Asked, start: int, end: int) -> None:
+    def __init__(self, policy: Policy, selector: Selector, start: int, end: int) -> None:
         self.count = 0  # readings of all series
         self._policy = policy
-        self._asked = asked
+        self._selector = selector
         self._start, self._end = start, end
         self._series = SeriesTable()
         self._parts: list[_Part] = []
@@ -186,7 +186,7 @@ class _Held:
         inside = (columns.time >= self._start) & (columns.time < self._end)
         self.count += int(inside.sum())
         wanted = np.array(
-            [is_asked(one, self._policy, self._asked) for one in columns.series], dtype=np.bool_
+            [selects(one, self._policy, self._selector) for one in columns.series], dtype=np.bool_
         )
         at = np.flatnonzero(inside & wanted[columns.series_of_readings])
         if not len(at):

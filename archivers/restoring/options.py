@@ -12,7 +12,7 @@ from pymongo.database import Database
 from archivers.context import ArchiveContext
 from archivers.moving.online import archive_collections
 from archivers.restoring.target import MERGED, How, Mode
-from buckets.fields.selectors import check_asked
+from buckets.fields.selectors import check_selector
 from buckets.fields.times import EVER, TimeRange
 from config.errors import UsageError
 from config.policies import Policy
@@ -40,7 +40,7 @@ class RestoreOptions:
 def check_request(context: ArchiveContext, options: RestoreOptions) -> None:
     """Raises UsageError where a restore can't be what is asked for. Changes nothing."""
     policy, how = context.policy, options.how
-    check_asked(policy, options.series)
+    check_selector(policy, options.series)
     if context.to == "none":
         raise UsageError(f"policy {policy.name} archives nothing, so there is nothing to restore")
     _check_collection(context.database, policy, "--to", options.to)

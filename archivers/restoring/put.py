@@ -26,7 +26,7 @@ from rollups.guarded import transaction
 Document = dict[str, Any]
 _DUPLICATE_KEY = 11000
 Indices = NDArray[np.int64]
-#: Tells the books which of a batch's buckets are restored, in the transaction that restores them.
+#: Tells the records which of a batch's buckets are restored, in the transaction that restores them.
 Note = Callable[[Indices, ClientSession], None]
 
 
@@ -74,7 +74,7 @@ def _repeated(documents: Docs) -> set[int]:
     return {i for i, raw_id in enumerate(documents.raw_ids) if first.setdefault(same_id(raw_id), i) != i}
 
 
-def see(database: Database[Document], put: Put) -> None:
+def check_put(database: Database[Document], put: Put) -> None:
     """Read back what was put, and compare."""
     for collection, documents, owner in put.places:
         if not put.blocked and _stands(database, collection, documents):

@@ -14,16 +14,16 @@ from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.moving.online import archived_source
+from archivers.restoring.filter import Found, Matched, RestoreFilter
 from archivers.restoring.options import RestoreOptions, check_request
-from archivers.restoring.put import Indices, put, put_measurements, see
-from archivers.restoring.restored import Books
+from archivers.restoring.put import Indices, check_put, put, put_measurements
+from archivers.restoring.records import RestoreRecords
 from archivers.restoring.settle import Settling
 from archivers.restoring.target import Mode, Plan, Target
-from archivers.restoring.wanted import Asked, Found, Wanted
 from archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import chunks
-from buckets.bson.prefetch import ahead
+from buckets.bson.prefetch import prefetch
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
 from buckets.fields.selectors import extended_json
@@ -56,34 +56,34 @@ def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
     documents are in the way, HaltedError where the archive is not what it should be.
     """
     check_request(context, options)
-    policy, books = context.policy, None
+    policy, records = context.policy, None
     if options.to == policy.collection:
-        books = Books(context.receipts, context.pins, options.pinned_until, options.how)
-    note = books.settled if books else _note_no_plans
+        records = RestoreRecords(context.receipts, context.pins, options.pinned_until, options.how)
+    note = records.settled if records else _note_no_plans
     target = Target(context.database, policy, options.to, context.guard, options.how, note)
-    asked = Asked(policy, options.within.start_ms, options.within.end_ms, options.series)
-    restoring = _Restoring(context, target, asked)
-    found = _archived(context, options, books)
+    wanted = RestoreFilter(policy, options.within.start_ms, options.within.end_ms, options.series)
+    restoring = _Restoring(context, target, wanted)
+    found = _archived(context, options, records)
     if options.how.mode == Mode.all and context.to == "offline":
-        found = itertools.chain(found, _superseded(context, options, books))
+        found = itertools.chain(found, _superseded(context, options, records))
     with ThreadPoolExecutor(1, "bucketwise-reader") as reader:
-        restoring.bring(ahead(map(asked.of, found), lambda: True), reader)
+        restoring.bring(prefetch(map(wanted.of, found), lambda: True), reader)
     return restoring.finished()
 
 
 class _Restoring:
     """One restore at work."""
 
-    def __init__(self, context: ArchiveContext, target: Target, asked: Asked) -> None:
+    def __init__(self, context: ArchiveContext, target: Target, wanted: RestoreFilter) -> None:
         self._target, self._check, self._progress = target, context.check, context.progress
         self._report = RestoreReport()
-        self._asked = asked
+        self._filter = wanted
         self._passed: set[str] = set()  # the commits whose buckets were put
         self._seen: Future[None] = at_once(lambda: None)  # of the piece before: it is read back meanwhile
         histories = partial(_histories, context)
         self._settling = Settling(target, histories, self._were_counted)
 
-    def bring(self, found: Iterable[Wanted], reader: Executor) -> None:
+    def bring(self, found: Iterable[Matched], reader: Executor) -> None:
         for wanted in found:
             at = 0
             for piece in chunks(wanted.batch):
@@ -101,7 +101,7 @@ class _Restoring:
                 self._settle()
         self._settle()
 
-    def _bring(self, wanted: Wanted, piece: Batch, here: Indices, reader: Executor) -> None:
+    def _bring(self, wanted: Matched, piece: Batch, here: Indices, reader: Executor) -> None:
         target = self._target
         if target.policy.model == "timeseries":
             put_measurements(target.database, target.policy, target.to, piece.main)
@@ -114,7 +114,7 @@ class _Restoring:
         piece, here = piece.take(new), here[new]
         done = put(target, piece, here, wanted.note)
         result_of(self._seen, self._check)
-        self._seen = reader.submit(see, target.database, done)
+        self._seen = reader.submit(check_put, target.database, done)
         blocked = sorted(done.blocked)
         self._uncount(piece, blocked, wanted.policy)
         self._settling.add(piece.take(np.array(blocked, dtype=np.int64)), wanted.policy)
@@ -123,7 +123,7 @@ class _Restoring:
     def _held(self, piece: Batch, policy: Policy) -> list[int]:
         """Buckets of which there are other versions, for all that is in their way."""
         histories = self._settling.histories
-        held = histories.parted(piece, policy) if self._asked.is_part else []
+        held = histories.parted(piece, policy) if self._filter.is_part else []
         if self._target.how.mode == Mode.merged:
             return held
         return sorted({*held, *histories.merged(piece, policy)})
@@ -142,9 +142,9 @@ class _Restoring:
 
     def _were_counted(self, versions: Sequence[Version]) -> list[bool]:
         """Which of the versions that stand in the target were put, or found there, by this run."""
-        asked = self._asked.holds(versions)
+        wanted = self._filter.holds(versions)
         passed = [it.commit is not None and it.commit.commit in self._passed for it in versions]
-        return [is_asked and has_passed for is_asked, has_passed in zip(asked, passed, strict=True)]
+        return [is_wanted and has_passed for is_wanted, has_passed in zip(wanted, passed, strict=True)]
 
     def finished(self) -> RestoreReport:
         """Raises BucketwiseError where documents were in the way."""
@@ -160,13 +160,15 @@ class _Restoring:
         return report
 
 
-def _archived(context: ArchiveContext, options: RestoreOptions, books: Books | None) -> Iterator[Found]:
+def _archived(
+    context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None
+) -> Iterator[Found]:
     """Gives all that may hold something of the range."""
     database, policy = context.database, context.policy
     start, end = options.within.start_ms, options.within.end_ms
     if context.to == "online":
         for batch in archived_source(database, policy).batches(start, end):
-            note = partial(books.online, batch) if books else _note_nothing
+            note = partial(records.online, batch) if records else _note_nothing
             yield Found(Lot(batch, policy), note)
         return
     archive = context.offline()
@@ -175,19 +177,21 @@ def _archived(context: ArchiveContext, options: RestoreOptions, books: Books | N
         if manifest.timeseries is not None and timeseries.made_with(database, options.to) is None:
             database.create_collection(options.to, timeseries=manifest.timeseries)
         batch = archive.load(manifest)
-        note = partial(books.offline, manifest, batch) if books else _note_nothing
+        note = partial(records.offline, manifest, batch) if records else _note_nothing
         span = as_ms(manifest.first), as_ms(manifest.last)
         yield Found(Lot(batch, manifest.archived_policy), note, span, manifest.readings, manifest.commit)
 
 
-def _superseded(context: ArchiveContext, options: RestoreOptions, books: Books | None) -> Iterator[Found]:
+def _superseded(
+    context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None
+) -> Iterator[Found]:
     """Gives versions that count no more: no commit may hold another one of their buckets."""
     assert context.store is not None
     within = options.within
     superseded = Superseded(context.store, context.policy.name)
     for _, manifest, read in superseded.around(within.start_ms, within.end_ms):
         batch = read()
-        note = partial(books.superseded, batch) if books else _note_nothing
+        note = partial(records.superseded, batch) if records else _note_nothing
         yield Found(Lot(batch, manifest.archived_policy), note)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.restoring.put import Put, see, standing_in
+from archivers.restoring.put import Put, check_put, standing_in
 from archivers.restoring.standing import Standing, documents_of
 from archivers.restoring.target import How, Mode, Plan, Target
 from archivers.versions.history import (
@@ -154,7 +154,7 @@ class Settling:
         fits, before = transaction(target.database, target.guard, step)
         put = [plan for plan, is_fit in zip(plans, fits, strict=True) if is_fit]
         for collection, documents in documents_of(target, put):
-            see(target.database, Put([(collection, documents, list(range(len(documents))))], set()))
+            check_put(target.database, Put([(collection, documents, list(range(len(documents))))], set()))
         self._count(put, [stood for stood, is_fit in zip(before, fits, strict=True) if is_fit])
         for plan, is_fit in zip(plans, fits, strict=True):
             if not is_fit:

@@ -15,7 +15,8 @@ from archivers.restoring.put import standing_in
 from archivers.restoring.target import Plan, Target
 from archivers.writes.delete import same_id
 from archivers.writes.inserts import insert_raw
-from buckets.bson.raw import LOSSLESS, Docs, named
+from buckets.bson.queries import named
+from buckets.bson.raw import LOSSLESS, Docs
 from buckets.source import Source
 
 Document = dict[str, Any]

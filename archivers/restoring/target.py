@@ -38,7 +38,7 @@ MERGED = How()
 
 @dataclass(frozen=True)
 class Target:
-    """Where buckets go. `note` tells the books of them, in the transaction that puts them."""
+    """Where buckets go. `note` tells the records of them, in the transaction that puts them."""
 
     database: Database[Document]
     policy: Policy

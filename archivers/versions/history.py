@@ -26,7 +26,7 @@ from buckets.bson.raw import Batch, Docs
 from buckets.bson.types import DOCUMENT, INT32, elements
 from buckets.decoding.decode import Lot
 from buckets.fields.times import DAY_MS, as_ms
-from buckets.models.covered import told
+from buckets.models.covered import covered_span
 from buckets.source import Source
 from buckets.versions.held import Held, held_by
 from buckets.versions.merge import merge
@@ -152,7 +152,7 @@ class OfflineHistories:
 
     def _days(self, policy: Policy, documents: Iterable[bytes]) -> set[Days]:
         """The first and the last UTC day of each, as the policy reads it."""
-        spans = (told(policy, it) for it in documents)
+        spans = (covered_span(policy, it) for it in documents)
         return {(span[0] // DAY_MS, (span[1] - 1) // DAY_MS) for span in spans if span is not None}
 
     def _around(self, days: set[Days]) -> list[_Place]:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from buckets.bson.raw import LOSSLESS, Batch, named
+from buckets.bson.queries import named
+from buckets.bson.raw import LOSSLESS, Batch
 from buckets.fields.ids import sort_key
 from buckets.models.timeseries import measurement
 from buckets.source import Source

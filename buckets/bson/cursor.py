@@ -18,8 +18,9 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.cursor import RawBatchCursor
 
-from buckets.bson.prefetch import ahead
-from buckets.bson.raw import LEAST, Docs, Rows
+from buckets.bson.prefetch import prefetch
+from buckets.bson.raw import LEAST, Docs
+from buckets.bson.rows import Rows
 from buckets.bson.types import ARRAY, DOCUMENT, extent
 
 Document = dict[str, Any]
@@ -50,7 +51,7 @@ def find_raw(  # noqa: PLR0913  (the arguments of pymongo's `find`)
     first, is_ahead = min(_FIRST, _AT_ONCE), is_ahead and session is None
     cursor = _Cursor(collection, query, fields, session=session, sort=sort, limit=limit, batch_size=first)
     try:
-        for reply in ahead(cursor, lambda: is_ahead and cursor.alive, _size, AHEAD):
+        for reply in prefetch(cursor, lambda: is_ahead and cursor.alive, _size, AHEAD):
             yield from reply if isinstance(reply, list) else [Docs.split(reply)]
     finally:
         cursor.close()

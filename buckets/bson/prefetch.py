@@ -16,7 +16,7 @@ def _one(_: object) -> int:
     return 1
 
 
-def ahead(
+def prefetch(
     found: Iterator[T], may_go_on: Callable[[], bool], size: Callable[[T], int] = _one, most: int = 1
 ) -> Generator[T, None, None]:
     """The same, in the same order. Once one leaves `may_go_on` true, a thread fetches those after it while

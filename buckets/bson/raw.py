@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import itertools
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
 
+from buckets.bson.rows import Rows, back_to_back, filled, take_rows
 from buckets.bson.types import DOCUMENT, OBJECT_ID, decode_value, first_at
 
 #: Bytes of an `_id` that may be asked for: a query names a thousand. Of a longer one so many are told.
@@ -53,10 +52,6 @@ def as_queried(raw: bytes) -> Any:
     return decode_value(raw[0], raw[1:], legible=True) if raw else None
 
 
-#: Documents of one length, a row each.
-Rows = NDArray[np.uint8]
-
-
 class Docs:
     """n documents, one after another; document i is data[offsets[i]:offsets[i + 1]]."""
 
@@ -70,7 +65,7 @@ class Docs:
     def data(self) -> bytes:
         held = self._held
         if isinstance(held, list):
-            self._held = held = _back_to_back(held)
+            self._held = held = back_to_back(held)
         if len(held) != self.size:  # what took the rows out of the list before broke off
             raise ValueError(f"documents of {self.size:,} bytes, and {len(held):,} of them are there")
         return held
@@ -167,7 +162,7 @@ class Docs:
         if self._object_ids is not None:
             return _mixed(self._object_ids)
         names = np.fromiter(map(hash, self.raw_ids), np.int64, len(self)).view(np.uint64)
-        at = [i for i, raw_id in enumerate(self.raw_ids) if _are_object_ids([raw_id])]
+        at = [i for i, raw_id in enumerate(self.raw_ids) if are_object_ids([raw_id])]
         found = np.frombuffer(b"".join([self.raw_ids[i][1:] for i in at]), np.uint8)
         names[at] = _mixed(found.reshape(len(at), _OBJECT_ID_SIZE - 1))
         return names
@@ -195,7 +190,7 @@ class Docs:
 
     def id_order(self) -> NDArray[np.int64]:
         """The order in which the index on `_id` has them, where these are ObjectIds; else as they are."""
-        if not _are_object_ids(self.raw_ids):
+        if not are_object_ids(self.raw_ids):
             return np.arange(len(self))
         return np.array(sorted(range(len(self)), key=self.raw_ids.__getitem__), dtype=np.int64)
 
@@ -234,63 +229,13 @@ class Docs:
         chosen = np.asarray(indices, dtype=np.int64)
         offsets = np.append(0, np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen]))
         if self._matrix is not None:
-            return Docs(filled(int(offsets[-1]), partial(_take, self._matrix, chosen)), offsets)
+            return Docs(filled(int(offsets[-1]), partial(take_rows, self._matrix, chosen)), offsets)
         edges, view = self._edges, memoryview(self.data)
         return Docs(b"".join([view[edges[i] : edges[i + 1]] for i in chosen.tolist()]), offsets)
 
 
-#: CPython's own: given no text, bytes whose memory nobody has cleared.
-_unwritten = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_ssize_t)(
-    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
-)
-
-
-def filled(size: int, fill: Callable[[NDArray[np.uint8]], object]) -> bytes:
-    """So many bytes, all of which `fill` writes where they lie: of an array of numpy's own they would be a
-    copy."""
-    held = BytesIO(_unwritten(None, size))
-    fill(np.frombuffer(held.getbuffer(), np.uint8))
-    return held.getvalue()  # nobody can write to them any more; else these would be a copy too
-
-
-def _back_to_back(matrices: list[Rows]) -> bytes:
-    """The rows of each. Takes them out of the list, so that what they lie in may go one by one."""
-
-    def fill(target: NDArray[np.uint8]) -> None:
-        matrices.reverse()
-        while matrices:
-            matrix = matrices.pop()
-            target[: matrix.size].reshape(matrix.shape)[:] = matrix
-            target = target[matrix.size :]
-
-    return filled(sum(matrix.size for matrix in matrices), fill)
-
-
-def _take(matrix: NDArray[np.uint8], rows: NDArray[np.int64], target: NDArray[np.uint8]) -> None:
-    """Of rows that are there: what is not would not be refused. (The mode that does makes a copy first.)"""
-    matrix.take(rows, axis=0, out=target.reshape(len(rows), matrix.shape[1]), mode="clip")
-
-
-def _document(fields: bytes) -> bytes:
-    return _LENGTH.pack(len(fields) + 5) + fields + b"\0"
-
-
-def named(raw_ids: Sequence[bytes]) -> RawBSONDocument:
-    """A query for the documents that have these `_id`s, as `Docs.raw_id` gives them: by the very bytes."""
-    names = dict.fromkeys(filter(None, raw_ids))
-    array = b"".join([b"%c%d\0%b" % (raw[0], place, raw[1:]) for place, raw in enumerate(names)])
-    return _query(b"\x04$in\0" + _document(array))
-
-
-def between(raw_ids: Sequence[bytes]) -> RawBSONDocument | None:
-    """A query for what lies from the first of these `_id`s to the last. None where some `_id` is no ObjectId,
-    and nothing says that they lie together."""
-    if not raw_ids or not _are_object_ids(raw_ids):
-        return None
-    return _query(b"\x07$gte\0" + min(raw_ids)[1:] + b"\x07$lte\0" + max(raw_ids)[1:])
-
-
-def _are_object_ids(raw_ids: Sequence[bytes]) -> bool:
+def are_object_ids(raw_ids: Sequence[bytes]) -> bool:
+    """Returns whether all of these are."""
     return all(len(raw) == _OBJECT_ID_SIZE and raw[0] == OBJECT_ID for raw in raw_ids)
 
 
@@ -299,10 +244,6 @@ def _mixed(object_ids: NDArray[np.uint8]) -> NDArray[np.uint64]:
     first = np.ascontiguousarray(object_ids[:, :8]).view("<u8")[:, 0] * _ODD
     last = np.ascontiguousarray(object_ids[:, 8:]).view("<u4")[:, 0].astype(np.uint64)
     return np.asarray((((first >> np.uint64(32)) ^ first) + last) * _ODD)
-
-
-def _query(condition: bytes) -> RawBSONDocument:
-    return RawBSONDocument(_document(b"\x03_id\0" + _document(condition)), LOSSLESS)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from buckets.fields.times import NO_TIME
 from buckets.fields.values import read_values
 from buckets.layouts.groups import Unions, group
 from buckets.layouts.layout import Group
-from buckets.models.model import OVERFLOW_SHAPES, SHAPES, loose, loose_overflow
+from buckets.models.model import OVERFLOW_SHAPES, SHAPES, overflow_union_rules, union_rules
 from buckets.models.overflow import flagged
 from buckets.models.series import SeriesTable
 from buckets.models.shape import Breach, Shape
@@ -113,7 +113,7 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
     pieces: list[Piece] = []
     lonely = np.zeros(len(batch), dtype=np.bool_)
     nameless: set[int] = set()
-    for found in group(batch.main, loose(policy), unions):
+    for found in group(batch.main, union_rules(policy), unions):
         identity = found.layout.get(("_id",))
         keys.append((found.members, sort_keys(found, identity)))
         rows, reason = unnameable(found, identity)
@@ -183,7 +183,7 @@ def _overflow(
     missing = f"says that there is overflow, but no document of {target} refers to this bucket"
     faults.add(np.flatnonzero(lonely), policy.overflow.flag_field, missing)
     pieces = []
-    for found in group(batch.extra, loose_overflow(policy), unions):
+    for found in group(batch.extra, overflow_union_rules(policy), unions):
         units = batch.owner[found.members].astype(np.int64)
         rows, reason = unnameable(found, found.layout.get(("_id",)))
         faults.add(units[rows], f"{target}: _id", reason)

@@ -23,29 +23,29 @@ from config.policies import Policy
 #: For what JSON has no form of its own for.
 EXTENDED_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 #: Series field -> the text of its value. Fields that are not named may have any.
-Asked = Mapping[str, str]
+Selector = Mapping[str, str]
 
 
-def check_asked(policy: Policy, asked: Asked) -> None:
+def check_selector(policy: Policy, selector: Selector) -> None:
     """Raises UsageError where the policy has no such series field."""
-    for name in sorted(set(asked) - set(policy.series_names)):
+    for name in sorted(set(selector) - set(policy.series_names)):
         fields = ", ".join(policy.series_names) or "none"
         raise UsageError(f"--series {name}: policy {policy.name} has no such series field; it has {fields}")
 
 
-def is_asked(series: Series, policy: Policy, asked: Asked) -> bool:
+def selects(series: Series, policy: Policy, selector: Selector) -> bool:
     values = dict(zip(policy.series_names, series, strict=True))
-    return all(series_text(values[name]) == text for name, text in asked.items())
+    return all(series_text(values[name]) == text for name, text in selector.items())
 
 
-def query(policy: Policy, asked: Asked) -> dict[str, Any]:
+def selector_query(policy: Policy, selector: Selector) -> dict[str, Any]:
     """Returns what MongoDB can narrow of the buckets: it meets all of those series, and maybe more."""
-    return _query({policy.stored_series[name]: text for name, text in asked.items()})
+    return _query({policy.stored_series[name]: text for name, text in selector.items()})
 
 
-def summary_query(asked: Asked) -> dict[str, Any]:
+def summary_query(selector: Selector) -> dict[str, Any]:
     """Returns the same for summaries."""
-    return _query({"_id.series._id" if name == "_id" else name: text for name, text in asked.items()})
+    return _query({"_id.series._id" if name == "_id" else name: text for name, text in selector.items()})
 
 
 def _query(texts: Mapping[str, str]) -> dict[str, Any]:

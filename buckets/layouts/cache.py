@@ -14,7 +14,7 @@ class Sized(Protocol):
 T = TypeVar("T", bound=Sized)
 
 
-class Recent(Generic[T]):
+class ByteLimitedCache(Generic[T]):
     """The last ones, the latest first, as many as have no more than `most` bytes together.
 
     Threads may share it. What is held is never changed but replaced, so that of two that are put at once one

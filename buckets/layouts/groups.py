@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.bson.raw import Docs
-from buckets.layouts.cache import Recent
+from buckets.layouts.cache import ByteLimitedCache
 from buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, slabs
 from buckets.layouts.merge import Containers, union_of
 from buckets.layouts.union import Union
@@ -35,7 +35,7 @@ _LAYOUTS, _UNIONS = 1 << 16, 1 << 15
 Members = NDArray[np.int64]
 
 
-class Loose:
+class UnionRules:
     """Where documents of one policy may be irregular, and what a layout must keep to for a union.
 
     Remembers layouts that many documents shared: what would be made of the next one is the same."""
@@ -43,7 +43,7 @@ class Loose:
     def __init__(self, containers: Containers, is_sound: Callable[[Layout], bool]) -> None:
         self.containers = containers
         self.is_sound = is_sound
-        self.layouts: Recent[Layout] = Recent(_LAYOUTS)
+        self.layouts: ByteLimitedCache[Layout] = ByteLimitedCache(_LAYOUTS)
 
 
 class Unions:
@@ -54,30 +54,30 @@ class Unions:
     of these."""
 
     def __init__(self) -> None:
-        self._by_loose: WeakKeyDictionary[Loose, Recent[Union]] = WeakKeyDictionary()
+        self._by_rules: WeakKeyDictionary[UnionRules, ByteLimitedCache[Union]] = WeakKeyDictionary()
 
-    def of(self, loose: Loose) -> Recent[Union]:
-        return self._by_loose.setdefault(loose, Recent(_UNIONS))
+    def of(self, rules: UnionRules) -> ByteLimitedCache[Union]:
+        return self._by_rules.setdefault(rules, ByteLimitedCache(_UNIONS))
 
 
-def group(docs: Docs, loose: Loose | None = None, unions: Unions | None = None) -> Iterator[Group]:
-    """The documents by their layouts. Where they are `loose`, those that are like few others are tried
+def group(docs: Docs, rules: UnionRules | None = None, unions: Unions | None = None) -> Iterator[Group]:
+    """The documents by their layouts. Where they are `rules`, those that are like few others are tried
     together; what fits into no union is walked one by one."""
     everything = np.arange(len(docs))
-    names = loose.containers.names if loose else None
-    if loose is None or not loose.containers.paths or len(docs) < _LEAST:
+    names = rules.containers.names if rules else None
+    if rules is None or not rules.containers.paths or len(docs) < _LEAST:
         yield from _by_length(docs, everything, names=names)
         return
     lonely: list[Members] = []
-    yield from _by_length(docs, everything, loose, lonely)
+    yield from _by_length(docs, everything, rules, lonely)
     rest = np.sort(np.concatenate(lonely)) if lonely else everything[:0]
-    yield from _united(docs, rest, loose, unions.of(loose) if unions else Recent(0))
+    yield from _united(docs, rest, rules, unions.of(rules) if unions else ByteLimitedCache(0))
 
 
 def _by_length(
     docs: Docs,
     members: Members,
-    loose: Loose | None = None,
+    rules: UnionRules | None = None,
     lonely: list[Members] | None = None,
     names: NamesIn | None = None,
 ) -> Iterator[Group]:
@@ -96,23 +96,23 @@ def _by_length(
         chosen = docs if len(alike) == len(docs) else docs.take(alike)
         matrix = np.frombuffer(chosen.data, dtype=np.uint8).reshape(len(alike), int(found[i]))
         before = len(lonely or ())
-        yield from _of_one_length(alike, matrix, loose, lonely, names)
+        yield from _of_one_length(alike, matrix, rules, lonely, names)
         fruitless += len(lonely or ()) > before
 
 
 def _of_one_length(
     members: Members,
     matrix: Bytes2D,
-    loose: Loose | None,
+    rules: UnionRules | None,
     lonely: list[Members] | None,
     names: NamesIn | None,
 ) -> Iterator[Group]:
     while len(members):
-        layout = _layout_of(matrix[0].tobytes(), loose, names)
+        layout = _layout_of(matrix[0].tobytes(), rules, names)
         alike = _alike(matrix, layout)
         count = np.count_nonzero(alike)
-        if loose is not None and count >= _COMPANY:
-            loose.layouts.put(layout)
+        if rules is not None and count >= _COMPANY:
+            rules.layouts.put(layout)
         if count == len(members):
             yield Group(layout, members, matrix)
             return
@@ -144,12 +144,12 @@ def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
     return alike
 
 
-def _layout_of(document: bytes, loose: Loose | None, names: NamesIn | None) -> Layout:
-    known = (layout for layout in loose.layouts if layout.fits(document)) if loose else iter(())
+def _layout_of(document: bytes, rules: UnionRules | None, names: NamesIn | None) -> Layout:
+    known = (layout for layout in rules.layouts if layout.fits(document)) if rules else iter(())
     return next(known, None) or Layout(document, names=names)
 
 
-def _united(docs: Docs, rest: Members, loose: Loose, known: Recent[Union]) -> Iterator[Group]:
+def _united(docs: Docs, rest: Members, rules: UnionRules, known: ByteLimitedCache[Union]) -> Iterator[Group]:
     """Those that fit into unions: known ones, then such as are made of some of them; and all others."""
     tried, most = iter(known), _MOST * docs.size
     taken: list[tuple[int, Union]] = []
@@ -158,7 +158,7 @@ def _united(docs: Docs, rest: Members, loose: Loose, known: Recent[Union]) -> It
         union = next(tried, None)
         is_new = union is None
         if union is None:
-            union = union_of(chosen, loose.containers, loose.is_sound, most)
+            union = union_of(chosen, rules.containers, rules.is_sound, most)
         elif union.size * len(rest) > most:
             continue
         if union is None:

@@ -20,7 +20,7 @@ def first_and_last(policy: Policy) -> tuple[str, str]:
     return str(policy.time_field), str(policy.time_field)
 
 
-def telling(policy: Policy) -> tuple[str, str]:
+def span_fields(policy: Policy) -> tuple[str, str]:
     """Returns the fields that tell which time a bucket covers: its first time, and its last or its
     samples."""
     first, _ = first_and_last(policy)
@@ -35,10 +35,10 @@ def sample_index(policy: Policy) -> str | None:
     return f"{policy.samples_field}.{policy.sample_time_field}"
 
 
-def told(policy: Policy, document: bytes) -> tuple[int, int] | None:
+def covered_span(policy: Policy, document: bytes) -> tuple[int, int] | None:
     """Returns [start, end) in milliseconds as a bucket's fields tell it, from its BSON; None where these are
     no times."""
-    first, last = (as_queried(first_at(document, split(it))) for it in telling(policy))
+    first, last = (as_queried(first_at(document, split(it))) for it in span_fields(policy))
     return covered(policy, first, last)
 
 

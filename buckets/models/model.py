@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from weakref import WeakKeyDictionary
 
-from buckets.layouts.groups import Loose
+from buckets.layouts.groups import UnionRules
 from buckets.layouts.layout import Layout, NamesIn, Path
 from buckets.layouts.merge import Containers
 from buckets.models import reading, samples, slots, timeseries
@@ -42,26 +42,26 @@ OVERFLOW_SHAPES = {"slots": _once(slots.overflow_shape), "samples": _once(sample
 
 
 @lru_cache(_POLICIES)
-def loose(policy: Policy) -> Loose | None:
+def union_rules(policy: Policy) -> UnionRules | None:
     """Of a bucket's own documents: slots, or samples; attributes by their names."""
     paths = slots.containers(policy)
     if policy.model == "samples":
         paths = [split(policy.samples_field or "")]
     elif not paths and policy.attributes_field is None:
         return None
-    return _loose(paths, SHAPES[policy.model], policy)
+    return _union_rules(paths, SHAPES[policy.model], policy)
 
 
 @lru_cache(_POLICIES)
-def loose_overflow(policy: Policy) -> Loose | None:
+def overflow_union_rules(policy: Policy) -> UnionRules | None:
     """Of its overflow: samples, or slots under the value fields or inside the samples field."""
     if policy.overflow is None:
         return None
     paths = [split(policy.overflow.samples_field), *slots.containers(policy)]
-    return _loose(paths, OVERFLOW_SHAPES[policy.model], policy)
+    return _union_rules(paths, OVERFLOW_SHAPES[policy.model], policy)
 
 
-def _loose(paths: list[Path], shape: Callable[[Layout, Policy], Shape], policy: Policy) -> Loose:
+def _union_rules(paths: list[Path], shape: Callable[[Layout, Policy], Shape], policy: Policy) -> UnionRules:
     def is_sound(layout: Layout) -> bool:
         try:
             shape(layout, policy)
@@ -73,4 +73,4 @@ def _loose(paths: list[Path], shape: Callable[[Layout, Policy], Shape], policy: 
     if policy.attributes_field is not None:
         names = NamesIn(split(policy.attributes_field), split(policy.attribute_key))
     containers = Containers(frozenset(paths), policy.samples_as == "pairs", names)
-    return Loose(containers, is_sound)
+    return UnionRules(containers, is_sound)

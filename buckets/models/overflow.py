@@ -12,7 +12,7 @@ from buckets.bson.types import BOOL, DOUBLE, INT32, INT64, TYPE_NAMES
 from buckets.fields.ids import sort_keys
 from buckets.layouts.groups import group
 from buckets.layouts.layout import Group, read_holes
-from buckets.models.model import loose, loose_overflow
+from buckets.models.model import overflow_union_rules, union_rules
 from buckets.models.shape import Breach, find, split
 from config.policies import Policy
 
@@ -37,7 +37,7 @@ def flagged(found: Group, policy: Policy) -> NDArray[np.bool_]:
 def flagged_buckets(main: Docs, policy: Policy) -> NDArray[np.int64]:
     """Indices of all flagged documents."""
     flags = np.zeros(len(main), dtype=np.bool_)
-    for found in group(main, loose(policy)):
+    for found in group(main, union_rules(policy)):
         with suppress(Breach):  # decoding reports it
             flags[found.members] = flagged(found, policy)
     return np.flatnonzero(flags)
@@ -48,11 +48,11 @@ def attach(main: Docs, extra: Docs, policy: Policy) -> Batch:
     bucket here is left out; that of one bucket is put in `_id` order."""
     assert policy.overflow is not None
     place: dict[bytes, int] = {}
-    for found in group(main, loose(policy)):
+    for found in group(main, union_rules(policy)):
         keys = sort_keys(found, found.layout.get(("_id",)))
         place.update(zip(keys.tolist(), found.members.tolist(), strict=True))
     owners: list[tuple[int, bytes, int]] = []
-    for found in group(extra, loose_overflow(policy)):
+    for found in group(extra, overflow_union_rules(policy)):
         reference = found.layout.get(split(policy.overflow.ref_field))
         if reference is None:
             continue

@@ -10,7 +10,8 @@ import pyarrow as pa
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Batch, Docs, filled
+from buckets.bson.raw import Batch, Docs
+from buckets.bson.rows import filled
 from buckets.layouts.layout import Bytes2D, Flags, slabs, spread, steps, write_holes
 from buckets.layouts.stretches import cut
 from buckets.packing.pack import TIMES, PackedGroup, Source, as_held

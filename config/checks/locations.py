@@ -35,21 +35,22 @@ def check_store(store: Store, report: Report) -> None:
     if store.endpoint_url is not None and (misplaced := _endpoint_fault(store.endpoint_url)):
         report.add(("store", "endpoint_url"), misplaced)
     if store.region is not None and not re.fullmatch(r"[A-Za-z0-9-]{1,64}", store.region):
-        report.add(("store", "region"), Fault("it is no region", 'write a name such as "us-east-1"'))
+        report.add(("store", "region"), Fault("not a valid region", 'use a name such as "us-east-1"'))
     keys = [key.get_secret_value() for key in store.signing_key]
     if any(len(key) < SHORTEST_KEY for key in keys):
         fault = Fault(
-            f"a key has less than {SHORTEST_KEY} characters", "make one: openssl rand -hex 32; keep it safe"
+            f"a key has fewer than {SHORTEST_KEY} characters",
+            "generate one: openssl rand -hex 32; keep it safe",
         )
         report.add(("store", "signing_key"), fault)
     if len(set(keys)) < len(keys):
-        report.add(("store", "signing_key"), Fault("a key is there twice", "write each key once"))
+        report.add(("store", "signing_key"), Fault("a key is listed twice", "list each key once"))
 
 
 def _uri_fault(uri: str) -> Fault | None:
     if not uri.startswith(("mongodb://", "mongodb+srv://")):
         mend = 'write "mongodb://host:27017/?replicaSet=rs0" or "mongodb+srv://…"'
-        return Fault("it does not start with mongodb:// or mongodb+srv://", mend)
+        return Fault("does not start with mongodb:// or mongodb+srv://", mend)
     before, _, options = uri.partition("?")
     parts = {"user, password or hosts": before, "options": uri}
     if uri.startswith("mongodb+srv://"):  # the driver would ask the DNS
@@ -80,19 +81,19 @@ def _url_faults(url: str) -> Iterator[Fault]:
     scheme, separator, rest = url.partition("://")
     place, slash, prefix = rest.partition("/")
     if not separator or scheme not in ("s3", "file"):
-        yield Fault("a store is s3:// or file://", 'write "s3://bucket/prefix" or "file:///directory"')
+        yield Fault("not a supported store URL", 'use "s3://bucket/prefix" or "file:///directory"')
         return
     if "@" in place or (":" in place and "@" in rest):
         yield _CREDENTIALS
     elif scheme == "file" and (place or not slash):
-        yield Fault("a file:// store has to be absolute", 'write three slashes: "file:///var/lib/bucketwise"')
+        yield Fault("a file:// URL must be absolute", 'write three slashes: "file:///var/lib/bucketwise"')
     elif scheme == "s3" and not _is_bucket(place):
-        mend = "use the bucket's name: 3 to 63 lower-case letters, digits, dots and hyphens"
-        yield Fault("S3 has no such bucket name", mend)
+        mend = "a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens"
+        yield Fault("not a valid S3 bucket name", mend)
     if re.search(r"[?#%\\\x00-\x1f\x7f]", rest):
-        yield Fault("it holds ?, #, %, \\ or a control character", "name the place without them")
+        yield Fault("contains ?, #, %, \\ or a control character", "leave them out")
     if scheme == "file" and slash and not prefix:
-        yield Fault("it is the root of the whole disk", "name a directory of its own")
+        yield Fault("is the root directory", "use a directory of its own")
     elif prefix:
         yield from _prefix_faults(prefix.removesuffix("/").split("/"))
 
@@ -105,9 +106,9 @@ def _prefix_faults(parts: list[str]) -> Iterator[Fault]:
     if not all(parts):
         yield Fault("a part of the path is empty", "write one slash between the parts")
     if any(part in (".", "..") for part in parts):
-        yield Fault("the path holds `.` or `..`", "write the path that is meant, in full")
+        yield Fault("the path contains `.` or `..`", "write the full path")
     if any(part.startswith("~") for part in parts):
-        yield Fault("`~` stands for no home directory here", "write the path in full")
+        yield Fault("`~` is not expanded to a home directory", "write the full path")
     if any(part.startswith("$") for part in parts):
         yield Fault("a part of the path starts with `$`", "write an environment variable as `${NAME}`")
 
@@ -118,11 +119,11 @@ def _endpoint_fault(url: str) -> Fault | None:
         parts: SplitResult = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        return Fault("it is no URL", mend)
+        return Fault("not a valid URL", mend)
     if parts.username is not None or "@" in url:
         return _CREDENTIALS
     if parts.scheme not in ("http", "https") or not host:
-        return Fault("it is no http:// or https:// URL", mend)
+        return Fault("not an http:// or https:// URL", mend)
     if parts.query or parts.fragment or re.search(r"\s", url):
-        return Fault("it holds more than scheme, host, port and path", mend)
+        return Fault("contains more than scheme, host, port and path", mend)
     return None

@@ -41,16 +41,9 @@ def read_table(model: type[T], table: dict[str, Any], key: Key, report: Report, 
     fields = {it.alias or name: it for name, it in model.model_fields.items() if name not in given}
     values = known_keys(table, fields, key, report)
     for name, field in fields.items():
-        inner, value, at = _table_in(field.annotation), values.get(name), (*key, name)
-        if inner is None:
-            continue
-        if isinstance(value, list):  # of tables, which are counted from 1
-            values[name] = [
-                read_table(inner, it, (*at, str(number)), report) if isinstance(it, dict) else it
-                for number, it in enumerate(value, start=1)
-            ]
-        elif isinstance(value, dict) and get_origin(field.annotation) is not tuple:
-            values[name] = read_table(inner, value, at, report)
+        inner = _table_in(field.annotation)
+        if inner is not None and name in values:
+            _read_inner(inner, values, (*key, name), report, is_list=get_origin(field.annotation) is tuple)
     try:
         return model(**given, **values)
     except ValidationError as error:
@@ -61,6 +54,23 @@ def read_table(model: type[T], table: dict[str, Any], key: Key, report: Report, 
         if name not in values and field.is_required():
             values[name] = _neutral(field.annotation)
     return model(**given, **values)
+
+
+def _read_inner(
+    model: type[Table], values: dict[str, Any], at: Key, report: Report, *, is_list: bool
+) -> None:
+    """Reads a table inside a table, or a list of them, each at its number from 1."""
+    name, value = at[-1], values[at[-1]]
+    if not is_list:
+        if isinstance(value, dict):
+            values[name] = read_table(model, value, at, report)
+    elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        numbered = enumerate(value, start=1)
+        values[name] = tuple(read_table(model, item, (*at, str(number)), report) for number, item in numbered)
+    else:
+        mend = f"write [[{dotted(at)}]], and the keys of each below"
+        report.broken(at, Fault("it has to be a list of tables", mend))
+        del values[name]
 
 
 def known_keys(table: dict[str, Any], known: Iterable[str], key: Key, report: Report) -> dict[str, Any]:
@@ -91,9 +101,7 @@ def _tell(detail: ErrorDetails, key: Key, report: Report) -> None:
         report.broken((*at, *map(str, inside)))
         return
     fault = _in_words(detail, at)
-    if inside and detail["type"] == "model_type":
-        fault = Fault("it has to be a list of tables", f"write [[{dotted(at)}]], and the keys of each below")
-    elif inside and isinstance(inside[0], int):
+    if inside and isinstance(inside[0], int):
         fault = fault._replace(message=f"its item {report.quote(detail['input'])}: {fault.message}")
     elif inside:
         at = (*at, str(inside[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -57,21 +57,17 @@ class Place:
 def place(*, keep: bool) -> Iterator[Place]:
     """A folder with an embedded mongod, a store and a policy file. It is there inside the block; with `keep`
     also after it, unless the block raised."""
-    folder = Path(mkdtemp(prefix="bucketwise-demo-"))
-    mongod: Mongod | None = None
-    kept = False
-    try:
+    with ExitStack() as leaving:
+        folder = Path(mkdtemp(prefix="bucketwise-demo-"))
+        leaving.callback(rmtree, folder, ignore_errors=True)
         mongod = start_mongod(folder / "mongod")
+        leaving.callback(mongod.stop)
         store, config = folder / "store", folder / "bucketwise.toml"
         written = files("jobs.demo").joinpath("bucketwise.toml").read_text(encoding="utf-8")
         config.write_text(written.replace("<uri>", mongod.uri).replace("<store>", store.as_uri()))
         yield Place(folder, mongod, config, store)
-        kept = keep
-    finally:
-        if not kept:
-            if mongod is not None:
-                mongod.stop()
-            rmtree(folder, ignore_errors=True)
+        if keep:
+            leaving.pop_all()
 
 
 class Size(NamedTuple):

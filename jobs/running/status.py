@@ -17,9 +17,9 @@ LAST_RUNS = 5
 def _status(turn: Turn) -> Done:
     runs = [asdict(run) for run in Ledger(turn.context.database).last_runs(turn.policy.name, LAST_RUNS)]
     through = rolled_up_through(turn.context.database, turn.policy)
-    reached = load(turn.context.database, turn.policy).through
     archived = ArchivedReader(turn.context.database, turn.policy, turn.context.store).span()
     pinned, pinned_until = turn.context.pins.standing()
+    reached = load(turn.context.database, turn.policy).through
     return Done(
         {
             "rolled_up_through": None if through in (None, NO_GATE) else as_date(through),

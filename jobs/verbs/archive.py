@@ -19,7 +19,7 @@ EXAMPLES = [
     "bucketwise archive --dry-run",
     "bucketwise archive -p ticks --until 2018-07-01",
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be archived; change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be archived, and change nothing.")]
 
 
 def archive(

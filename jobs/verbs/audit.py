@@ -18,12 +18,12 @@ from jobs.running.steps import AUDIT
 
 EXAMPLES = ["bucketwise audit", "bucketwise audit --html audit.html", "bucketwise audit -p ticks --json"]
 Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Also write the findings as a page for people.")
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write the findings as an HTML page.")
 ]
 
 
 def audit(call: Call, html: Html = None, workers: WorkerCount = None, executor: Executor = None) -> Report:
-    """Is every policy kept?
+    """Check that every policy is kept.
 
     Tells what is overdue, missing, not as recorded, or about to be lost. Ends with exit code 4 where a
     policy is not kept. Warnings alone end with 0.

@@ -22,7 +22,7 @@ EXAMPLES = ["bucketwise check", "bucketwise check -c /etc/bucketwise.toml --json
 
 
 def check(call: Call) -> Report:
-    """Would a run work here, and safely?
+    """Check that a run would work, and would be safe.
 
     Validates config, connections, clocks, privileges, indexes, TTL conflicts, and what the store can do. Ends
     with exit code 1 where an error would keep a run from working or put data at risk, and with 0 where

@@ -11,7 +11,9 @@ from jobs.call import Call
 from jobs.output.report import Report
 
 EXAMPLES = ["bucketwise demo", "bucketwise demo --keep", "bucketwise demo --json | jq .sizes"]
-Keep = Annotated[bool, typer.Option("--keep", help="Leave MongoDB, the archive and the policy file up.")]
+Keep = Annotated[
+    bool, typer.Option("--keep", help="Leave MongoDB running, and keep the archive and the policy file.")
+]
 
 
 def demo(call: Call, keep: Keep = False) -> Report:

@@ -13,7 +13,7 @@ EXAMPLES = ["bucketwise plan", "bucketwise plan -p ticks --now 2026-12-01"]
 
 
 def plan(call: Call, workers: WorkerCount = None, executor: Executor = None) -> Report:
-    """Tell what `run` would do now.
+    """Show what `run` would do now.
 
     And why what stays stays. Changes nothing.
     """

@@ -18,7 +18,6 @@ from archivers.reading.formats import Format, write
 from archivers.reading.readings import Readings
 from buckets.fields.selectors import extended_json
 from config.errors import UsageError
-from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
@@ -28,6 +27,7 @@ from jobs.output.tables import printable, readings_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import LEFT_SOMETHING, quarantine_body
 from jobs.running.turn import Done, Step, Turn
+from jobs.selection import Series, one_policy, parse_series
 from rollups.context import Progress
 
 EXAMPLES = [
@@ -38,10 +38,14 @@ EXAMPLES = [
 _MOST_QUARANTINED = 20
 
 
-How = Annotated[Format, typer.Option("--format", help="CSV, JSON (an object a line), or Parquet.")]
+How = Annotated[
+    Format, typer.Option("--format", help="Output format: CSV, JSON (one object per line) or Parquet.")
+]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to this file. It appears once it is whole."),
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write to this file, which appears once it is complete."
+    ),
 ]
 
 
@@ -54,7 +58,7 @@ def readings(
     form: How = Format.csv,
     output: Output = None,
 ) -> Report:
-    """Give the readings of a range.
+    """Print the readings of a range.
 
     From the collection and from the archive as one, each once, in the order of time; nothing is restored.
     They go to stdout, or to a file. Where a bucket breaks its model, its readings are not among them: it is

@@ -15,7 +15,6 @@ from config.durations import parse_duration
 from config.errors import UsageError
 from config.policies import Policy
 from config.problems import InvalidValueError
-from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.connect import Document
@@ -24,6 +23,7 @@ from jobs.output.report import Report
 from jobs.output.tables import restore_table
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import restore_step
+from jobs.selection import Series, one_policy, parse_series
 from jobs.stopping import interruptible
 
 EXAMPLES = [
@@ -32,13 +32,13 @@ EXAMPLES = [
     "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --to iot --keep-for 30d",
     "bucketwise restore -p ticks --to ticks_back --versions all --versions-to ticks_older",
 ]
-To = Annotated[str, typer.Option("--to", metavar="COLLECTION", help="Where the buckets go.")]
+To = Annotated[str, typer.Option("--to", metavar="COLLECTION", help="Target collection.")]
 Versions = Annotated[
     Mode,
     typer.Option(
         "--versions",
-        help="Of a bucket that was archived, written anew under its _id, and archived again: the last "
-        "version, all of them, or one merged of all.",
+        help="What to restore of a bucket that was archived more than once under one _id: the latest "
+        "version, all versions, or one document merged from all.",
     ),
 ]
 VersionsTo = Annotated[
@@ -47,7 +47,7 @@ VersionsTo = Annotated[
         "--versions-to",
         metavar="COLLECTION",
         show_default=False,
-        help="With --versions all: where the older versions go. Else into --to, under _ids of their own.",
+        help="With --versions all: collection for the older versions. Default: --to, under new _ids.",
     ),
 ]
 KeepFor = Annotated[
@@ -56,7 +56,8 @@ KeepFor = Annotated[
         "--keep-for",
         metavar="DURATION",
         show_default=False,
-        help="Into the policy's own collection: pin the buckets for so long, as 30d. Else until `unpin`.",
+        help="When restoring into the policy's own collection: how long the buckets stay pinned, such as "
+        "30d. Default: until `unpin`.",
     ),
 ]
 

@@ -12,7 +12,7 @@ EXAMPLES = ["bucketwise sign -p ticks"]
 
 
 def sign(call: Call) -> Report:
-    """Sign what is archived already.
+    """Sign what has been archived without a signature.
 
     Needed where store.signing_key was set, changed or taken out for an archive that is there already. All
     is verified first; then each manifest and receipt is signed by the first key. Without a key, signatures

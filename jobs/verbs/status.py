@@ -12,7 +12,7 @@ EXAMPLES = ["bucketwise status", "bucketwise status -p ticks --json"]
 
 
 def status(call: Call) -> Report:
-    """Tell where each policy stands.
+    """Show where each policy stands.
 
     How far it is rolled up and archived, what waits, and how the last runs went.
     """

@@ -10,13 +10,13 @@ import typer
 from buckets.fields.times import as_date
 from config.errors import UsageError
 from config.policies import LEVEL_NAMES, LevelName, Policy
-from jobs.asked import Series, one_policy, parse_series
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.output.report import Report
 from jobs.output.tables import summarize_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.turn import Done, Step, Turn
+from jobs.selection import Series, one_policy, parse_series
 from rollups.answers.summarize import Answer, Question
 from rollups.answers.summarize import summarize as summarize_range
 from rollups.calendar.tiling import Piece
@@ -38,19 +38,21 @@ class By(StrEnum):
     none = "none"
 
 
-Since = Annotated[str, typer.Option("--since", metavar="INSTANT", help="From this instant on, ISO 8601.")]
+Since = Annotated[
+    str, typer.Option("--since", metavar="INSTANT", help="Start of the range (ISO 8601), inclusive.")
+]
 Until = Annotated[
-    str, typer.Option("--until", metavar="INSTANT", help="Up to this instant, itself excluded.")
+    str, typer.Option("--until", metavar="INSTANT", help="End of the range (ISO 8601), exclusive.")
 ]
 Percentiles = Annotated[
     str | None,
     typer.Option(
         "--percentiles",
         metavar="LIST",
-        help="Any from 0 to 100, both included, as 50,99.9. Else those of the policy.",
+        help="Percentiles from 0 to 100, such as 50,99.9. Default: those of the policy.",
     ),
 ]
-ByWhat = Annotated[By, typer.Option("--by", help="One answer a series, or one of all of them together.")]
+ByWhat = Annotated[By, typer.Option("--by", help="One result per series, or one for all series together.")]
 
 
 def summarize(
@@ -62,7 +64,7 @@ def summarize(
     percentiles: Percentiles = None,
     by: ByWhat = By.series,
 ) -> Report:
-    """Answer a range from its summaries.
+    """Summarize a range from its summaries.
 
     Any statistic and any percentile, by merging summaries, the coarsest that fit; raw readings are never
     read. The range must be made up of whole windows: hours (UTC), days of the policy's time zone, or of the
@@ -77,8 +79,8 @@ def summarize(
     def do(turn: Turn) -> Done:
         assert within.since is not None
         assert within.until is not None
-        context = turn.context
         question = Question(within.since, within.until, asked, percents, by_series=by is By.series)
+        context = turn.context
         answer = summarize_range(context.database, policy, context.now, question, context.check)
         through = rolled_up_through(context.database, policy)
         return Done(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)

@@ -12,7 +12,14 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from buckets.columns import Series
-from buckets.fields.selectors import Asked, check_asked, extended_json, is_asked, series_order, summary_query
+from buckets.fields.selectors import (
+    Selector,
+    check_selector,
+    extended_json,
+    selects,
+    series_order,
+    summary_query,
+)
 from buckets.models.series import series_key
 from config.errors import BucketwiseError, UsageError
 from config.policies import Policy
@@ -33,7 +40,7 @@ class Question:
 
     since: datetime
     until: datetime
-    series: Asked = field(default_factory=dict)  # series fields and the text of their values
+    series: Selector = field(default_factory=dict)  # series fields and the text of their values
     percentiles: Sequence[float] | None = None  # any from 0 to 100, both included; None: the policy's own
     by_series: bool = True  # one state a series; else one of all together
 
@@ -95,7 +102,7 @@ def summarize(
     BucketwiseError where a summary can't be used. A range that is not wholly covered by summaries is
     answered as far as it is: see `Answer.tiling`.
     """
-    check_asked(policy, question.series)
+    check_selector(policy, question.series)
     percents = _percentiles(policy, question.percentiles)
     start, end = question.range
     through, gone = progress.load(database, policy).through, progress.gone_before(database, policy)
@@ -134,7 +141,7 @@ def _percentiles(policy: Policy, asked: Sequence[float] | None) -> tuple[float, 
 
 
 def _states(
-    database: Database[Document], policy: Policy, level: Level, piece: Piece, asked: Asked, binned: bool
+    database: Database[Document], policy: Policy, level: Level, piece: Piece, selector: Selector, binned: bool
 ) -> Iterator[tuple[Series, State]]:
     collection: Collection[Document] = database.get_collection(
         level.collection, codec_options=documents.OPTIONS
@@ -142,12 +149,12 @@ def _states(
     wanted = {
         "start": {"$gte": DatetimeMS(piece.start), "$lt": DatetimeMS(piece.end)},
         "_id.series": {"$exists": True},  # only summaries have such an `_id`
-        **summary_query(asked),
+        **summary_query(selector),
     }
     window: Span | None = None
     for found in collection.find(wanted, documents.leaving_out(policy), batch_size=_AT_ONCE):
         series = documents.series_of(policy, found)
-        if not is_asked(series, policy, asked):
+        if not selects(series, policy, selector):
             continue
         start, end = documents.milliseconds(found["start"]), documents.milliseconds(found["end"])
         if window != (start, end):

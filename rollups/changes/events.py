@@ -12,7 +12,7 @@ from typing import Any
 
 from buckets.fields.timeforms import own_form
 from buckets.fields.times import as_date
-from buckets.models.covered import covered, telling
+from buckets.models.covered import covered, span_fields
 from config.policies import Policy
 from rollups.calendar.levels import Span
 
@@ -38,7 +38,7 @@ class EventReader:
     fields: tuple[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", telling(self.policy))
+        object.__setattr__(self, "fields", span_fields(self.policy))
 
     def projection(self) -> Document:
         """Of an event, only what is needed here: a document may be large, and changes many."""

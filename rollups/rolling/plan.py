@@ -101,7 +101,7 @@ class Planner:
             lambda: self.is_cleared,
             self.archived.superseded,
         )
-        late = finder.find(Progress(through, loaded.bookmark))
+        late = finder.find(Progress(dict(through), loaded.bookmark))
         self.source.look_at_texts()  # not before: what comes in from now on is for the next run to hear of
         is_empty = not through and self.archived.span is None and self.source.earliest() is None
         quarantine = self.records.quarantine

@@ -42,7 +42,13 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     writer = SummaryWriter(context, calendar, records, _worn(planner, plan), report)
     watermark = Watermark(plan, calendar, records.save)
     finder = SliceFinder(context.database, calendar, planner.source, planner.archived.span)
-    reading = ReadAhead(context.database, planner.source, calendar, planner.archived.reader, context.check)
+    reading = ReadAhead(
+        context.database,
+        planner.source,
+        calendar,
+        planner.archived.reader,
+        context.check,
+    )
     for number, (piece, found) in enumerate(reading.read(finder.slices(plan.spans, plan.standing))):
         if number == 0:
             watermark.begin()

@@ -99,7 +99,7 @@ def test_a_run_that_wakes_up_after_another_did_its_work(
             break
         world.keep(False)
         world.finish()
-    assert not steps.lost and pause_at > 5
+    assert not steps.lost and pause_at > 4
 
 
 def test_files_of_a_newer_holder_are_left_alone(

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from archivers.format.archive import _edges_of_days, _write_parts
 from archivers.format.parquet import read_buckets, write_buckets
+from archivers.format.parts import _edges_of_days, write_parts
 from buckets.fields.times import DAY_MS
 from buckets.packing.pack import Packed, PackedGroup, Rows
 
@@ -59,7 +59,7 @@ def test_rows_of_a_day_that_lie_apart_are_refused() -> None:
     rows = Rows([("A",)], np.zeros(3, dtype=np.int32), time, {}, {})
     packed = Packed(rows, [], 0, 1)
     with pytest.raises(ValueError, match="rows of 1970-01-02 do not lie together"):
-        list(_write_parts(packed, "p", "c", {"s": "string"}, {}))
+        list(write_parts(packed, "p", "c", {"s": "string"}, {}))
 
 
 @example([(0, [0]), (1, [0])])

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import pickle
 import random
 import struct
 import subprocess
@@ -533,17 +534,17 @@ def test_no_readings_are_a_header_and_a_table_of_no_rows(
 
 
 _COUNT = """
-import resource, sys
+import pickle, resource, sys
 from pymongo import MongoClient
 from archivers.reading.formats import Format, write
 from archivers.reading.readings import Readings
 from archivers.stores import open_store
-from config.policies import Policy, Store
+from config.policies import Store
 
 uri, name, policy, store = sys.argv[1:]
 readings = Readings(
     MongoClient(uri, tz_aware=True)[name],
-    Policy.model_validate_json(policy), open_store(Store(url=store)), at_most=20_000,
+    pickle.loads(bytes.fromhex(policy)), open_store(Store(url=store)), at_most=20_000,
 )
 with open("/dev/null", "wb") as file:
     if sys.stdin.readline() == "write\\n":
@@ -579,7 +580,7 @@ def test_memory_is_bounded(database: Database[Document], file_store: Store, mong
             _COUNT,
             mongodb_uri,
             database.name,
-            policy.model_dump_json(),
+            pickle.dumps(policy).hex(),
             file_store.url,
         ]
         ran = subprocess.run(

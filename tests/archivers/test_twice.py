@@ -58,7 +58,7 @@ def test_a_bucket_that_grows_after_its_copy(
         if moves:
             database["iot"].replace_one({"_id": "a1"}, grown)
 
-    monkeypatch.setattr(sweep, "ahead", lambda days, *_: days)  # the next day is read once it has grown
+    monkeypatch.setattr(sweep, "prefetch", lambda days, *_: days)  # the next day is read once it has grown
     monkeypatch.setattr(filling, "MAX_READINGS", 4)
     monkeypatch.setattr(offline_run, "_IN_MEMORY", in_memory)
     monkeypatch.setattr(sweep.Sweep, "_flush", flush)
@@ -112,7 +112,7 @@ def test_a_bucket_that_grows_while_its_copy_is_under_way_and_then_goes(
 
     with monkeypatch.context() as patch:
         patch.setattr(filling, "MAX_READINGS", 4)
-        patch.setattr(sweep, "ahead", all_at_once)
+        patch.setattr(sweep, "prefetch", all_at_once)
         patch.setattr(sweep.Sweep, "_flush", note)
         patch.setattr(offline_run.OfflineRun, "_delete", go)
         report = cycle.run()

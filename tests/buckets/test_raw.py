@@ -13,8 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from buckets.bson import raw
-from buckets.bson.raw import Batch, Docs, Rows
+from buckets.bson import rows
+from buckets.bson.raw import Batch, Docs
+from buckets.bson.rows import Rows
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.batches import batch_of
@@ -135,7 +136,7 @@ def test_replies_go_one_by_one_as_they_are_put_together(monkeypatch: pytest.Monk
         raise AssertionError("it was to break off")
 
     with monkeypatch.context() as patch:
-        patch.setattr(raw, "filled", watched)
+        patch.setattr(rows, "filled", watched)
         with pytest.raises(KeyboardInterrupt):
             _ = docs.data
     assert there == [[True, True, True], [False, True, True], [False, False, True]]

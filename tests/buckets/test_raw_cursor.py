@@ -19,7 +19,7 @@ from pymongo.errors import CursorNotFound, OperationFailure
 
 from buckets.bson import cursor as raw_cursor
 from buckets.bson.cursor import find_raw
-from buckets.bson.prefetch import ahead
+from buckets.bson.prefetch import prefetch
 from buckets.bson.raw import Docs
 from tests.jobs.processes import wait_until
 
@@ -250,7 +250,7 @@ def test_ahead_keeps_the_order_and_the_place_of_an_error() -> None:
         raise _Broken
 
     for may_go_on in (True, False):
-        found = ahead(numbers(), lambda may=may_go_on: may)  # type: ignore[misc]
+        found = prefetch(numbers(), lambda may=may_go_on: may)  # type: ignore[misc]
         assert [next(found) for _ in range(3)] == [0, 1, 2]
         with pytest.raises(_Broken):
             next(found)
@@ -266,7 +266,7 @@ def test_one_is_fetched_while_one_is_worked_on() -> None:
             event.set()
             yield number
 
-    found = ahead(numbers(), lambda: True)
+    found = prefetch(numbers(), lambda: True)
     for number in range(3):
         assert next(found) == number
         assert fetched[number + 1].wait(10)
@@ -285,7 +285,7 @@ def test_so_many_are_fetched_as_fit() -> None:
             event.set()
             yield 2
 
-    found = ahead(sizes(), lambda: True, lambda size: size, most=5)
+    found = prefetch(sizes(), lambda: True, lambda size: size, most=5)
     for _ in range(40):
         next(found)
         taken += 1
@@ -298,7 +298,7 @@ def test_so_many_are_fetched_as_fit() -> None:
 
 _INTERRUPTED = """
 import random, signal, sys, threading, time
-from buckets.bson.prefetch import ahead
+from buckets.bson.prefetch import prefetch
 
 class Alarm(BaseException):
     pass
@@ -311,7 +311,7 @@ chance, rung = random.Random(1), 0
 for _ in range(1000):
     try:
         signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 1e-3))
-        found = list(ahead(iter(range(400)), lambda: True, most=chance.choice([1, 5])))
+        found = list(prefetch(iter(range(400)), lambda: True, most=chance.choice([1, 5])))
         signal.setitimer(signal.ITIMER_REAL, 0)
         assert found == [*range(400)], found  # else it was interrupted
     except Alarm:
@@ -347,7 +347,7 @@ def test_an_interrupt_is_not_taken_for_a_machine_without_threads(monkeypatch: py
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(Told):
-        list(ahead(iter(range(9)), lambda: True))
+        list(prefetch(iter(range(9)), lambda: True))
 
 
 def test_without_a_thread_each_is_fetched_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,11 +355,11 @@ def test_without_a_thread_each_is_fetched_in_its_turn(monkeypatch: pytest.Monkey
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    assert list(ahead(iter(range(3)), lambda: True)) == [0, 1, 2]
+    assert list(prefetch(iter(range(3)), lambda: True)) == [0, 1, 2]
     try:
         raise KeyError
     except KeyError:  # what is under way meanwhile has not interrupted it
-        assert list(ahead(iter(range(3)), lambda: True)) == [0, 1, 2]
+        assert list(prefetch(iter(range(3)), lambda: True)) == [0, 1, 2]
 
 
 def test_leaving_off_waits_for_what_is_under_way() -> None:
@@ -372,7 +372,7 @@ def test_leaving_off_waits_for_what_is_under_way() -> None:
         done.set()
         yield 1
 
-    found = ahead(numbers(), lambda: True)
+    found = prefetch(numbers(), lambda: True)
     next(found)
     assert entered.wait(10)
     threading.Timer(0.05, release.set).start()

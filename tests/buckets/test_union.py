@@ -22,10 +22,10 @@ from buckets.bson.raw import Batch, Docs
 from buckets.decoding import decode as decoding
 from buckets.decoding.decode import Decoded, Lot, decode
 from buckets.layouts import groups, merge, union
-from buckets.layouts.cache import Recent
+from buckets.layouts.cache import ByteLimitedCache
 from buckets.layouts.groups import group
 from buckets.layouts.merge import Containers, union_of
-from buckets.models.model import SHAPES, loose
+from buckets.models.model import SHAPES, union_rules
 from buckets.models.shape import Breach
 from buckets.packing.pack import Packed, pack
 from config.policies import Policy
@@ -50,10 +50,10 @@ seeds = st.integers(0, 2**32)
 def one_by_one() -> Iterator[None]:
     """Without unions."""
 
-    def no_unions(policy: Policy) -> groups.Loose | None:
-        return loose(policy) if policy.attributes_field else None  # such documents are in none
+    def no_unions(policy: Policy) -> groups.UnionRules | None:
+        return union_rules(policy) if policy.attributes_field else None  # such documents are in none
 
-    with patch.multiple(decoding, loose=no_unions, loose_overflow=lambda _: None):
+    with patch.multiple(decoding, union_rules=no_unions, overflow_union_rules=lambda _: None):
         yield
 
 
@@ -178,16 +178,16 @@ def test_what_is_packed_does_not_come_of_unions_that_were_made_before(policy: Po
     batches = [batch_of(writer.buckets(20)) for _ in range(3)]
     alone = []
     for batch in batches:
-        with eager(), patch.object(merge, "_made", Recent(0)):
+        with eager(), patch.object(merge, "_made", ByteLimitedCache(0)):
             alone.append(in_bytes(pack(Lot(batch, policy))))
-    with eager(), patch.object(merge, "_made", Recent(1 << 20)):
+    with eager(), patch.object(merge, "_made", ByteLimitedCache(1 << 20)):
         for _ in range(2):
             assert [in_bytes(pack(Lot(batch, policy))) for batch in batches] == alone
 
 
 def test_a_union_of_the_same_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     _, documents = in_samples(sampled(100, _SOUND))
-    made: Recent[merge._Made] = Recent(1 << 16)
+    made: ByteLimitedCache[merge._Made] = ByteLimitedCache(1 << 16)
     monkeypatch.setattr(merge, "_made", made)
     containers = Containers(frozenset([("in", "samples")]))
     first = union_of(Docs.of(documents), containers, lambda _: True, 2**30)
@@ -224,7 +224,7 @@ def test_a_layout_that_was_met_is_known_again_and_no_other(monkeypatch: pytest.M
     batches = [
         Docs.of([slotted(n, *((str(slot), kind) for slot in range(9))) for n in range(9)]) for kind in kinds
     ]
-    where = loose(SLOTS)
+    where = union_rules(SLOTS)
     for docs in batches:
         assert [len(it.members) for it in group(docs, where) if it.present is None] == [9]
     monkeypatch.setattr(groups, "Layout", None)
@@ -236,7 +236,7 @@ def test_so_many_bytes_are_remembered_and_no_more() -> None:
     class Thing(NamedTuple):
         size: int
 
-    recent: Recent[Thing] = Recent(10)
+    recent: ByteLimitedCache[Thing] = ByteLimitedCache(10)
     small, large, huge = Thing(3), Thing(6), Thing(11)
     recent.put(small)
     recent.put(large)
@@ -342,7 +342,9 @@ def test_irregular_buckets_are_laid_out_together(policy: Policy) -> None:
     writer = Writer(Random(1), policy)
     writer.missing, writer.odd, writer.size, writer.named = 0.1, 0.01, 12, True
     batch = batch_of(writer.buckets(64))
-    assert sum(len(it.members) for it in group(batch.main, loose(policy)) if it.present is not None) >= 50
+    assert (
+        sum(len(it.members) for it in group(batch.main, union_rules(policy)) if it.present is not None) >= 50
+    )
     packed = pack(Lot(batch, policy))
     assert len(packed.groups) <= 24
 
@@ -432,7 +434,7 @@ ALIKE = {
 
 def in_unions(documents: list[bytes], policy: Policy) -> int:
     with eager():
-        found = list(group(Docs.of(documents), loose(policy)))
+        found = list(group(Docs.of(documents), union_rules(policy)))
     return sum(len(it.members) for it in found if it.present is not None)
 
 
@@ -447,7 +449,7 @@ def test_what_looks_alike_is_told_as_one_by_one(name: str) -> None:
     policy, documents = ALIKE[name]
     batch = batch_of([Bucket(document) for document in documents])
     assert in_unions(documents[:-1], policy) >= 90
-    where = loose(policy)
+    where = union_rules(policy)
     assert where is not None
     union = union_of(Docs.of(documents[:-1]), where.containers, where.is_sound, 2**30)
     assert union is not None

@@ -153,16 +153,16 @@ def test_signing_keys(written: str, keys: list[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('signing_key = "hunter2"', "less than 32 characters"),
-        (f'signing_key = ["{SECRET}", "hunter2"]', "less than 32 characters"),
-        (f'signing_key = ["{SECRET}", "{SECRET}"]', "a key is there twice"),
+        ('signing_key = "hunter2"', "fewer than 32 characters"),
+        (f'signing_key = ["{SECRET}", "hunter2"]', "fewer than 32 characters"),
+        (f'signing_key = ["{SECRET}", "{SECRET}"]', "a key is listed twice"),
         (f'signing_key = ["{SECRET}", 7]', "text, or a list of texts"),
         (f'signing_key = {{a = "{SECRET}"}}', "text, or a list of texts"),
         (f'signing_key = ["{SECRET}", "${{NOT_THERE}}"]', "NOT_THERE is not set"),
         (f'signing_key = "{SECRET}${{NOT_THERE}}"', "NOT_THERE is not set"),
         (f'signing_kye = "{SECRET}"', "did you mean `signing_key`?"),
-        ('signing_kye = "hunter2"', "less than 32 characters"),
-        ('signing_key = "${SHORT}"', "less than 32 characters"),
+        ('signing_kye = "hunter2"', "fewer than 32 characters"),
+        ('signing_key = "${SHORT}"', "fewer than 32 characters"),
     ],
 )
 def test_no_message_shows_a_signing_key(line: str, message: str, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ _LATE = ("late", "late and grace")
 _AMENDS = ("amended", "amended s3")
 
 _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
-_BOOKS, _OFFLINE = "archivers.moving.commits:Books.", "archivers.format.archive:OfflineArchive."
+_BOOKS, _OFFLINE = "archivers.moving.commits:CommitRegistry.", "archivers.format.archive:OfflineArchive."
 _ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.records.receipts:Receipts."
 _MERGING, _KEPT = "archivers.versions.merging:Merging.", "archivers.versions.kept:KeptVersions."
 _CHAIN, _DELETIONS = "archivers.format.chain:Chain.", "archivers.records.deletions:Deletions."

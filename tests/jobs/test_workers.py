@@ -557,7 +557,7 @@ ONE_OF = "one of the two does the work. Give one"
         ("run", ["--executor", "127.0.0.1:8786"], "it is no dask:// or tls:// address"),
         ("run", ["--executor", "dask://127.0.0.1"], "it has to be a host and a port"),
         ("run", ["--executor", "dask://u:p@127.0.0.1:8786"], "credentials do not belong"),
-        ("run", ["--executor", "dask://127.0.0.1:99999"], "it is no URL"),
+        ("run", ["--executor", "dask://127.0.0.1:99999"], "not a valid URL"),
     ],
 )
 def test_bad_usage(empty: Place, verb: str, options: list[str], said: str) -> None:

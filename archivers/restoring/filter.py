@@ -29,7 +29,7 @@ class Found(NamedTuple):
     commit: str | None = None
 
 
-class Wanted(NamedTuple):
+class Matched(NamedTuple):
     """What is asked for of it."""
 
     batch: Batch
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class RestoreFilter:
     """Which buckets: those with a reading in [start, end), in milliseconds, of some series."""
 
     policy: Policy
@@ -54,7 +54,7 @@ class Asked:
         """Returns whether a version of a bucket may be left out while another is not."""
         return self.start > FIRST_MS or self.end <= LAST_MS or bool(self.series)
 
-    def of(self, found: Found) -> Wanted:
+    def of(self, found: Found) -> Matched:
         """In the order of their `_id`s: where they are put, they lie together then."""
         batch, chosen, readings = found.lot.batch, np.arange(len(found.lot)), found.readings
         if found.span is None or found.span[0] < self.start or found.span[1] >= self.end or self.series:
@@ -62,7 +62,7 @@ class Asked:
             chosen = found.lot.decoded.units[mine]
             readings = int(mine[found.lot.decoded.columns.bucket].sum())
         chosen = chosen[batch.take(chosen).main.id_order()]
-        return Wanted(batch.take(chosen), found.lot.policy, chosen, found.note, readings, found.commit)
+        return Matched(batch.take(chosen), found.lot.policy, chosen, found.note, readings, found.commit)
 
     def holds(self, versions: Sequence[Version]) -> list[bool]:
         """Returns which of these are asked for."""

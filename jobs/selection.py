@@ -12,7 +12,7 @@ from jobs.call import Call
 
 Series = Annotated[
     list[str] | None,
-    typer.Option("--series", metavar="FIELD=VALUE", help="Only series with this value; may repeat."),
+    typer.Option("--series", metavar="FIELD=VALUE", help="Only series with this value. Can be repeated."),
 ]
 
 

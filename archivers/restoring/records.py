@@ -1,4 +1,4 @@
-"""What the books say of buckets that were restored into their source."""
+"""What the records say of buckets that were restored into their source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from buckets.fields.times import FIRST_MS, as_date
 
 
 @dataclass(frozen=True)
-class Books:
+class RestoreRecords:
     """What is restored into the source is live again: the receipt has to say so, for later versions to take
     the place of the archived ones. And it is pinned, since the next run would take it for expired."""
 

@@ -1,0 +1,43 @@
+"""Bytes of documents of one length, as the rows of matrices."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from io import BytesIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Documents of one length, a row each.
+Rows = NDArray[np.uint8]
+#: CPython's own: given no text, bytes whose memory nobody has cleared.
+_unwritten = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_ssize_t)(
+    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
+)
+
+
+def filled(size: int, fill: Callable[[NDArray[np.uint8]], object]) -> bytes:
+    """So many bytes, all of which `fill` writes where they lie: of an array of numpy's own they would be a
+    copy."""
+    held = BytesIO(_unwritten(None, size))
+    fill(np.frombuffer(held.getbuffer(), np.uint8))
+    return held.getvalue()  # nobody can write to them any more; else these would be a copy too
+
+
+def back_to_back(matrices: list[Rows]) -> bytes:
+    """The rows of each. Takes them out of the list, so that what they lie in may go one by one."""
+
+    def fill(target: NDArray[np.uint8]) -> None:
+        matrices.reverse()
+        while matrices:
+            matrix = matrices.pop()
+            target[: matrix.size].reshape(matrix.shape)[:] = matrix
+            target = target[matrix.size :]
+
+    return filled(sum(matrix.size for matrix in matrices), fill)
+
+
+def take_rows(matrix: NDArray[np.uint8], rows: NDArray[np.int64], target: NDArray[np.uint8]) -> None:
+    """Of rows that are there: what is not would not be refused. (The mode that does makes a copy first.)"""
+    matrix.take(rows, axis=0, out=target.reshape(len(rows), matrix.shape[1]), mode="clip")

@@ -1,0 +1,174 @@
+"""A union written down: what may stand in each place, as a template with flags and the steps through it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from buckets.bson.types import ARRAY, DOCUMENT
+from buckets.layouts.layout import ALWAYS, Flags, Path, Variants
+from buckets.layouts.steps import Choice, Close, Each, Open, Skip, Step, Test, Text, words_of
+
+_DOCUMENTS = (DOCUMENT, ARRAY)
+#: With more flags than these, what is in a document is not told by its length.
+_TELLING = 6
+
+
+class Alternative(NamedTuple):
+    """What may stand in a place: a value of this type."""
+
+    kind: int
+    value: bytes  # zeros in its holes; of a text of any length the longest
+    fields: tuple[Field, ...]  # of a document
+    is_text: bool = False  # of any length
+    alike: bool = False  # are its fields the same but for their names?
+
+    @property
+    def varies(self) -> bool:
+        return self.is_text or any(it.is_choice or it.alternatives[0].varies for it in self.fields)
+
+    @property
+    def is_each(self) -> bool:
+        """Whether it is an array of documents of one kind."""
+        if self.kind != ARRAY or not self.alike or not self.fields:
+            return False
+        names = [it.name for it in self.fields]
+        kinds = [it.kind for it in self.fields[0].alternatives]
+        return kinds in ([DOCUMENT], [ARRAY]) and names == [b"%d" % number for number in range(len(names))]
+
+
+class Field(NamedTuple):
+    name: bytes
+    alternatives: tuple[Alternative, ...]
+    optional: bool
+
+    @property
+    def is_choice(self) -> bool:
+        return self.optional or len(self.alternatives) > 1
+
+
+def _text_of(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
+
+
+class UnionPlan:
+    """A union written down: the template, the flags, and the steps through a document."""
+
+    def __init__(self, whole: Alternative) -> None:
+        self.template = bytearray()
+        self.steps: list[Step] = []
+        self._flag: list[int] = []  # of each byte
+        self._marks: list[tuple[int, bool]] = [(ALWAYS, whole.varies)]
+        self._count = 0
+        self._doubtful: set[Path] = set()
+        self._several: set[Path] = set()
+        self._document(whole, ALWAYS, ())
+
+    @property
+    def variants(self) -> Variants:
+        return Variants(self._marks, np.array(self._flag, dtype=np.int32), self._count, self._doubtful)
+
+    def _document(self, it: Alternative, flag: int, path: Path) -> None:
+        start = len(self.template)
+        self._put(bytes(4), flag)
+        if it.varies:
+            self.steps.append(Open())
+        if it.is_each:
+            self._each(it.fields, flag, path)
+        else:
+            for field in it.fields:
+                self._field(field, flag, path)
+        self._put(b"\0", flag)
+        if it.varies:
+            self.steps.append(Close(flag))
+        self.template[start : start + 4] = (len(self.template) - start).to_bytes(4, "little")
+
+    def _field(self, field: Field, parent: int, above: Path) -> None:
+        path = (*above, _text_of(field.name))
+        flags = []
+        if field.optional or above in self._several:
+            self._doubtful.add(path)
+        if len(field.alternatives) > 1:
+            self._several.add(path)
+        for it in field.alternatives:
+            header = bytes([it.kind]) + field.name + b"\0"
+            flag = parent
+            if field.is_choice:
+                flag, self._count = self._count, self._count + 1
+                flags.append(flag)
+                self.steps.append(Test(flag, parent, words_of(header), 0))
+            self._marks.append((flag, it.varies))
+            self._put(header, flag)
+            if it.kind in _DOCUMENTS:
+                self._document(it, flag, path)
+            elif it.is_text:
+                self._text(it, flag)
+            else:
+                self._put(it.value, flag)
+        if len(flags) > 1:
+            self.steps.append(Choice(parent, flags, not field.optional))
+
+    def _each(self, fields: tuple[Field, ...], parent: int, above: Path) -> None:
+        """Documents of one kind side by side: what one is like is written down once, and once for each."""
+        (alternative,), optional = fields[0].alternatives, fields[0].optional
+        kind = bytes([alternative.kind])
+        inside, headers = UnionPlan(alternative), [kind + field.name + b"\0" for field in fields]
+        below = inside.steps, inside._count, inside.by_length()
+        self.steps.append(Each(parent, self._count, optional, headers, *below))
+        for field, header in zip(fields, headers, strict=True):
+            path = (*above, _text_of(field.name))
+            if optional or above in self._several:
+                self._doubtful.add(path)
+            self._doubtful.update((*path, *rest) for rest in inside._doubtful)
+            flag = self._count if optional else parent
+            self._count += optional
+            base = self._count
+
+            def here(number: int, flag: int = flag, base: int = base) -> int:
+                return flag if number == ALWAYS else base + number
+
+            self._marks += [(here(number), varies) for number, varies in inside._marks]
+            self.template += header + inside.template
+            self._flag += [flag] * len(header) + [here(number) for number in inside._flag]
+            self._count += inside._count
+
+    def by_length(self) -> Flags | None:
+        """What a document holds, by its length: as `Each` has it. None where two would be as long, or where
+        there are too many that might be."""
+        parents = {step.flag: step.parent for step in self.steps if isinstance(step, Test)}
+        choices = [step for step in self.steps if isinstance(step, Choice)]
+        if len(parents) < self._count or self._count > _TELLING:
+            return None
+        widths = np.bincount(np.array(self._flag) - ALWAYS, minlength=self._count + 1)
+        table = np.zeros((1 + self._count, len(self.template) + 2), dtype=np.bool_)
+        for flags in itertools.product((False, True), repeat=self._count):
+            there = (*flags, True)  # ALWAYS
+            held = [
+                (sum(flags[flag] for flag in it.flags), it.certain and there[it.parent]) for it in choices
+            ]
+            if any(count > 1 or count < certain for count, certain in held):
+                continue
+            if all(there[parents[flag]] for flag, is_there in enumerate(flags) if is_there):
+                size = int(widths[1:] @ flags + widths[0])
+                if table[0, size]:
+                    return None
+                table[:, size] = (True, *flags)
+        return table
+
+    def _text(self, it: Alternative, flag: int) -> None:
+        most = len(it.value) - 5
+        self.steps.append(Text(flag, self._count, most))
+        self.template += it.value
+        self._flag += [flag] * 4 + list(range(self._count, self._count + most)) + [flag]
+        self._count += most
+
+    def _put(self, data: bytes, flag: int) -> None:
+        self.template += data
+        self._flag += [flag] * len(data)
+        last = self.steps[-1] if self.steps else None
+        if isinstance(last, Test | Skip) and last.flag == flag:
+            self.steps[-1] = last._replace(width=last.width + len(data))
+        else:
+            self.steps.append(Skip(flag, len(data)))
