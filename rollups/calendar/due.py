@@ -94,6 +94,10 @@ class Calendar:
             and spans.touch(start - level.reach, end + level.reach)
         ]
 
+    def days_of(self, spans: Iterable[Span]) -> Spans:
+        """Returns the spans, widened to the windows of up to a day that they touch."""
+        return widened(self._short, spans) if self._short else Spans(spans)
+
     def due(self, wanted: Mapping[LevelName, Sequence[Span]]) -> Spans:
         """Returns where windows are over that touch the spans of their level."""
         found: list[Span] = []

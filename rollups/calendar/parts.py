@@ -62,13 +62,15 @@ class Slice:
 @dataclass(frozen=True)
 class Standing:
     """Which summaries stand as earlier runs made them: how far each level is rolled up, and before when its
-    summaries have gone by their `retain`, which is asked only where it counts."""
+    summaries have gone by their `retain`, which is asked only where it counts. What is `doubted` may have
+    changed without being told."""
 
     through: Mapping[LevelName, int] = field(default_factory=dict)
     gone: Callable[[], Mapping[LevelName, int]] = dict
+    doubted: Spans = Spans(())  # noqa: RUF009  (it never changes)
 
     def has(self, level: Level, window: Span) -> bool:
-        if window[1] > self.through.get(level.name, _NEVER):
+        if window[1] > self.through.get(level.name, _NEVER) or self.doubted.touch(*window):
             return False
         return window[1] >= self.gone().get(level.name, _NEVER)
 

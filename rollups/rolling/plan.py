@@ -57,7 +57,9 @@ class Planner:
         span = self.options.range
         if span is not None:
             self.records.note_live(self.source)
-            return RollupPlan({level.name: [span] for level in self.calendar.levels}, self._standing)
+            # Of a day that it touches, other hours may have changed: no stream was asked.
+            standing = replace(self._standing, doubted=self.calendar.days_of([span]))
+            return RollupPlan({level.name: [span] for level in self.calendar.levels}, standing)
         if self.options.whole:  # nothing is taken as it stands
             gone, levels = self._gone, self.calendar.levels
             return RollupPlan({level.name: [(gone.get(level.name, LOWEST), HIGHEST)] for level in levels})
@@ -105,9 +107,12 @@ class Planner:
         quarantine = self.records.quarantine
         quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
         changed = [*late.spans, *quarantine.recheck(self.source)]
+        standing = self._standing
+        if late.mode == "scan":  # where it begins to look in the midst of a day
+            standing = replace(standing, doubted=self.calendar.days_of(late.spans))
         return RollupPlan(
             {name: [(through.get(name, LOWEST), end), *changed] for name, end in self._ends.items()},
-            self._standing,
+            standing,
             late,
             _meanwhile(loaded.bookmark, late.bookmark) if through else late.bookmark,
             is_empty,

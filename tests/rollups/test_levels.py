@@ -210,8 +210,29 @@ def test_a_late_reading_is_all_that_is_read_for_the_levels_above(bench: Bench) -
     assert (report.readings, wrote(report)) == (7, {"hourly": 1, "daily": 1, "monthly": 1})
     assert bench.database["monthly"].find_one()["count"] == len(found) + 1
     given = bench.roll_up(policy, now, since=first + 10 * DAY, until=first + 10 * DAY + HOUR)
-    assert (given.readings, given.written) == (6, 0)
+    assert (given.readings, given.written) == (6 * 24 + 1, 0), (
+        "a day that the range touches, but not its month"
+    )
     assert given.counts["monthly"].unchanged == 1
+
+
+@pytest.mark.parametrize("late_data", ["stream", "scan"])
+def test_a_range_or_a_scan_trusts_no_hours_of_a_day_that_it_touches(bench: Bench, late_data: str) -> None:
+    """Another hour of the day has changed as well: the day is right all the same."""
+    first, now = datetime(2021, 5, 1, tzinfo=UTC), datetime(2021, 5, 10, 12, 30, tzinfo=UTC)
+    policy = policy_of(
+        levels=("hourly", "daily"), rollup={"late_data": late_data, "recheck": timedelta(days=2)}
+    )
+    bench.database["ticks"].insert_many([tick(n, first + n * HOUR) for n in range(24 * 9)])
+    bench.roll_up(policy, now)
+    morning = datetime(2021, 5, 8, 5, 1, tzinfo=UTC)  # a scan looks from noon on
+    bench.database["ticks"].insert_one(tick(9998, morning))
+    noon = morning + 9 * HOUR
+    range_: dict[str, Any] = {} if late_data == "scan" else {"since": noon, "until": noon + HOUR}
+    bench.roll_up(policy, now, **range_)
+    hour = bench.database["hourly"].find_one({"start": morning - MINUTE})
+    day = bench.database["daily"].find_one({"start": morning.replace(hour=0, minute=0)})
+    assert (hour["count"], day["count"]) == (1, 25)
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kathmandu", "Pacific/Apia"])
