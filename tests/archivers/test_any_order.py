@@ -113,6 +113,7 @@ class Story(RuleBasedStateMachine):
         #: Of which the archive has a copy and a live bucket, be it changed since; or it was deleted, and no
         #: run has seen that yet.
         self.restored: set[int] = set()
+        self.back: set[int] = set()  # of these: restored, and not archived again since
         self.superseded: set[tuple[int, int, float]] = set()  # readings that are archived, and count no more
         self.born = 0
         self.patch = pytest.MonkeyPatch()
@@ -198,6 +199,7 @@ class Story(RuleBasedStateMachine):
             self.copied(hour)
             del self.live[hour]
             self.restored.discard(hour)
+        self.back &= self.restored
 
     def copied(self, hour: int) -> None:
         """What is live takes the place of its old copy, and is laid over what had gone."""
@@ -209,8 +211,11 @@ class Story(RuleBasedStateMachine):
 
     @rule()
     def wait(self) -> None:
-        """A run copies what is not late, and its grace goes on."""
+        """A run copies what is not late, and its grace goes on. What was restored from an online archive has
+        none: it would go at once where it is as it was."""
         going = self.live.keys() - self.pinned()
+        if self.online and going & self.back:
+            return
         if going & self.archived.keys() <= self.restored:
             case = self.cycle.case
             self.cycle.case = case.with_archive(grace=timedelta(days=9))
@@ -245,6 +250,7 @@ class Story(RuleBasedStateMachine):
         for hour in free:
             self.live[hour] = copy.deepcopy(self.archived[hour])
             self.restored.add(hour)
+            self.back.add(hour)
 
     @rule()
     def unpin(self) -> None:
