@@ -27,7 +27,7 @@ def roll_up_all(
     reader = slice_reader(context.executor, context.connections, context.policy)
     return roll_up(
         context,
-        RollupOptions(*within, is_cleared=is_cleared, dry_run=dry_run),
+        RollupOptions(within, is_cleared=is_cleared, dry_run=dry_run),
         Archived(reader, RECEIPTS, archived.span(), archived.superseded),
     )
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest
+from archivers.format.manifest import Commit, Manifest
 from archivers.records.receipts import MERGING, Receipts
 from archivers.stores.base import NotFound
 from archivers.versions.kept import Kept, KeptVersions, counting
@@ -110,7 +110,6 @@ class OfflineHistories:
 
     def __init__(self, archive: OfflineArchive) -> None:
         self._archive = archive
-        self._commits = archive.commits()
         self._superseded = Superseded(archive.store, archive.policy.name)
         self._names: dict[str, NDArray[np.int64]] = {}  # of superseded versions by file: 8 bytes each
 
@@ -181,6 +180,10 @@ class OfflineHistories:
         if place.name not in self._names:
             self._names[place.name] = _hashes(place.load())
         return self._names[place.name]
+
+    @cached_property
+    def _commits(self) -> list[Commit]:
+        return self._archive.commits()
 
     @cached_property
     def _left(self) -> list[_Place]:

@@ -46,11 +46,7 @@ def still_live(source: Source, copies: Batch) -> list[int]:
     """Returns the copies whose buckets are live, whatever they hold by now."""
     found, at = [], 0
     for piece in chunks(copies):
-        named = {
-            same_id(raw_id)
-            for batch in source.by_raw_ids(piece.main.raw_ids)
-            for raw_id in batch.main.raw_ids
-        }
+        named = {same_id(raw_id) for raw_id in source.present(piece.main.ids)}
         found += [at + i for i, raw_id in enumerate(piece.main.raw_ids) if same_id(raw_id) in named]
         at += len(piece)
     return found

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.decoding.local import LARGEST_MS
-from config.policies import CALENDAR_LEVELS, LEVEL_NAMES, LevelName, Policy
+from config.policies import CALENDAR_LEVELS, LevelName, Policy
 from rollups.calendar.windows import (
     HIGHEST,
     HOUR,
@@ -163,8 +163,3 @@ def expired_before(
         return None
     made_of_it = [it for it in levels if sources_of(it, [level])]
     return min([before, *(through.get(it.name, LOWEST) + 1 for it in made_of_it)])
-
-
-def by_coarseness(name: LevelName) -> int:
-    """Sorts levels, the coarsest last."""
-    return LEVEL_NAMES.index(name)

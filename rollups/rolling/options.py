@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from buckets.columns import Quarantined
+from buckets.fields.times import EVER, TimeRange
 from config.policies import LevelName, Policy
 from rollups.calendar.levels import Span
-from rollups.calendar.windows import HIGHEST, LOWEST, to_ms
+from rollups.calendar.windows import HIGHEST, LOWEST
 from rollups.changes.late import Late
 from rollups.rolling.slices import Reader
 from rollups.summaries.targets import Counts
@@ -23,8 +23,7 @@ class RollupOptions:
     Without a range and without `whole`: what is not rolled up yet, and what has changed since, or may have.
     """
 
-    since: datetime | None = None  # exactly the due windows that touch [since, until)
-    until: datetime | None = None
+    within: TimeRange = EVER  # where it is bounded: exactly the due windows that touch it
     whole: bool = False  # all due windows, but for those whose summaries have gone by their `retain`
     is_cleared: bool = False  # something removes raw data that the reader does not find in an archive
     dry_run: bool = False  # only count what would be written
@@ -32,10 +31,9 @@ class RollupOptions:
     @property
     def range(self) -> Span | None:
         """Returns the range asked for, in milliseconds; None where none was."""
-        if self.since is None and self.until is None:
+        if not self.within.is_bounded:
             return None
-        start = LOWEST if self.since is None else to_ms(self.since)
-        return start, HIGHEST if self.until is None else to_ms(self.until)
+        return max(LOWEST, self.within.start_ms), min(HIGHEST, self.within.end_ms)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +14,9 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from buckets.bson.raw import LOSSLESS, Batch
+from buckets.fields.times import TimeRange
 from buckets.source import Source
+from config.errors import InterruptedRun
 from config.policies import Policy
 from rollups.context import RunContext
 from rollups.rolling.options import Archived, RollupOptions, RollupReport
@@ -54,7 +57,7 @@ class Bench:
         span = None if first is None or last is None else (first, last + 86_400_000)
         return roll_up(
             RunContext(self.database, policy, now, guard, check, progress),
-            RollupOptions(**more),
+            RollupOptions(TimeRange(more.pop("since", None), more.pop("until", None)), **more),
             Archived(reader, "books", span),
         )
 
@@ -71,3 +74,14 @@ class Bench:
 @pytest.fixture
 def bench(database: Database[Document]) -> Bench:
     return Bench(database)
+
+
+def stopped_at(count: int) -> Callable[[], None]:
+    """Returns a check that asks the run to stop when it is called for that time."""
+    calls = itertools.count(1)
+
+    def check() -> None:
+        if next(calls) == count:
+            raise InterruptedRun("stopped")
+
+    return check

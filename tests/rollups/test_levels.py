@@ -26,7 +26,7 @@ from rollups.calendar.windows import to_ms
 from rollups.progress import rolled_up_through
 from rollups.rolling.expiry import expire_summaries
 from rollups.rolling.options import RollupReport
-from tests.rollups.conftest import Bench
+from tests.rollups.conftest import Bench, stopped_at
 from tests.rollups.test_stream import Commands
 
 Document = dict[str, Any]
@@ -377,19 +377,14 @@ def test_weeks_and_months_by_the_readings_own_clocks(bench: Bench, levels: tuple
 
 def test_a_run_that_is_stopped_in_a_month_is_taken_up_again(bench: Bench) -> None:
     """Days that stand by then are not read again for the month."""
-    first, asked = datetime(2021, 5, 1, tzinfo=UTC), []
+    first = datetime(2021, 5, 1, tzinfo=UTC)
     policy = policy_of(levels=("hourly", "daily", "weekly", "monthly"))
     now = datetime(2021, 6, 10, 1, tzinfo=UTC)
     found = [tick(n, first + n * HOUR) for n in range(24 * 40)]
     bench.database["ticks"].insert_many(found)
 
-    def stop() -> None:
-        asked.append(1)
-        if len(asked) == 20:
-            raise InterruptedRun("stopped")
-
     with pytest.raises(InterruptedRun):
-        bench.roll_up(policy, now, check=stop)
+        bench.roll_up(policy, now, check=stopped_at(20))
     assert not bench.starts("monthly") and bench.starts("daily")[-1] == first + 18 * DAY
     assert bench.roll_up(policy, now).readings == 24 * (40 - 19)
     assert [one["count"] for one in bench.database["monthly"].find()] == [24 * 31]

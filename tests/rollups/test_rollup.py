@@ -20,7 +20,7 @@ from rollups.progress import NO_GATE, rolled_up_through
 from rollups.rolling.options import RollupReport
 from rollups.summaries import documents
 from rollups.summaries.summary import merge
-from tests.rollups.conftest import Bench
+from tests.rollups.conftest import Bench, stopped_at
 from tests.rollups.samples import day_summary
 
 Document = dict[str, Any]
@@ -238,15 +238,9 @@ def test_buckets_that_span_days_and_years_without_readings(bench: Bench) -> None
 def test_a_backfill_that_is_stopped_goes_on_from_its_watermark(bench: Bench) -> None:
     found = ticks(300)
     bench.database["ticks"].insert_many(found)
-    policy, asked = policy_of(), []
-
-    def stop() -> None:
-        asked.append(1)
-        if len(asked) == 3:
-            raise InterruptedRun("stopped")
-
+    policy = policy_of()
     with pytest.raises(InterruptedRun):
-        bench.roll_up(policy, NOW, check=stop)
+        bench.roll_up(policy, NOW, check=stopped_at(3))
     reached = FIRST.replace(hour=0) + 2 * DAY
     assert rolled_up_through(bench.database, policy) == to_ms(reached)
     assert standing(bench, "daily") == expected(found, "UTC", "daily", reached)
