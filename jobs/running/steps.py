@@ -102,7 +102,8 @@ def _archive(turn: Turn) -> Done:
     context = turn.context
     if context.policy.archive is None:
         return Done(_archive_body(ArchiveReport("none"), context.policy, 0))
-    check_archive(context.database, context.policy, context.store)
+    if turn.dry_run or ROLLUP.name not in turn.steps:  # which has looked; and `archive` recovers before all
+        check_archive(context.database, context.policy, context.store)
     fit = see_fit(turn) if archives(turn) else None
     stop_for(fit, context.policy)
     upkeep = Upkeep(context, turn.readers, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run)
