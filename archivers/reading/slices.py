@@ -22,7 +22,7 @@ def slice_reader(executor: Executor, connections: Connections, policy: Policy) -
     """Returns the reader of one roll-up: what is archived by then does not change until it is done."""
     if isinstance(executor, LocalExecutor):
         archived = ArchivedReader(connections.database, policy, connections.store)
-        return here(Source(connections.database, policy), archived.batches, policy)
+        return here(Source(connections.database, policy), archived.batches, policy, executor.memory)
     run, seen = uuid.uuid4().hex, Sight.of(connections, policy)
 
     def read_elsewhere(asked: Asked) -> Future[Found]:

@@ -35,10 +35,10 @@ _UNAVAILABLE = {13: "the user lacks the right to it", 40573: "it takes a replica
 _WAIT_MS = 250
 _MOST_WAITS = 480  # two minutes without an event
 _CHANGES = ("insert", "update", "replace", "delete")
-#: Of a reply at most so many events; and after so many deletes of archive runs, receipts are read ahead.
-_MANY = 1000
-#: Of so many transactions.
-_READ_AHEAD = 10_000
+#: After so many deletes of archive runs, receipts are read ahead: of so many transactions.
+_MANY, _READ_AHEAD = 1000, 10_000
+#: Events of a reply, which else has up to 16 MB of what is not wanted any more.
+_REPLY = 100
 
 
 class LostError(Exception):
@@ -161,7 +161,7 @@ class Stream:
                 start_after=token,
                 full_document_before_change="whenAvailable",
                 max_await_time_ms=_WAIT_MS,
-                batch_size=_MANY,
+                batch_size=_REPLY,
             )
 
         return _read(watch, is_resumed=token is not None)

@@ -66,6 +66,7 @@ def test_events_do_not_grow_with_what_was_deleted_but_by_a_receipt_a_transaction
 ) -> None:
     monkeypatch.setattr(delete, "MAX_BUCKETS", A_TRANSACTION)
     monkeypatch.setattr(stream, "_MANY", MANY)
+    monkeypatch.setattr(stream, "_REPLY", MANY)
     count, policy = 600, policy_of(to)
     during, after = archived(database, mongodb_uri, file_store, policy, count)
     receipts, others = count // A_TRANSACTION, 40  # a reply before it is known, and marks

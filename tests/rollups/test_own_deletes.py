@@ -68,6 +68,7 @@ def test_what_is_told_does_not_depend_on_what_is_left_out(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(streams, "_MANY", many)
             patch.setattr(streams, "_READ_AHEAD", ahead)
+            patch.setattr(streams, "_REPLY", ahead)
             found.append(told(stream.drain(token, None, lambda: None)))
     ticks.delete_many({})
     assert found[0] == found[1]
