@@ -41,7 +41,8 @@ class Upkeep:
         self, context: ArchiveContext, readers: Sequence[Policy], *, is_cleared: bool, dry_run: bool = False
     ) -> None:
         """`readers`: other policies that roll up the same collection."""
-        self._context = replace(context, progress=silent, executor=LocalExecutor(context.connections))
+        here = LocalExecutor(context.connections, memory=context.executor.memory)
+        self._context = replace(context, progress=silent, executor=here)
         self._is_cleared = is_cleared
         self._dry_run = dry_run
         self._reading_policies = readers
