@@ -38,7 +38,7 @@ _CHANGES = ("insert", "update", "replace", "delete")
 #: After so many deletes of archive runs, receipts are read ahead: of so many transactions.
 _MANY, _READ_AHEAD = 1000, 10_000
 #: Events of a reply, which else has up to 16 MB of what is not wanted any more.
-_REPLY = 100
+_REPLY = 1000
 
 
 class LostError(Exception):
