@@ -19,7 +19,7 @@ COLLECTION = "bucketwise_runs"
 RUNNING, DIED = "running", "died"
 #: So many runs of a policy rely on the index that the one before them has seen.
 _RUNS_PER_LOOK = 100
-_COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
+COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
 
 Document = dict[str, Any]
 
@@ -115,7 +115,7 @@ class Ledger:
         One that began in the future had a wrong clock, and does not count.
         """
         past = {"$lte": clock.current() + clock.MAX_SKEW}
-        query = {"policy": policy, "verb": verb, "exit_code": {"$in": _COMPLETED}, "started": past}
+        query = {"policy": policy, "verb": verb, "exit_code": {"$in": COMPLETED}, "started": past}
         found = self._runs.find_one(query, sort=[("started", DESCENDING)])
         return None if found is None else found["started"]
 

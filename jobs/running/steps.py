@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from archivers.format.keys import Keys
-from archivers.moving.archive import ArchiveOptions, archive, check_archive, plan_archive, recover
+from archivers.moving.archive import ArchiveOptions, archive, check_archive, check_kind, plan_archive, recover
 from archivers.proof.audit import audit
 from archivers.proof.checks import check
 from archivers.proof.sign import sign
@@ -56,7 +56,7 @@ OWN_COLLECTIONS = {
 def _prepare(turn: Turn, keys: Keys | None = None) -> None:
     """Before summaries are made from it: the archive is all there, and nothing half-done is in it."""
     context = turn.context
-    check_archive(context.database, context.policy, context.store)
+    _check_archive(turn)
     if turn.dry_run:
         return
     if context.store is not None:
@@ -64,6 +64,15 @@ def _prepare(turn: Turn, keys: Keys | None = None) -> None:
         present = min(clock.current(), turn.taken_at)
         context.store.clean_temporaries(present - _ABANDONED)
     recover(replace(context, keys=keys or context.keys))
+
+
+def _check_archive(turn: Turn) -> None:
+    """Who may write sees to the rest when it recovers."""
+    context = turn.context
+    if turn.dry_run:
+        check_archive(context.database, context.policy, context.store)
+    else:
+        check_kind(context.database, context.policy)
 
 
 def _roll_up(turn: Turn) -> Done:
@@ -102,7 +111,7 @@ def _archive(turn: Turn) -> Done:
     context = turn.context
     if context.policy.archive is None:
         return Done(_archive_body(ArchiveReport("none"), context.policy, 0))
-    check_archive(context.database, context.policy, context.store)
+    _check_archive(turn)
     fit = see_fit(turn) if archives(turn) else None
     stop_for(fit, context.policy)
     upkeep = Upkeep(context, turn.readers, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run)

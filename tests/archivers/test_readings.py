@@ -209,11 +209,11 @@ class _Meanwhile:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def list(self, prefix: str = "") -> Iterator[StoreObject]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         self.waits -= 1
         if self.waits == 0:
             self._act()
-        return self._store.list(prefix)
+        return self._store.list(prefix, after)
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
