@@ -140,6 +140,10 @@ class OfflineArchive:
             self._listed[name] = list(commits(self.store, name, known))
         return self._listed[name]
 
+    def list_anew(self) -> None:
+        """Forget what was listed: it is no longer so."""
+        self._listed.pop(self.policy.name, None)
+
     def at(self, index: CommitIndex) -> OfflineArchive:
         """Returns the same archive, with what was registered at another instant."""
         other = copy.copy(self)
@@ -162,18 +166,20 @@ class OfflineArchive:
         """What holds something of [start, end), without what another commit has taken over (a crash may
         leave both). `among` these commits, or all that there are."""
         there = self.within(start_ms, end_ms) if among is None else among
-        named = [self._standing(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
+        read = [self._standing(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
+        named = [manifest for manifest in read if manifest is not None]
         found = [it for it in named if as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms]
         replaced = {name for manifest in named for name in manifest.replaces}
         return [manifest for manifest in found if manifest.commit not in replaced]
 
-    def _standing(self, commit: Commit) -> Manifest:
-        """Raises DamagedError where the manifest of a registered commit is gone."""
+    def _standing(self, commit: Commit) -> Manifest | None:
+        """None for a commit that was not registered, and was dropped since it was listed. Raises DamagedError
+        where the manifest of a registered one is gone."""
         try:
             return self.manifest(commit)
         except NotFound:
             if commit.seal is None:
-                raise
+                return None
             self.miss(commit)
 
     def earliest(self, at_or_after_ms: int) -> int | None:
@@ -192,7 +198,8 @@ class OfflineArchive:
 
     def _starts(self, commit: Commit, at_or_after_ms: int) -> list[int]:
         """Where the days of a commit begin, as far as they reach on."""
-        parts = self._standing(commit).parts
+        manifest = self._standing(commit)
+        parts = manifest.parts if manifest is not None else ()
         return [max(as_ms(it.first), at_or_after_ms) for it in parts if as_ms(it.last) >= at_or_after_ms]
 
     def span(self) -> tuple[int, int] | None:

@@ -46,6 +46,7 @@ class Recovery:
         self._drop_replaced()
         if not (self._work.state.is_clean and self._is_tail_known()):
             self._go_through_all(heads)
+            self._archive.list_anew()
         self._work.state.is_clean = True
 
     def _is_tail_known(self) -> bool:

@@ -276,7 +276,7 @@ class CountingStore:
         self.inner, self.asked = inner, Counter[str]()
 
     def __getattr__(self, name: str) -> Any:
-        self.asked[name] += name != "url"
+        self.asked.update([name] if name != "url" else [])
         return getattr(self.inner, name)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
