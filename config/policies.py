@@ -73,12 +73,21 @@ class Rollup(Table):
         return any(name in CALENDAR_LEVELS for name in self.targets)
 
 
+class Compact(Table):
+    """How small commits of an offline archive are merged."""
+
+    after: DurationOrForever = timedelta(days=1)  # nothing was archived into a day for so long; None: never
+    budget: Size = ByteSize(1_000_000_000)  # bytes of documents that one run rewrites
+    delay: Duration = timedelta(hours=1)  # what was replaced stays for so long
+
+
 class Archive(Table):
     after: DurationOrForever  # None: forever
     to: Literal["offline", "online", "none"]
     collection: str | None = None
     grace: Duration = timedelta(0)
     delete: bool = True
+    compact: Compact = Compact()
 
 
 class Retain(Table):

@@ -14,7 +14,7 @@ from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest, Origin
 from archivers.records.deletions import LAST, last_of, ranges
 from archivers.records.heads import HEADS, Heads, advanced, heads_of, typed
-from archivers.records.receipts import REPLACED, facts_of
+from archivers.records.receipts import REPLACED, Document, facts_of, live_of
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome
@@ -104,19 +104,47 @@ class CommitRegistry:
             successor = self._archive.commit(copy, self._place(), self._work.check)
 
         def exchange(session: ClientSession) -> None:
-            live = self.receipts.live(manifest.commit, len(held), session)
-            old = self.receipts.get(manifest.commit, session) or {}
-            if successor is not None:
-                facts, deleted = self._facts(successor), old.get("deleted", 0)
-                heads = [advanced(self.receipts, successor)]
-                self.receipts.set_live(successor.commit, live[staying], facts, session, deleted, heads)
-            by = successor.commit if successor is not None else None
-            self.receipts.update(manifest.commit, {"$set": {"state": REPLACED, "replaced_by": by}}, session)
+            self._exchange([(manifest, staying)], successor, session)
 
         self.transaction(exchange)
         self._archive.drop(manifest)
         self.receipts.bury(manifest.commit)
         return successor
+
+    def merge(self, manifests: Sequence[Manifest], copied: Copied) -> Manifest:
+        """Let the copy of all buckets of some commits take their place, in this order. What it replaces stays
+        in the store for a while: see `Recovery`."""
+        successor = self._archive.commit(copied, self._place(), self._work.check)
+
+        def exchange(session: ClientSession) -> None:
+            whole = [(it, np.arange(it.buckets)) for it in manifests]
+            self._exchange(whole, successor, session, stays=True)
+
+        self.transaction(exchange)
+        return successor
+
+    def _exchange(
+        self,
+        replaced: Sequence[tuple[Manifest, NDArray[np.int64]]],
+        successor: Manifest | None,
+        session: ClientSession,
+        *,
+        stays: bool = False,
+    ) -> None:
+        """Of each replaced commit, these buckets are in the successor, in this order. `stays`: its files do,
+        for a while."""
+        receipts = self.receipts.get_all([it.commit for it, _ in replaced], session)
+        if successor is not None:
+            told = [(receipts.get(it.commit), it, staying) for it, staying in replaced]
+            live = np.concatenate([live_of(old, it.buckets)[staying] for old, it, staying in told])
+            deleted = sum((old or {}).get("deleted", 0) for old, _, _ in told)
+            heads = [advanced(self.receipts, successor)]
+            self.receipts.set_live(successor.commit, live, self._facts(successor), session, deleted, heads)
+        state: Document = {"state": REPLACED, "replaced_by": successor.commit if successor else None}
+        if stays:
+            state["replaced_at"] = self._work.now
+        for manifest, _ in replaced:
+            self.receipts.update(manifest.commit, {"$set": state}, session)
 
     def _place(self) -> ChainPosition:
         found = self.receipts.get_all([HEADS, LAST])

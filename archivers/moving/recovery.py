@@ -13,6 +13,7 @@ import numpy as np
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Commit, Manifest
 from archivers.moving.commits import CommitRegistry
+from archivers.moving.forgotten import ForgottenMerges
 from archivers.records.deletions import latest
 from archivers.records.heads import (
     Heads,
@@ -57,14 +58,29 @@ class Recovery:
     def _go_through_all(self, heads: list[Manifest]) -> None:
         check_none_back(self._receipts, self._archive)
         listed = {commit.name: commit for commit in self._archive.commits()}
+        self._adopt_merges(listed)
         for forgotten in check_all_there(self._receipts, self._archive):
             self._receipts.bury(forgotten.name)
         self._archive.clear(self._work.fence, self._receipts.registered, self._receipts.parts)
         self._adopt_unknown(listed, heads)
 
+    def _adopt_merges(self, listed: dict[str, Commit]) -> None:
+        heads = read_heads(self._receipts)
+        if heads is not None:
+            merges = ForgottenMerges(self._work, self._archive, self._registry)
+            merges.adopt(self._unknown(listed), set(listed), heads.sequence)
+
+    def _unknown(self, listed: dict[str, Commit]) -> list[Manifest]:
+        """The manifests of the commits that have no receipt."""
+        names = listed.keys() - self._receipts.registered(listed).keys()
+        return [self._archive.manifest(listed[name]) for name in names]
+
     def _drop_replaced(self) -> None:
         """Finish the exchange of commits for those that took them over."""
+        delay = self._work.archive.compact.delay
         for receipt in list(self._receipts.in_state(REPLACED, "offline")):
+            if "replaced_at" in receipt and self._work.now < receipt["replaced_at"] + delay:
+                continue  # a query may be reading it
             self._see_successor(receipt["replaced_by"])
             if (commit := commit_of(receipt)) is not None and self._archive.is_there(commit):
                 self._archive.drop(self._archive.manifest(commit))
@@ -79,8 +95,7 @@ class Recovery:
     def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
         """Register the commits that have no receipt, each after those that came before it; `last` are those
         of the heads. Where the archive tells of receipts that are not there, a new one says so."""
-        unknown = listed.keys() - self._receipts.registered(listed).keys()
-        manifests = [self._archive.manifest(listed[name]) for name in unknown]
+        manifests = self._unknown(listed)
         chain, heads = self._archive.chain, read_heads(self._receipts)
         if heads is None and listed:  # all receipts are lost
             last = chain.leaves(manifests)

@@ -9,7 +9,7 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Commit, DamagedError, Manifest, manifest_key, owner_key
 from archivers.records.deletions import check_deletions
 from archivers.records.heads import check_heads, check_none_back, is_forgotten, read_heads
-from archivers.records.receipts import COLLECTION, Receipts
+from archivers.records.receipts import COLLECTION, REPLACED, Receipts
 from archivers.stores.base import Corrupt, NotFound
 from archivers.versions.kept import KeptVersions
 from archivers.versions.superseded import Superseded
@@ -113,8 +113,9 @@ def _verify_commits(
     for commit in archive.missing(receipts.commits):
         if commit.may_hold(start, end) and not is_forgotten(receipts, archive, commit):
             report.add(_missing(archive, commit))
+    replaced = {it["_id"]["name"] for it in receipts.in_state(REPLACED, "offline")}
     for commit in sorted(archive.commits(), key=lambda it: it.first):
-        if not commit.may_hold(start, end):
+        if not commit.may_hold(start, end) or commit.name in replaced:
             continue
         context.check()
         try:

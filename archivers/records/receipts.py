@@ -42,8 +42,8 @@ REPLACED = "replaced"
 Document = dict[str, Any]
 #: What the receipt of an offline commit tells while it is there.
 _OF_COMMITS = (
-    "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last", "created",
-    "buckets", "readings", "bytes", "documents_bytes",
+    "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
+    "first_day", "committed", "compacted", "buckets", "readings", "bytes", "documents_bytes",
     "kin", "replaced_by", "replaced_at",
 )  # fmt: skip
 #: Documents as plain ones: for what the suite alone writes.
@@ -69,8 +69,13 @@ class Receipts:
         days = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("days", ASCENDING)]
         times = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("last", ASCENDING)]
         copies = [("_id.policy", ASCENDING), ("ids", ASCENDING)]
+        starts = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("first_day", ASCENDING)]
+        waiting = IndexModel(
+            [("_id.policy", ASCENDING), ("committed", ASCENDING)],
+            partialFilterExpression={"compacted": False},
+        )
         few = IndexModel(copies, partialFilterExpression={"state": "copied"})
-        self.collection.create_indexes([IndexModel(kinds), IndexModel(days), IndexModel(times), few])
+        self.collection.create_indexes([*map(IndexModel, (kinds, days, starts, times)), few, waiting])
 
     def identity(self, name: str) -> Document:
         return {"policy": self.policy, "name": name}
@@ -171,6 +176,24 @@ class Receipts:
         days = {"$elemMatch": {"$gte": first, "$lte": last}}
         return sorted(self._commits({**self._standing, "days": days}, session), key=lambda it: it.sequence)
 
+    def days_to_compact(self, first: int, last: int, committed_by: datetime | None) -> list[int]:
+        """The days, from the first to the last, on which commits begin that no compaction has looked at, and
+        that were made by an instant; None: on which any begin."""
+        query: Document = {**self._standing, "first_day": {"$gte": first, "$lte": last}}
+        if committed_by is not None:
+            query |= {"compacted": False, "committed": {"$lte": committed_by}}
+        found = self.collection.aggregate([{"$match": query}, {"$group": {"_id": "$first_day"}}])
+        return sorted(int(it["_id"]) for it in found)
+
+    def beginning_on(self, day: int) -> list[Document]:
+        """The receipts of the standing commits that begin on a UTC day."""
+        return list(self.collection.find({**self._standing, "first_day": day}, {"live": 0, "parts": 0}))
+
+    def note_compacted(self, names: Sequence[str]) -> None:
+        """A compaction has looked at these commits, and left them as they are."""
+        named = {"_id": {"$in": [self.identity(name) for name in names]}}
+        self.collection.update_many(named, {"$set": {"compacted": True}})
+
     def span(self, session: ClientSession | None = None) -> tuple[int, int] | None:
         """The first and the last UTC day of them; None where there are none."""
         ends = []
@@ -190,11 +213,7 @@ class Receipts:
 
     def live(self, name: str, buckets: int, session: ClientSession | None = None) -> NDArray[np.bool_]:
         """Of an offline commit's buckets: which may be live as it holds them. Without a receipt: all."""
-        found = self.get(name, session)
-        if found is None or "live" not in found:
-            return np.ones(buckets, dtype=np.bool_)
-        bits = np.frombuffer(zlib.decompress(found["live"]), dtype=np.uint8)
-        return np.unpackbits(bits, count=buckets).astype(np.bool_)
+        return live_of(self.get(name, session), buckets)
 
     def set_live(
         self,
@@ -250,6 +269,14 @@ def commit_of(receipt: Document) -> Commit | None:
     return commit_at(receipt["_id"]["name"], receipt["sequence"], receipt["seal"])
 
 
+def live_of(receipt: Document | None, buckets: int) -> NDArray[np.bool_]:
+    """Returns which of a commit's buckets may be live, as its receipt tells. Without one: all."""
+    if receipt is None or "live" not in receipt:
+        return np.ones(buckets, dtype=np.bool_)
+    bits = np.frombuffer(zlib.decompress(receipt["live"]), dtype=np.uint8)
+    return np.unpackbits(bits, count=buckets).astype(np.bool_)
+
+
 def facts_of(manifest: Manifest) -> Document:
     """Returns what the receipt of a commit tells of it."""
     return {
@@ -261,7 +288,9 @@ def facts_of(manifest: Manifest) -> Document:
         "days": manifest.days,
         "first": manifest.first,
         "last": manifest.last,
-        "created": manifest.oldest.created,
+        "first_day": manifest.days[0],
+        "committed": manifest.created,
+        "compacted": len(manifest.replaces) > 1,
         "buckets": manifest.buckets,
         "readings": manifest.readings,
         "bytes": manifest.size,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
+from archivers.compacting.compact import CompactOptions, CompactReport, compact, plan_compaction
 from archivers.format.keys import Keys
 from archivers.moving.archive import ArchiveOptions, archive, check_archive, check_kind, plan_archive, recover
 from archivers.proof.audit import audit
@@ -160,6 +161,30 @@ def quarantine_body(found: list[Quarantined], total: int) -> Body:
     return {"quarantined": total, "quarantine": named}
 
 
+def _compact(turn: Turn) -> Done:
+    """As a step of a run: what has come to rest, within the budget."""
+    archive, now = turn.policy.archive, turn.context.now
+    if archive is None or archive.compact.after is None:
+        return _compact_done(CompactReport())
+    options = CompactOptions(turn.within, now - archive.compact.after, archive.compact.budget)
+    return _compact_as_asked(turn, options)
+
+
+def _compact_all(turn: Turn) -> Done:
+    """As a verb: all that lies in the range."""
+    return _compact_as_asked(turn, CompactOptions(turn.within))
+
+
+def _compact_as_asked(turn: Turn, options: CompactOptions) -> Done:
+    _check_archive(turn)
+    act = plan_compaction if turn.dry_run else compact
+    return _compact_done(act(turn.context, options))
+
+
+def _compact_done(report: CompactReport) -> Done:
+    return Done(asdict(report))
+
+
 def _expire(turn: Turn) -> Done:
     context = turn.context
     act = count_expired if turn.dry_run else expire_summaries
@@ -229,5 +254,7 @@ EXPIRY = Step("expiry", _expire, by_present=True)
 AUDIT = Step("audit", _audit, by_present=True)
 VERIFY, CHECK, UNPIN = Step("verify", _verify), Step("check", _check), Step("unpin", _unpin)
 SIGN, RECEIPT_LIST = Step("sign", _sign), Step("receipts", _receipts)
+COMPACT = Step("compact", _compact, by_present=True)
+COMPACT_ALL = Step("compact", _compact_all)
 #: Summaries go last: what they stand for is archived by then.
-RUN = (ROLLUP, ARCHIVE, EXPIRY)
+RUN = (ROLLUP, ARCHIVE, COMPACT, EXPIRY)
