@@ -9,7 +9,7 @@ from config.checks.completeness import check_completeness
 from config.checks.fields import check_fields
 from config.checks.names import policy_fault
 from config.durations import format_duration
-from config.policies import Policy, Rollup
+from config.policies import Archive, Policy, Rollup
 from config.problems import Fault, Key, Report, dotted, nearest
 from config.zones import is_zone, zones
 
@@ -98,6 +98,7 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
             "it goes to a store, and there is none", "add [store] with a `url`, or set BUCKETWISE_STORE_URL"
         )
         report.add(to, fault, rests_on=[("store",)])
+    _check_compact(archive, (*at, "archive", "compact"), to, report)
     collection = (*at, "archive", "collection")
     if archive.to == "online" and archive.collection is None:
         fault = Fault(
@@ -113,6 +114,21 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
             f"it delays a delete, and with {why} there is none", "take it out, or let the policy delete"
         )
         report.add((*at, "archive", "grace"), fault, rests_on=[to, (*at, "archive", "delete")])
+
+
+def _check_compact(archive: Archive, at: Key, to: Key, report: Report) -> None:
+    if "compact" in archive.model_fields_set and archive.to != "offline":
+        fault = Fault(
+            f'it merges commits of an offline archive, and to = "{archive.to}"', "take [archive.compact] out"
+        )
+        report.add(at, fault, rests_on=[to])
+    if archive.compact.after == _NOTHING:
+        report.add((*at, "after"), _ABOVE_ZERO)
+    if archive.compact.budget < _LEAST_BUDGET:
+        fault = Fault(
+            "a run could merge next to nothing", 'write "1MB" or more; after = "forever" ends merging'
+        )
+        report.add((*at, "budget"), fault)
 
 
 def _check_retain(policy: Policy, at: Key, report: Report) -> None:

@@ -569,7 +569,7 @@ CONNECTIONS = [
         f'url = "{_URL}"',
         f'url = "{_URL}"\n[work]\nmemory = "400 mb"',
         "work.memory",
-        "it is no amount of memory",
+        "it is not a size",
         '"400MB", "2GB"',
     ),
     bad(
@@ -1029,6 +1029,28 @@ CONTRADICTIONS = [
         "policies.ticks.archive.grace",
         'value: "1d"',
         "with delete = false there is none",
+    ),
+    bad(
+        "compact-without-commits",
+        _IOT_ARCHIVE,
+        'to = "none"\ncompact = {after = "1d"}',
+        "policies.iot.archive.compact",
+        'to = "none"',
+        "take [archive.compact] out",
+    ),
+    bad(
+        "compact-at-once",
+        'to = "offline"',
+        'to = "offline"\ncompact = {after = "0s"}',
+        "policies.ticks.archive.compact.after",
+        "longer than zero",
+    ),
+    bad(
+        "compact-without-budget",
+        'to = "offline"',
+        'to = "offline"\ncompact = {budget = "0MB"}',
+        "policies.ticks.archive.compact.budget",
+        "it is not a size",
     ),
     bad(
         "grace-without-archive",
