@@ -38,6 +38,10 @@ class Workers(Table):
     memory: Size = ByteSize(USUAL_MEMORY)
 
 
+class RunLedger(Table):
+    keep: DurationOrForever = timedelta(days=90)  # what each run did; None: forever
+
+
 #: A level of summaries: how long their windows are. The finest comes first.
 LevelName = Literal["5m", "15m", "hourly", "daily", "weekly", "monthly"]
 LEVEL_NAMES: tuple[LevelName, ...] = get_args(LevelName)
@@ -211,5 +215,6 @@ class Settings(Table):
     mongodb: MongoDB
     store: Store | None = None
     work: Workers = Workers()
+    ledger: RunLedger = RunLedger()
     policies: dict[str, Policy]
     path: Path

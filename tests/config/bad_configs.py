@@ -1417,12 +1417,48 @@ SHAPES = [
     ),
 ]
 
+LEDGER = [
+    bad(
+        "ledger-unknown-key",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[ledger]\nkeeep = "30d"',
+        "ledger.keeep",
+        "did you mean `keep`?",
+    ),
+    bad(
+        "ledger-keep-is-no-duration",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[ledger]\nkeep = "90"',
+        "ledger.keep",
+        'value: "90"',
+        "it is no duration",
+    ),
+    bad(
+        "ledger-keep-too-short",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[ledger]\nkeep = "23h"',
+        "ledger.keep",
+        'value: "23h"',
+        "it is shorter than 1d",
+        'write "1d" or longer, or "forever"',
+    ),
+    bad(
+        "ledger-is-no-table",
+        "[mongodb]",
+        'ledger = "90d"\n[mongodb]',
+        "ledger\n",
+        "it has to be a table",
+        "write [ledger]",
+    ),
+]
+
 BAD_CONFIGS: list[BadConfig] = [
     *SHAPES,
     *SYNTAX,
     *KEYS_AND_TYPES,
     *DURATIONS,
     *CONNECTIONS,
+    *LEDGER,
     *NAMES,
     *FIELDS,
     *CONTRADICTIONS,

@@ -10,7 +10,18 @@ from pydantic import ValidationError
 
 import config
 from config.loading.load import load
-from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, RollupLevel, Store, Workers
+from config.policies import (
+    Archive,
+    MongoDB,
+    Overflow,
+    Policy,
+    Retain,
+    Rollup,
+    RollupLevel,
+    RunLedger,
+    Store,
+    Workers,
+)
 from config.problems import ConfigError
 from config.sizes import format_size, parse_size
 from tests.config.bad_configs import GOOD, changed
@@ -60,7 +71,7 @@ def test_example_loads() -> None:
 
 def test_example_explains_every_key() -> None:
     text = EXAMPLE.read_text()
-    models = (MongoDB, Store, Workers, Policy, Rollup, RollupLevel, Archive, Retain, Overflow)
+    models = (MongoDB, Store, Workers, RunLedger, Policy, Rollup, RollupLevel, Archive, Retain, Overflow)
     for model in models:
         for key in {it.alias or name for name, it in model.model_fields.items()} - {"name"}:
             assert f"{key} = " in text or f".{key}]" in text, key
