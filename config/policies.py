@@ -83,6 +83,7 @@ class Archive(Table):
     collection: str | None = None
     grace: Duration = timedelta(0)
     delete: bool = True
+    batch: DurationOrForever = None  # None: buckets go as they expire
 
 
 class Retain(Table):

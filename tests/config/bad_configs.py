@@ -1417,6 +1417,29 @@ SHAPES = [
     ),
 ]
 
+
+def _batch(id: str, text: str, *fragments: str) -> BadConfig:
+    return bad(
+        id, 'to = "offline"', f'to = "offline"\nbatch = {text}', "policies.ticks.archive.batch", *fragments
+    )
+
+
+BATCHES = [
+    _batch("batch-zero", '"0h"', 'value: "0h"', "longer than zero", 'such as "10m"'),
+    _batch("batch-negative", '"-1d"', 'value: "-1d"', "it is no duration"),
+    _batch("batch-number", "1", "it is a number, and has to be a duration"),
+    _batch("batch-too-long", '"32d"', 'value: "32d"', "a commit spans 31d at most", 'write "31d" or less'),
+    _batch("batch-forever", '"forever"', "its buckets would wait forever", 'such as "1d"'),
+    bad(
+        "batch-of-nothing",
+        'to = "offline"',
+        'to = "none"\nbatch = "1d"',
+        "policies.ticks.archive.batch",
+        "nothing is archived",
+        "take it out",
+    ),
+]
+
 LEDGER = [
     bad(
         "ledger-unknown-key",
@@ -1459,6 +1482,7 @@ BAD_CONFIGS: list[BadConfig] = [
     *DURATIONS,
     *CONNECTIONS,
     *LEDGER,
+    *BATCHES,
     *NAMES,
     *FIELDS,
     *CONTRADICTIONS,

@@ -61,7 +61,9 @@ def test_example_loads() -> None:
             RollupLevel(name="monthly", collection="ticks_monthly"),
         ),
     )
-    assert ticks.archive == Archive(after=timedelta(days=30), to="offline", grace=timedelta(0), delete=True)
+    assert ticks.archive == Archive(
+        after=timedelta(days=30), to="offline", grace=timedelta(0), delete=True, batch=timedelta(days=1)
+    )
     assert ticks.retain is not None
     kept = {"15m": timedelta(days=90), "hourly": timedelta(days=730), "daily": None, "monthly": None}
     assert ticks.retain.by_level == kept
@@ -119,6 +121,7 @@ def test_models_built_in_python() -> None:
         ('hourly = "730d"', 'hourly = "forever"'),
         ('to = "offline"', 'to = "offline"\ncollection = "ticks_archive"'),
         ('to = "offline"', 'to = "offline"\ngrace = "1d"'),
+        ('to = "offline"', 'to = "offline"\nbatch = "31d"'),
         (
             'value_fields = ["val", "hum"]',
             'value_fields = ["start", "time_", "count"]',
