@@ -84,6 +84,7 @@ class Archive(Table):
     grace: Duration = timedelta(0)
     delete: bool = True
     batch: DurationOrForever = None  # None: buckets go as they expire
+    storage_class: str | None = None  # of parts in S3; None: the store's own
 
 
 class Retain(Table):

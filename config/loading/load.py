@@ -11,6 +11,7 @@ from typing import Any
 from config.checks.ledger import check_ledger
 from config.checks.locations import check_mongodb, check_store
 from config.checks.policy import check_policy
+from config.checks.storage import check_storage_class
 from config.checks.targets import check_targets
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.lines import lines_of
@@ -41,6 +42,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     check_ledger(settings.ledger, report)
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
+        check_storage_class(policy, settings.store, report)
     check_targets(settings.policies.values(), settings.mongodb.database, report)
     if report.problems:
         raise ConfigError(report.problems)

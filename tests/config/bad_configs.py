@@ -1440,6 +1440,39 @@ BATCHES = [
     ),
 ]
 
+
+def _class(id: str, named: str, *fragments: str, url: str = "s3://acme-archive/x") -> BadConfig:
+    text = changed(
+        (_URL, url),
+        ('to = "offline"', f'to = "offline"\nstorage_class = {named}'),
+    )
+    return BadConfig(id, text, ("policies.ticks.archive.storage_class", *fragments))
+
+
+STORAGE_CLASSES = [
+    _class("class-glacier", '"GLACIER"', 'value: "GLACIER"', "needs a thaw", "read back", '"GLACIER_IR"'),
+    _class("class-deep-archive", '"DEEP_ARCHIVE"', "it needs a thaw before it can be read", '"GLACIER_IR"'),
+    _class("class-reduced", '"REDUCED_REDUNDANCY"', "the only copy", 'write "STANDARD_IA"'),
+    _class("class-misspelt", '"STANDARD-IA"', "it is no storage class", 'did you mean "STANDARD_IA"?'),
+    _class("class-unknown", '"cold"', 'value: "cold"', "it is no storage class", 'write "STANDARD" or'),
+    _class("class-number", "1", "it is a number, and has to be text"),
+    _class(
+        "class-of-a-directory",
+        '"STANDARD_IA"',
+        "a directory has no storage classes",
+        "take it out, or archive to an s3:// store",
+        url=_URL,
+    ),
+    bad(
+        "class-online",
+        _IOT_ARCHIVE,
+        f'{_IOT_ARCHIVE}\nstorage_class = "STANDARD_IA"',
+        "policies.iot.archive.storage_class",
+        "only an offline archive has any",
+        "take it out",
+    ),
+]
+
 LEDGER = [
     bad(
         "ledger-unknown-key",
@@ -1483,6 +1516,7 @@ BAD_CONFIGS: list[BadConfig] = [
     *CONNECTIONS,
     *LEDGER,
     *BATCHES,
+    *STORAGE_CLASSES,
     *NAMES,
     *FIELDS,
     *CONTRADICTIONS,

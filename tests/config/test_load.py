@@ -62,7 +62,11 @@ def test_example_loads() -> None:
         ),
     )
     assert ticks.archive == Archive(
-        after=timedelta(days=30), to="offline", grace=timedelta(0), delete=True, batch=timedelta(days=1)
+        after=timedelta(days=30),
+        to="offline",
+        grace=timedelta(0),
+        delete=True,
+        batch=timedelta(days=1),
     )
     assert ticks.retain is not None
     kept = {"15m": timedelta(days=90), "hourly": timedelta(days=730), "daily": None, "monthly": None}
