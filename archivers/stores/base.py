@@ -168,3 +168,10 @@ def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], 
     if missing:
         raise Denied("probe", store.url, f"missing: {', '.join(missing)}", "Grant what is missing.")
     return Capabilities(conditional_put=conditional)
+
+
+def probe_class(store: ObjectStore, storage_class: str) -> None:
+    """Write an object with this storage class, and delete it. Raises StoreError."""
+    key = f"{PROBE_PREFIX}{uuid4().hex}"
+    store.put_bytes(key, b"bucketwise probe", storage_class=storage_class)
+    store.delete([key])

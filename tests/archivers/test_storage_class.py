@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from archivers.proof.checks import check_store
 from archivers.stores import StoreError, open_store
 from archivers.tasks import Connections, LocalExecutor
 from config.policies import Store
@@ -55,6 +56,16 @@ def test_parts_have_it_and_nothing_else(
     assert all(it == {"STANDARD"} for it in found.values())
     assert cycle.archived() == live
     assert cycle.verify().bad == []
+
+
+def test_check_tries_the_classes_that_policies_name(moto_store: Store) -> None:
+    store = open_store(moto_store)
+    (fine,) = check_store(store, ["GLACIER_IR", "STANDARD_IA"])
+    assert fine.severity == "ok"
+    (refused,) = check_store(store, ["GLACIER_IR", "NO_SUCH"])
+    assert (refused.code, refused.severity) == ("store", "error")
+    assert "Set archive.storage_class to one that this store has" in refused.message
+    assert list(store.list()) == []
 
 
 def test_what_the_server_refuses_ends_the_run_before_anything_is_deleted(
