@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.format.archive import OfflineArchive
+from archivers.format.archive import Listed, OfflineArchive
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.records.deletions import Deletions
 from archivers.records.pins import Pins
 from archivers.records.receipts import Receipts
+from archivers.records.registry import Registry
 from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, Executor
 from buckets.bson.raw import Batch
 from buckets.fields.times import as_ms
 from buckets.models import timeseries
 from buckets.source import Source
-from config.policies import Archive
+from config.policies import Archive, Policy
 from rollups.context import RunContext
 
 Document = dict[str, Any]
@@ -37,6 +38,28 @@ def knows_none(_fence: int, _now: datetime) -> bool:
     return False
 
 
+@dataclass
+class ArchiveState:
+    """What is known of an archive, kept from step to step while nobody else works on it.
+
+    `is_clean`: no run has left anything half-done that nobody has looked for."""
+
+    is_clean: bool = False
+    is_recovered: bool = False  # nothing of a crash is left, as this run has seen
+    listed: Listed = field(default_factory=dict)
+
+
+def offline_archive(
+    connections: Connections, policy: Policy, keys: Keys | None = None, listed: Listed | None = None
+) -> OfflineArchive | None:
+    """Returns a policy's offline archive; None where it has none. `keys`: manifests must be signed by one of
+    them; None: signatures are not looked at. `listed`: what was listed before, and is from now on."""
+    if policy.archive is None or policy.archive.to != "offline" or connections.store is None:
+        return None
+    receipts = Receipts(connections.database, policy.name)
+    return OfflineArchive(policy, connections.store, Registry(receipts), keys, listed)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ArchiveContext(RunContext):
     """What one run of one policy works with, and where it archives."""
@@ -46,6 +69,7 @@ class ArchiveContext(RunContext):
     keys: Keys = UNSIGNED
     fence: int = 0  # of the lease; 0 where nothing is written
     knows_run: KnowsRun = knows_none
+    state: ArchiveState = field(default_factory=ArchiveState)
 
     @property
     def connections(self) -> Connections:
@@ -60,9 +84,7 @@ class ArchiveContext(RunContext):
     def offline(self, keys: Keys | None = None) -> OfflineArchive | None:
         """Returns the policy's offline archive; None where it has none. `keys`: manifests must be signed by
         one of them; None: signatures are not looked at."""
-        if self.to != "offline" or self.store is None:
-            return None
-        return OfflineArchive(self.policy, self.store, self.receipts.seal, keys)
+        return offline_archive(self.connections, self.policy, keys, self.state.listed)
 
     @property
     def archive(self) -> Archive:

@@ -77,6 +77,14 @@ class Rollup(Table):
         return any(name in CALENDAR_LEVELS for name in self.targets)
 
 
+class Compact(Table):
+    """How small commits of an offline archive are merged."""
+
+    after: DurationOrForever = timedelta(days=1)  # nothing was archived into a day for so long; None: never
+    budget: Size = ByteSize(1_000_000_000)  # bytes of documents that one run rewrites
+    delay: Duration = timedelta(hours=1)  # what was replaced stays for so long
+
+
 class Archive(Table):
     after: DurationOrForever  # None: forever
     to: Literal["offline", "online", "none"]
@@ -85,6 +93,7 @@ class Archive(Table):
     delete: bool = True
     batch: DurationOrForever = None  # None: buckets go as they expire
     storage_class: str | None = None  # of parts in S3; None: the store's own
+    compact: Compact = Compact()
 
 
 class Retain(Table):

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import DamagedError, Manifest, manifest_key, owner_key, parse_commit
+from archivers.format.manifest import Commit, DamagedError, Manifest, manifest_key, owner_key
 from archivers.records.deletions import check_deletions
-from archivers.records.heads import check_heads, is_forgotten, read_heads
-from archivers.records.receipts import COLLECTION, Receipts
+from archivers.records.heads import check_heads, check_none_back, is_forgotten, read_heads
+from archivers.records.receipts import COLLECTION, REPLACED, Receipts
 from archivers.stores.base import Corrupt, NotFound
 from archivers.versions.kept import KeptVersions
 from archivers.versions.superseded import Superseded
@@ -45,8 +45,10 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
     report, receipts, store = VerifyReport(), context.receipts, context.store
     chain: list[Manifest] = []
     if context.to == "offline" and store is not None:
-        registered = receipts.all_seals()  # before the heads, which then lead to all of these
-        archive = OfflineArchive(context.policy, store, registered.get, context.keys)
+        registered = receipts.all_registered()  # before the heads, which then lead to all of these
+        archive = context.offline(context.keys)
+        assert archive is not None
+        archive.chain.expect({name: it.seal for name, it in registered.items()})
         chain = _verify_chain(receipts, archive, registered, report)
         _verify_commits(context, archive, within, report)
         for error in Superseded(store, context.policy.name).damaged():
@@ -60,11 +62,12 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
 
 
 def _verify_chain(
-    receipts: Receipts, archive: OfflineArchive, registered: dict[str, str], report: VerifyReport
+    receipts: Receipts, archive: OfflineArchive, registered: dict[str, Commit], report: VerifyReport
 ) -> list[Manifest]:
     """The manifests of the chain, as far as they are to be had."""
     try:
         check_heads(receipts, archive)
+        check_none_back(receipts, archive)
     except DamagedError as error:
         report.add(error)
     except HaltedError as error:
@@ -75,16 +78,16 @@ def _verify_chain(
     _verify_owner(receipts, archive, report)
     found: list[Manifest] = []
     is_whole = True
-    for it in archive.chain.walk(heads.roots(registered), lost=heads.lost):
+    for it in archive.chain.walk(heads.roots(registered.values()), lost=heads.lost):
         if isinstance(it, Manifest):
             found.append(it)
         else:
             is_whole = False
             report.add(it)
     reached = {(it.commit, it.sha256) for it in found}
-    for name, seal in registered.items():
-        if is_whole and (name, seal) not in reached and seal not in heads.lost:
-            place = f"{archive.store.url}/{manifest_key(archive.policy.name, name)}"
+    for commit in registered.values():
+        if is_whole and (commit.name, commit.seal) not in reached and commit.seal not in heads.lost:
+            place = _place(archive, commit)
             report.add(DamagedError("chain-broken", place, "the chain of manifests does not lead to it"))
     return found
 
@@ -107,33 +110,34 @@ def _verify_commits(
     context: ArchiveContext, archive: OfflineArchive, within: TimeRange, report: VerifyReport
 ) -> None:
     receipts, (start, end) = context.receipts, (within.start_ms, within.end_ms)
-    for name in sorted(archive.missing(receipts.commits)):
-        commit = parse_commit(name)
-        touches = commit is None or commit.may_hold(start, end)
-        if touches and not is_forgotten(receipts, archive, name):
-            report.add(_missing(archive, name))
-    for commit in archive.commits():
-        if not commit.may_hold(start, end):
+    for commit in archive.missing(receipts.commits):
+        if commit.may_hold(start, end) and not is_forgotten(receipts, archive, commit):
+            report.add(_missing(archive, commit))
+    replaced = {it["_id"]["name"] for it in receipts.in_state(REPLACED, "offline")}
+    for commit in sorted(archive.commits(), key=lambda it: it.first):
+        if not commit.may_hold(start, end) or commit.name in replaced:
             continue
         context.check()
         try:
-            manifest = archive.manifest(commit.name)
+            manifest = archive.manifest(commit)
             archive.load(manifest)
         except (DamagedError, NotFound) as error:
-            if not _is_dropped(receipts, archive, commit.name):
-                report.add(error if isinstance(error, DamagedError) else _missing(archive, commit.name))
+            if not _is_dropped(receipts, archive, commit):
+                report.add(error if isinstance(error, DamagedError) else _missing(archive, commit))
             continue
         report.parts += len(manifest.parts)
         report.readings += manifest.readings
         context.progress("verified parts", len(manifest.parts))
 
 
-def _missing(archive: OfflineArchive, commit: str) -> DamagedError:
-    place = f"{archive.store.url}/{manifest_key(archive.policy.name, commit)}"
-    return DamagedError("part-missing", place, "it is missing, though a receipt names it")
+def _place(archive: OfflineArchive, commit: Commit) -> str:
+    return f"{archive.store.url}/{manifest_key(archive.policy.name, commit.sequence, commit.name)}"
 
 
-def _is_dropped(receipts: Receipts, archive: OfflineArchive, commit: str) -> bool:
+def _missing(archive: OfflineArchive, commit: Commit) -> DamagedError:
+    return DamagedError("part-missing", _place(archive, commit), "it is missing, though a receipt names it")
+
+
+def _is_dropped(receipts: Receipts, archive: OfflineArchive, commit: Commit) -> bool:
     """By a run that is at work, since the commits were listed."""
-    gone = archive.store.head(manifest_key(archive.policy.name, commit)) is None
-    return gone and commit not in set(receipts.commits())
+    return not archive.is_there(commit) and commit.name not in receipts.standing([commit.name])

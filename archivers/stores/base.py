@@ -90,8 +90,9 @@ class ObjectStore(Protocol):
     def head(self, key: str) -> StoreObject | None:
         """The object's size and time, or None where there is none."""
 
-    def list(self, prefix: str = "") -> Iterator[StoreObject]:
-        """The objects whose key starts with `prefix`, which need not end at a `/`, in order of their keys."""
+    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        """The objects whose key starts with `prefix`, which need not end at a `/`, in order of their keys;
+        those behind the key `after` alone."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove the objects; a key that has none is fine."""

@@ -121,9 +121,10 @@ class S3Store:
             raise self._error("look at", key, error) from error
         return StoreObject(key, found["ContentLength"], found["LastModified"])
 
-    def list(self, prefix: str = "") -> Iterator[StoreObject]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        where = {"StartAfter": self._prefix + after} if after else {}
         pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=self._prefix + prefix
+            Bucket=self._bucket, Prefix=self._prefix + prefix, **where
         )
         try:
             found = [
@@ -131,6 +132,7 @@ class S3Store:
                 for page in pages
                 for item in page.get("Contents", ())
                 if not item["Key"].endswith("/")  # a folder that a console made
+                and item["Key"] > self._prefix + after  # not everything that speaks S3 looks at it
             ]
         except FAILURES as error:
             raise self._error("list", prefix, error) from error

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 import structlog
 from pymongo.database import Database
 
-from archivers.context import ArchiveContext
+from archivers.context import ArchiveContext, ArchiveState
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.stores import ObjectStore
 from archivers.tasks import Connections, Executor
@@ -130,12 +130,14 @@ class Runner:
     def _do_recorded(self, result: Result, policy: Policy, lease: Lease, executor: Executor) -> None:
         ledger = Ledger(self.database)
         entry = ledger.start(self.run, self.verb, policy.name, self.now, lease)
-
+        turn = self._turn(policy, lease, executor)
         try:
-            self._do(result, self._turn(policy, lease, executor))
+            self._do(result, turn)
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
             # Once another run has the lease, what was found changed or missing is its doing.
             self._fail(result, lease.taken() or error)
+        if result.exit_code in COMPLETED and turn.context.state.is_clean:
+            lease.leave_clean()
         counts = _counts(result.body)
         ledger.finish(entry, result.exit_code, OUTCOMES[result.exit_code], counts, result.error)
         if result.exit_code in COMPLETED:
@@ -170,6 +172,7 @@ class Runner:
             keys=self.keys,
             fence=0 if lease is None else lease.fence,
             knows_run=partial(Ledger(self.database).knows, policy.name),
+            state=ArchiveState(is_clean=lease is not None and lease.is_clean),
         )
         others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]
         return Turn(

@@ -72,8 +72,8 @@ class DyingStore:
     def head(self, key: str) -> StoreObject | None:
         return self._do("head", lambda: self.inner.head(key))
 
-    def list(self, prefix: str = "") -> Iterator[StoreObject]:
-        yield from self._do("list", lambda: list(self.inner.list(prefix)))
+    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        yield from self._do("list", lambda: list(self.inner.list(prefix, after)))
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:  # one by one: a crash may leave some

@@ -38,7 +38,7 @@ def every(step: timedelta, until: timedelta, **archive: Any) -> Case:
 def spans(cycle: Cycle) -> list[tuple[datetime, datetime]]:
     """Of each commit its first and last reading."""
     archive = OfflineArchive(cycle.policy, cycle.store)
-    found = [archive.manifest(it.name) for it in archive.commits()]
+    found = [archive.manifest(it) for it in archive.commits()]
     return sorted((it.first, it.last) for it in found)
 
 

@@ -15,8 +15,9 @@ from pymongo.database import Database
 from archivers.format.archive import OfflineArchive
 from archivers.moving import online
 from archivers.proof.verify import VerifyReport
-from archivers.reading.reader import ArchivedReader
+from archivers.reading.reader import archived_reader
 from archivers.records.receipts import Receipts
+from archivers.tasks import Connections
 from archivers.writes import inserts
 from buckets.bson.raw import Docs
 from buckets.fields.times import FIRST_MS, LAST_MS
@@ -101,7 +102,8 @@ def test_damage_after_the_delete(cycle: Cycle, kind: str, damage: str) -> None:
             cycle.restore("back")
         assert "back" not in cycle.database.list_collection_names()
         with pytest.raises(HaltedError):
-            list(ArchivedReader(cycle.database, cycle.policy, cycle.store).batches(FIRST_MS, LAST_MS))
+            reader = archived_reader(Connections(cycle.database, cycle.store), cycle.policy)
+            list(reader.batches(FIRST_MS, LAST_MS))
     else:  # files without their manifest look like those of a run that died; the receipt knows better
         before = cycle.listing()
         with pytest.raises(HaltedError, match="the manifest is missing"):

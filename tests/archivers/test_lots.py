@@ -45,7 +45,7 @@ def on_days(*days: float) -> Case:
 def manifests(cycle: Cycle) -> list[Manifest]:
     """As the chain has them."""
     archive = OfflineArchive(cycle.policy, cycle.store)
-    return sorted((archive.manifest(it.name) for it in archive.commits()), key=lambda it: it.sequence)
+    return sorted((archive.manifest(it) for it in archive.commits()), key=lambda it: it.sequence)
 
 
 def commits(cycle: Cycle) -> list[tuple[float, float]]:
