@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,7 @@ from config.policies import Archive, Policy
 from rollups.context import RunContext
 
 Document = dict[str, Any]
+_MS = timedelta(milliseconds=1)
 #: Returns whether a run under this fence, at this instant, is one that the database knows of. It tells runs
 #: of this database from those that it has forgotten since it was put back.
 KnowsRun = Callable[[int, datetime], bool]
@@ -116,10 +117,29 @@ class ArchiveContext(RunContext):
         return self.policy.model == "timeseries"
 
     @property
-    def cutoff(self) -> int:
+    def expired_before(self) -> int:
         """Milliseconds; a bucket whose last reading is before it has expired."""
         after = self.archive.after
         return -(2**62) if after is None else as_ms(self.now - after)
+
+    @property
+    def cutoff(self) -> int:
+        """Milliseconds; a bucket whose last reading is before it may go: it has expired, and so has the whole
+        of its batch."""
+        expired = self.expired_before
+        return expired if self._batch_ms is None else expired - expired % self._batch_ms
+
+    @property
+    def batch_whole_at(self) -> int | None:
+        """Milliseconds; when the batch that is expiring has expired as a whole; None where nothing waits."""
+        if self._batch_ms is None or self.archive.after is None:
+            return None
+        return self.cutoff + self._batch_ms + self.archive.after // _MS
+
+    @property
+    def _batch_ms(self) -> int | None:
+        """Batches are counted from 1970, in UTC."""
+        return None if self.archive.batch is None else self.archive.batch // _MS
 
     @property
     def kept(self) -> str | None:

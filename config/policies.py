@@ -38,6 +38,10 @@ class Workers(Table):
     memory: Size = ByteSize(USUAL_MEMORY)
 
 
+class RunLedger(Table):
+    keep: DurationOrForever = timedelta(days=90)  # what each run did; None: forever
+
+
 #: A level of summaries: how long their windows are. The finest comes first.
 LevelName = Literal["5m", "15m", "hourly", "daily", "weekly", "monthly"]
 LEVEL_NAMES: tuple[LevelName, ...] = get_args(LevelName)
@@ -87,6 +91,8 @@ class Archive(Table):
     collection: str | None = None
     grace: Duration = timedelta(0)
     delete: bool = True
+    batch: DurationOrForever = None  # None: buckets go as they expire
+    storage_class: str | None = None  # of parts in S3; None: the store's own
     compact: Compact = Compact()
 
 
@@ -220,5 +226,6 @@ class Settings(Table):
     mongodb: MongoDB
     store: Store | None = None
     work: Workers = Workers()
+    ledger: RunLedger = RunLedger()
     policies: dict[str, Policy]
     path: Path

@@ -27,6 +27,7 @@ from archivers.format.manifest import (
     DamagedError,
     Manifest,
     Origin,
+    Part,
     StoredFile,
     buckets_key,
     commit_name,
@@ -333,8 +334,13 @@ class OfflineArchive:
         )
         for file in draft.files:
             check()
-            self.store.put_bytes(file.key, written.pop(file.key))
+            self.store.put_bytes(file.key, written.pop(file.key), storage_class=self._class_of(file))
         return draft
+
+    def _class_of(self, file: StoredFile) -> str | None:
+        """Parts only: what lies under `meta/` is small, and read often."""
+        archive = self.policy.archive
+        return archive.storage_class if archive is not None and isinstance(file, Part) else None
 
     def commit(self, copied: Copied, place: ChainPosition, check: Callable[[], None]) -> Manifest:
         """Write the manifest: from now on the copy is part of the archive.

@@ -20,6 +20,7 @@ from archivers.run import Archiver, ArchiveRun, RolledUp, always
 from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections
 from buckets.fields.times import EVER, LAST_MS, TimeRange, as_date, as_text
+from config.durations import format_duration
 from config.errors import BucketwiseError
 from config.policies import Policy
 
@@ -74,10 +75,21 @@ def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveRep
     inner = OnlineRun(run) if run.to == "online" else OfflineForecast(run)
     with closing(Forecast(run, inner)) as archiver:
         Sweep(run, archiver, options.through, rechecks=False).run(start, end)
-    if young := run.source.count_ending(max(start, end), LAST_MS + 1):
-        edge = as_text(as_date(end))
-        run.report.reasons[f"not expired: the last reading is not before {edge}"] += young
+    _tell_of_those_not_due(run, options)
     return run.report
+
+
+def _tell_of_those_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
+    """Say of buckets that are not looked at when they would be."""
+    start, end = options.expired(run)
+    edge = max(end, min(run.expired_before, options.range.end_ms))
+    if waiting := run.source.count_ending(max(start, end), edge):
+        assert run.archive.batch is not None and run.batch_whole_at is not None
+        batch, whole = format_duration(run.archive.batch), as_text(as_date(run.batch_whole_at))
+        run.report.reasons[f"waits until its batch of {batch} is whole: after {whole}"] += waiting
+    if young := run.source.count_ending(max(start, edge), LAST_MS + 1):
+        told = as_text(as_date(edge))
+        run.report.reasons[f"not expired: the last reading is not before {told}"] += young
 
 
 def recover(context: ArchiveContext) -> None:

@@ -74,9 +74,12 @@ class ObjectStore(Protocol):
     def url(self) -> str:
         """Where the keys begin, without a `/` at its end."""
 
-    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put_bytes(
+        self, key: str, data: bytes, *, if_absent: bool = False, storage_class: str | None = None
+    ) -> None:
         """Write `data`, replacing what was there. Raises OutcomeUnknown; with `if_absent`, AlreadyExists.
 
+        `storage_class`: that of S3, where the store has any; None: the store's own.
         Where a reply was lost, equal bytes found at the key count as ours: data that must tell two writers
         apart has to differ between them.
         """
@@ -166,3 +169,10 @@ def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], 
     if missing:
         raise Denied("probe", store.url, f"missing: {', '.join(missing)}", "Grant what is missing.")
     return Capabilities(conditional_put=conditional)
+
+
+def probe_class(store: ObjectStore, storage_class: str) -> None:
+    """Write an object with this storage class, and delete it. Raises StoreError."""
+    key = f"{PROBE_PREFIX}{uuid4().hex}"
+    store.put_bytes(key, b"bucketwise probe", storage_class=storage_class)
+    store.delete([key])

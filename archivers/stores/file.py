@@ -47,7 +47,14 @@ class FileStore:
     def url(self) -> str:
         return self._root.absolute().as_uri()
 
-    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put_bytes(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        storage_class: str | None = None,  # noqa: ARG002 - a directory has none
+    ) -> None:
         with self._errors("put", key):
             target = self._path(key)
             temporary = self._temporaries / uuid4().hex

@@ -78,19 +78,21 @@ class S3Store:
     def url(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
-    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put_bytes(
+        self, key: str, data: bytes, *, if_absent: bool = False, storage_class: str | None = None
+    ) -> None:
         # The look comes first for servers that ignore the condition.
         if if_absent and self.head(key) is not None:
             raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
+        options = {} if storage_class is None else {"StorageClass": storage_class}
+        if if_absent and self._knows_conditions:
+            options["IfNoneMatch"] = "*"
         try:
-            if if_absent and self._knows_conditions:
-                self._client.put_object(**self._where(key), Body=data, IfNoneMatch="*")
-            else:
-                self._client.put_object(**self._where(key), Body=data)
+            self._client.put_object(**self._where(key), Body=data, **options)
         except FAILURES as error:
-            if if_absent and self._knows_conditions and is_unsupported(error):
+            if "IfNoneMatch" in options and is_unsupported(error):
                 self._knows_conditions = False
-                self.put_bytes(key, data, if_absent=True)
+                self.put_bytes(key, data, if_absent=True, storage_class=storage_class)
             else:
                 self._settle(key, error, data)
 

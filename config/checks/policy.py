@@ -13,6 +13,7 @@ from config.policies import Archive, Policy, Rollup
 from config.problems import Fault, Key, Report, dotted, nearest
 from config.zones import is_zone, zones
 
+LONGEST_BATCH = timedelta(days=31)
 _NOTHING = timedelta(0)
 _ABOVE_ZERO = Fault("it has to be longer than zero", 'write a duration such as "10m" or "30d"')
 
@@ -108,6 +109,7 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
     elif archive.to == "none" and archive.collection is not None:
         fault = Fault('with to = "none" nothing is archived', 'take it out, or write to = "online"')
         report.add(collection, fault)
+    _check_batch(archive, (*at, "archive"), report)
     if archive.grace > _NOTHING and (archive.to == "none" or not archive.delete):
         why = 'to = "none"' if archive.to == "none" else "delete = false"
         fault = Fault(
@@ -124,11 +126,24 @@ def _check_compact(archive: Archive, at: Key, to: Key, report: Report) -> None:
         report.add(at, fault, rests_on=[to])
     if archive.compact.after == _NOTHING:
         report.add((*at, "after"), _ABOVE_ZERO)
-    if archive.compact.budget < _LEAST_BUDGET:
-        fault = Fault(
-            "a run could merge next to nothing", 'write "1MB" or more; after = "forever" ends merging'
-        )
-        report.add((*at, "budget"), fault)
+
+
+def _check_batch(archive: Archive, at: Key, report: Report) -> None:
+    key, batch = (*at, "batch"), archive.batch
+    if "batch" not in archive.model_fields_set:
+        return
+    if batch is None:
+        fault = Fault("its buckets would wait forever", 'write such as "1d", or take it out')
+        report.add(key, fault)
+    elif batch == _NOTHING:
+        report.add(key, _ABOVE_ZERO)
+    elif batch > LONGEST_BATCH:
+        longest = format_duration(LONGEST_BATCH)
+        fault = Fault(f"a commit spans {longest} at most", f'write "{longest}" or less, such as "1d"')
+        report.add(key, fault)
+    elif archive.to == "none":
+        fault = Fault('with to = "none" nothing is archived', "take it out, or name an archive")
+        report.add(key, fault, rests_on=[(*at, "to")])
 
 
 def _check_retain(policy: Policy, at: Key, report: Report) -> None:

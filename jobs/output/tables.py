@@ -220,7 +220,7 @@ def _statistic(value: Any) -> str:
 def status_tables(results: Sequence[Result]) -> list[RenderableType]:
     heads = ("policy", "rolled up through", "archived through", "waiting", "pinned", "until", "quarantined")
     table = _table("Status", *heads)
-    runs = _table("Last runs", "policy", "verb", "started", "ended", "error")
+    runs = _table("Last runs", "policy", "verb", "runs", "started", "ended", "error")
     for result in results:
         body = result.body
         through = [_instant(body.get(key)) for key in ("rolled_up_through", "archived_through")]
@@ -230,7 +230,8 @@ def status_tables(results: Sequence[Result]) -> list[RenderableType]:
         for run in body.get("last_runs", []):
             times = (_instant(run["started"]), _instant(run["ended"]))
             error = (run["error"] or "").partition("\n")[0]
-            runs.add_row(result.policy, run["verb"], *times, Text(error), run["outcome"])
+            what = (run["verb"], _number(run["runs"]))
+            runs.add_row(result.policy, *what, *times, Text(error), run["outcome"])
     return [table, runs]
 
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 
 import structlog
@@ -60,6 +60,7 @@ class Runner:
     hosts: str = ""
     keys: Keys = UNSIGNED
     known: Sequence[Policy] = ()  # all policies of the file
+    keep: timedelta | None = None  # entries of the ledger; None: forever
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
@@ -84,6 +85,7 @@ class Runner:
             hosts=call.hosts,
             keys=call.keys,
             known=tuple(call.settings.policies.values()),
+            keep=call.settings.ledger.keep,
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
@@ -138,6 +140,8 @@ class Runner:
             lease.leave_clean()
         counts = _counts(result.body)
         ledger.finish(entry, result.exit_code, OUTCOMES[result.exit_code], counts, result.error)
+        if result.exit_code in COMPLETED:
+            ledger.remove_old(self.verb, lease, self.keep)
 
     def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:

@@ -46,7 +46,7 @@ _ABANDONED = timedelta(days=1)
 #: What a run does in the suite's own collections. Only a restore puts pins.
 OWN_COLLECTIONS = {
     lease.COLLECTION: ("find", "insert", "update"),
-    ledger.COLLECTION: ("find", "insert", "update", "createIndex"),
+    ledger.COLLECTION: ("find", "insert", "update", "remove", "createIndex"),
     rollup_progress.COLLECTION: ("find", "insert", "update"),
     quarantine.COLLECTION: ("find", "insert", "update", "remove"),
     RECEIPTS: ("find", "insert", "update", "createIndex"),

@@ -143,11 +143,11 @@ class FlippingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put_bytes(self, key: str, data: bytes, **given: Any) -> None:
         self.puts += 1
         if self.puts == self.flip_at:
             data = data[:40] + bytes([data[40] ^ 1]) + data[41:]
-        self.inner.put_bytes(key, data, if_absent=if_absent)
+        self.inner.put_bytes(key, data, **given)
 
 
 def test_a_bit_flips_on_its_way_into_the_store(cycle: Cycle) -> None:
