@@ -183,7 +183,7 @@ class _Audit:
             self.context,
             now=self.context.now - SLACK,
             keys=self.context.keys.lenient(),  # what is not signed is found above
-            executor=LocalExecutor(self.context.connections),
+            executor=LocalExecutor(self.context.connections, memory=self.context.executor.memory),
         )
         return plan_archive(context, ArchiveOptions())
 

@@ -26,7 +26,7 @@ def slice_reader(
     """Returns the reader of one roll-up: what is archived by then does not change until it is done."""
     if isinstance(executor, LocalExecutor):
         archived = archived_reader(connections, policy, listed=listed)
-        return here(Source(connections.database, policy), archived.batches, policy)
+        return here(Source(connections.database, policy), archived.batches, policy, executor.memory)
     run, seen = uuid.uuid4().hex, Sight.of(connections, policy)
 
     def read_elsewhere(asked: Asked) -> Future[Found]:

@@ -98,6 +98,7 @@ class ReadAhead:
                 found = _joined(under_way[0][1], self.check)
                 largest = max(largest, found.size() if found else 0)
                 yield under_way.popleft()[0], found
+                del found  # before the next one is read
         for it, parts in under_way:
             self.check()
             yield it, _joined(parts, self.check)
@@ -109,7 +110,8 @@ class ReadAhead:
             return []
         edges = {local: sorted({edge for span in it for edge in span}) for local, it in by_clock.items()}
         bounds = self._bounds(of_each) if of_each > 1 else []
-        return [self.reader.read(Asked(edges, share, self.source.is_plain)) for share in shares(bounds)]
+        plain, memory = self.source.is_plain, self.reader.memory_of_each
+        return [self.reader.read(Asked(edges, share, plain, memory)) for share in shares(bounds)]
 
     def _bounds(self, count: int) -> list[Any]:
         """Values of the first series field that cut the series in so many parts, each about as large. They

@@ -41,7 +41,7 @@ class Archived:
     """The archived half of a policy's readings, and how it is read together with the live one."""
 
     reader: Reader  # reads slices of what is live and what is archived
-    receipts: str  # the collection that each transaction of an archive run writes to
+    receipts: str  # the collection that gets a receipt in each transaction that deletes
     span: Span | None = None  # holds all archived readings
     superseded: Callable[[], Iterable[Span]] = tuple  # where copies of live buckets lie
 

@@ -55,6 +55,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         writer.write(piece, found)
         if found is not None:
             watermark.reach(piece.span[1])
+            del found  # before the next one is read
     writer.finish()
     report.quarantined, report.quarantined_total = records.quarantine.details, records.quarantine.total
     if plan.late is not None:
