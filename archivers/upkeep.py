@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from archivers.context import ArchiveContext
-from archivers.reading.reader import ArchivedReader
+from archivers.reading.reader import archived_reader
 from archivers.reading.slices import slice_reader
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.tasks import LocalExecutor
@@ -24,8 +24,8 @@ def roll_up_all(
 ) -> RollupReport:
     """Rolls up what is due, from live and archived buckets. `is_cleared`: something removes raw data that is
     in no archive of this policy."""
-    archived = ArchivedReader(context.database, context.policy, context.store)
-    reader = slice_reader(context.executor, context.connections, context.policy)
+    archived = archived_reader(context.connections, context.policy, context.state.listed)
+    reader = slice_reader(context.executor, context.connections, context.policy, context.state.listed)
     return roll_up(
         context,
         RollupOptions(within, is_cleared=is_cleared, dry_run=dry_run),

@@ -12,7 +12,7 @@ from archivers.context import ArchiveContext
 from archivers.moving.archive import ArchiveOptions, plan_archive
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.verify import verify
-from archivers.reading.reader import ArchivedReader
+from archivers.reading.reader import ArchivedReader, archived_reader
 from archivers.reading.slices import slice_reader
 from archivers.records.deletions import deletions
 from archivers.records.receipts import COLLECTION as RECEIPTS
@@ -61,7 +61,7 @@ class _Audit:
     @property
     def archived(self) -> ArchivedReader:
         """Returns what reads the policy's archive."""
-        return ArchivedReader(self.context.database, self.policy, self.context.store)
+        return archived_reader(self.context.connections, self.policy, self.context.state.listed)
 
     def _finding(self, code: str, place: str, message: str, severity: Severity = "error") -> Finding:
         return Finding(code, self.policy.name, place, severity, message)
@@ -95,7 +95,7 @@ class _Audit:
         if self.policy.rollup is None:
             return
         context = self.context
-        reader = slice_reader(context.executor, context.connections, self.policy)
+        reader = slice_reader(context.executor, context.connections, self.policy, context.state.listed)
         report = roll_up(
             replace(context, policy=_settling_later(self.policy), guard=dry),
             RollupOptions(whole=True, dry_run=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ from pymongo.database import Database
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.misfits import misfits
 from archivers.proof.privileges import Needs, Privileges, needs_of
-from archivers.stores.base import ObjectStore, StoreError
+from archivers.stores.base import ObjectStore, StoreError, probe_class
 from buckets.models import timeseries
 from buckets.models.covered import first_and_last
 from buckets.sampling.fit import Fit, fit_of
@@ -53,10 +53,13 @@ def check_server(database: Database[Document]) -> list[Finding]:
     return findings
 
 
-def check_store(store: ObjectStore) -> list[Finding]:
-    """Can the store be written, read, listed and cleaned? Tries it on a small object of its own."""
+def check_store(store: ObjectStore, storage_classes: Iterable[str] = ()) -> list[Finding]:
+    """Can the store be written, read, listed and cleaned, and does it have these storage classes? Tries it on
+    small objects of its own."""
     try:
         found = store.probe()
+        for named in storage_classes:
+            probe_class(store, named)
     except StoreError as error:
         return [Finding("store", None, store.url, "error", str(error))]
     extra = "" if found.conditional_put else "; it ignores conditional writes, which nothing rests on"
