@@ -25,11 +25,11 @@ def roll_up_all(
     """Rolls up what is due, from live and archived buckets. `is_cleared`: something removes raw data that is
     in no archive of this policy."""
     archived = archived_reader(context.connections, context.policy, context.state.listed)
-    reader = slice_reader(context.executor, context.connections, context.policy, context.state.listed)
+    reader = slice_reader(context.executor, context.connections, context.policy, archived)
     return roll_up(
         context,
         RollupOptions(within, is_cleared=is_cleared, dry_run=dry_run),
-        Archived(reader, RECEIPTS, archived.span(), archived.superseded),
+        Archived(reader, RECEIPTS, archived.span(), archived.superseded, archived.earliest),
     )
 
 

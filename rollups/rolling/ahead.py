@@ -35,7 +35,7 @@ class SliceFinder:
     database: Database[Document]
     calendar: Calendar
     source: Source
-    archived_span: Span | None
+    archived_next: Callable[[int], int | None]  # see `Archived.next`
 
     def slices(self, wanted: Mapping[LevelName, Sequence[Span]], standing: Standing) -> Iterator[Slice]:
         """Yields them in the order of time, with the due windows that touch the spans of their level."""
@@ -58,9 +58,7 @@ class SliceFinder:
 
     def _next(self, at: int) -> int | None:
         """The first instant at or after `at` where there is something to look at."""
-        found = [self.source.earliest(at)]
-        if self.archived_span is not None and at < self.archived_span[1]:
-            found.append(max(at, self.archived_span[0]))
+        found = [self.source.earliest(at), self.archived_next(at)]
         for level in self.calendar.levels:
             later = {"start": {"$gte": DatetimeMS(at)}}
             first = target(self.database, level.collection).find_one(later, {"start": 1}, sort=[("start", 1)])

@@ -41,7 +41,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     report = RollupReport({level.name: Counts() for level in calendar.levels}, late=plan.late)
     writer = SummaryWriter(context, calendar, records, _worn(planner, plan), report)
     watermark = Watermark(plan, calendar, records.save)
-    finder = SliceFinder(context.database, calendar, planner.source, planner.archived.span)
+    finder = SliceFinder(context.database, calendar, planner.source, planner.archived.next)
     reading = ReadAhead(
         context.database,
         planner.source,
