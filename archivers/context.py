@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.format.archive import OfflineArchive
+from archivers.format.archive import Listed, OfflineArchive
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.records.deletions import Deletions
 from archivers.records.pins import Pins
 from archivers.records.receipts import Receipts
+from archivers.records.registry import Registry
 from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, Executor
 from buckets.bson.raw import Batch
 from buckets.fields.times import as_ms
 from buckets.models import timeseries
 from buckets.source import Source
-from config.policies import Archive
+from config.policies import Archive, Policy
 from rollups.context import RunContext
 
 Document = dict[str, Any]
+_MS = timedelta(milliseconds=1)
 #: Returns whether a run under this fence, at this instant, is one that the database knows of. It tells runs
 #: of this database from those that it has forgotten since it was put back.
 KnowsRun = Callable[[int, datetime], bool]
@@ -34,6 +36,28 @@ KnowsRun = Callable[[int, datetime], bool]
 def knows_none(_fence: int, _now: datetime) -> bool:
     """Knows of no run: for what writes nothing."""
     return False
+
+
+@dataclass
+class ArchiveState:
+    """What is known of an archive, kept from step to step while nobody else works on it.
+
+    `is_clean`: no run has left anything half-done that nobody has looked for."""
+
+    is_clean: bool = False
+    is_recovered: bool = False  # nothing of a crash is left, as this run has seen
+    listed: Listed = field(default_factory=dict)
+
+
+def offline_archive(
+    connections: Connections, policy: Policy, keys: Keys | None = None, listed: Listed | None = None
+) -> OfflineArchive | None:
+    """Returns a policy's offline archive; None where it has none. `keys`: manifests must be signed by one of
+    them; None: signatures are not looked at. `listed`: what was listed before, and is from now on."""
+    if policy.archive is None or policy.archive.to != "offline" or connections.store is None:
+        return None
+    receipts = Receipts(connections.database, policy.name)
+    return OfflineArchive(policy, connections.store, Registry(receipts), keys, listed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +69,7 @@ class ArchiveContext(RunContext):
     keys: Keys = UNSIGNED
     fence: int = 0  # of the lease; 0 where nothing is written
     knows_run: KnowsRun = knows_none
+    state: ArchiveState = field(default_factory=ArchiveState)
 
     @property
     def connections(self) -> Connections:
@@ -59,9 +84,7 @@ class ArchiveContext(RunContext):
     def offline(self, keys: Keys | None = None) -> OfflineArchive | None:
         """Returns the policy's offline archive; None where it has none. `keys`: manifests must be signed by
         one of them; None: signatures are not looked at."""
-        if self.to != "offline" or self.store is None:
-            return None
-        return OfflineArchive(self.policy, self.store, self.receipts.seal, keys)
+        return offline_archive(self.connections, self.policy, keys, self.state.listed)
 
     @property
     def archive(self) -> Archive:
@@ -94,10 +117,29 @@ class ArchiveContext(RunContext):
         return self.policy.model == "timeseries"
 
     @property
-    def cutoff(self) -> int:
+    def expired_before(self) -> int:
         """Milliseconds; a bucket whose last reading is before it has expired."""
         after = self.archive.after
         return -(2**62) if after is None else as_ms(self.now - after)
+
+    @property
+    def cutoff(self) -> int:
+        """Milliseconds; a bucket whose last reading is before it may go: it has expired, and so has the whole
+        of its batch."""
+        expired = self.expired_before
+        return expired if self._batch_ms is None else expired - expired % self._batch_ms
+
+    @property
+    def batch_whole_at(self) -> int | None:
+        """Milliseconds; when the batch that is expiring has expired as a whole; None where nothing waits."""
+        if self._batch_ms is None or self.archive.after is None:
+            return None
+        return self.cutoff + self._batch_ms + self.archive.after // _MS
+
+    @property
+    def _batch_ms(self) -> int | None:
+        """Batches are counted from 1970, in UTC."""
+        return None if self.archive.batch is None else self.archive.batch // _MS
 
     @property
     def kept(self) -> str | None:

@@ -38,6 +38,10 @@ class Workers(Table):
     memory: Size = ByteSize(USUAL_MEMORY)
 
 
+class RunLedger(Table):
+    keep: DurationOrForever = timedelta(days=90)  # what each run did; None: forever
+
+
 #: A level of summaries: how long their windows are. The finest comes first.
 LevelName = Literal["5m", "15m", "hourly", "daily", "weekly", "monthly"]
 LEVEL_NAMES: tuple[LevelName, ...] = get_args(LevelName)
@@ -73,12 +77,23 @@ class Rollup(Table):
         return any(name in CALENDAR_LEVELS for name in self.targets)
 
 
+class Compact(Table):
+    """How small commits of an offline archive are merged."""
+
+    after: DurationOrForever = timedelta(days=1)  # nothing was archived into a day for so long; None: never
+    budget: Size = ByteSize(1_000_000_000)  # bytes of documents that one run rewrites
+    delay: Duration = timedelta(hours=1)  # what was replaced stays for so long
+
+
 class Archive(Table):
     after: DurationOrForever  # None: forever
     to: Literal["offline", "online", "none"]
     collection: str | None = None
     grace: Duration = timedelta(0)
     delete: bool = True
+    batch: DurationOrForever = None  # None: buckets go as they expire
+    storage_class: str | None = None  # of parts in S3; None: the store's own
+    compact: Compact = Compact()
 
 
 class Retain(Table):
@@ -211,5 +226,6 @@ class Settings(Table):
     mongodb: MongoDB
     store: Store | None = None
     work: Workers = Workers()
+    ledger: RunLedger = RunLedger()
     policies: dict[str, Policy]
     path: Path

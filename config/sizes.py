@@ -15,7 +15,7 @@ def parse_size(text: str) -> int:
     """Bytes. Raises InvalidValueError."""
     found = _SIZE.fullmatch(text)
     if found is None:
-        raise InvalidValueError("it is no amount of memory", MEND)
+        raise InvalidValueError("it is not a size", MEND)
     return int(found[1]) * _UNITS[found[2]]
 
 

@@ -6,15 +6,17 @@ Nothing here knows MongoDB. What the heads are is told by the caller, who keeps 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, NoReturn
 
 from archivers.format.keys import Keys
 from archivers.format.manifest import (
+    Commit,
     DamagedError,
     LastReceipt,
     Link,
     Manifest,
+    commit_at,
     encoded,
     link_key,
     links,
@@ -26,6 +28,9 @@ from archivers.format.manifest import (
 )
 from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
 from config.errors import HaltedError
+
+#: So many manifests are kept once they were read: some kilobytes each.
+_KEPT = 500
 
 
 class ChainPosition(NamedTuple):
@@ -51,32 +56,41 @@ class Chain:
         self._policy = policy
         self._seal_of = seal_of
         self._keys = keys
-        self._manifests: dict[str, Manifest] = {}
+        self._manifests: dict[tuple[int, str], Manifest] = {}
 
-    def manifest(self, commit: str) -> Manifest:
-        """A manifest never changes, so that it is read once. Raises NotFound, and DamagedError where it is
-        not the one that was committed."""
-        if commit not in self._manifests:
+    def manifest(self, commit: Commit) -> Manifest:
+        """A manifest never changes, so that it is read once, if it is not one of very many. Raises NotFound,
+        and DamagedError where it is not the one that was committed."""
+        at = commit.sequence, commit.name
+        if at not in self._manifests:
             manifest = read_manifest(self._store, self._policy, commit)
-            place = self._place(manifest_key(self._policy, commit))
-            if self._seal_of(commit) not in (None, manifest.sha256):
+            place = self._place(manifest_key(self._policy, commit.sequence, commit.name))
+            if (commit.seal or self._seal_of(commit.name)) not in (None, manifest.sha256):
                 fault = "it is another manifest than the one that was committed: its receipt has another seal"
                 raise DamagedError("part-differs", place, fault)
             self._check_signature(manifest, place)
-            self._manifests[commit] = manifest
-        return self._manifests[commit]
+            if len(self._manifests) == _KEPT:
+                self._manifests.pop(next(iter(self._manifests)))
+            self._manifests[at] = manifest
+        return self._manifests[at]
+
+    def expect(self, seals: Mapping[str, str | None]) -> None:
+        """Know these seals, so that none is looked up."""
+        self._seal_of = seals.get
 
     def link(self, link: Link) -> Manifest:
         """A manifest of the chain, whether its commit is there or was dropped. Raises DamagedError."""
+        commit = commit_at(link.commit, link.sequence)
+        assert commit is not None  # the model has seen to that
         with contextlib.suppress(NotFound):
-            manifest = self.manifest(link.commit)
+            manifest = self.manifest(commit)
             if manifest.sha256 == link.sha256:
                 return manifest
         place = self._place(link_key(self._policy, link.commit, link.sha256))
         try:
             manifest = read_link(self._store, self._policy, link.commit, link.sha256)
         except NotFound:
-            place = self._place(manifest_key(self._policy, link.commit))
+            place = self._place(manifest_key(self._policy, link.sequence, link.commit))
             fault = f"the manifest is missing, though the chain of manifests names it (seal {link.sha256})"
             raise DamagedError("chain-broken", place, fault) from None
         if manifest.sha256 != link.sha256:
@@ -123,7 +137,7 @@ class Chain:
         return manifest.model_copy(update={"signature": signature})
 
     def commit(self, manifest: Manifest) -> None:
-        key = manifest_key(self._policy, manifest.commit)
+        key = manifest_key(self._policy, manifest.sequence, manifest.commit)
         data, ours = encoded(manifest), True
         try:
             self._store.put_bytes(key, data, if_absent=True)
@@ -139,10 +153,10 @@ class Chain:
 
     def drop(self, manifest: Manifest) -> None:
         """Take a commit out; its manifest stays as a link of the chain."""
-        key = manifest_key(self._policy, manifest.commit)
+        key = manifest_key(self._policy, manifest.sequence, manifest.commit)
         self._put(link_key(self._policy, manifest.commit, manifest.sha256), self._store.get_bytes(key))
         self._store.delete([key])
-        self._manifests.pop(manifest.commit, None)
+        self._manifests.pop((manifest.sequence, manifest.commit), None)
 
     def sign(self, manifest: Manifest, keys: Keys) -> bool:
         """Sign a manifest, or the link that is left of it, where it isn't by the first key. Whether it was
@@ -151,7 +165,7 @@ class Chain:
         if manifest.signature == signature:
             return False
         for key in (
-            manifest_key(self._policy, manifest.commit),
+            manifest_key(self._policy, manifest.sequence, manifest.commit),
             link_key(self._policy, manifest.commit, manifest.sha256),
         ):
             with contextlib.suppress(NotFound):

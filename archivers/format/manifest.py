@@ -3,11 +3,12 @@
 A commit is some buckets, archived together: one part a UTC day of their readings, one buckets file, one
 manifest. Its name tells the days it covers, the fence of the lease under which it was made and the digest
 of its documents, so that a listing alone says which commits may hold a range, and which files belong to
-no commit.
+no commit. The name of its manifest begins with its number in the chain, so that a listing can go on where
+another has ended.
 
     <policy>/data/dt=2018-06-30/<commit>.parquet      parts
     <policy>/meta/buckets/<commit>.parquet            buckets file
-    <policy>/meta/manifests/<commit>.json             manifest
+    <policy>/meta/manifests/<sequence>_<commit>.json  manifest
     <policy>/meta/superseded/<commit>.bson            what was taken out of a commit: not part of the archive
     <policy>/meta/superseded/<commit>.<seal>.json     the manifest of a commit that was dropped
     <policy>/meta/versions/<commit>.<sha256>.bson     versions that count no more (`versions/superseded.py`)
@@ -33,12 +34,14 @@ from buckets.fields.times import as_date
 from config.errors import HaltedError
 from config.policies import LAYOUT_KEYS, Policy
 
+#: 1970-01-01.
+_EPOCH = date(1970, 1, 1).toordinal()
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _COMMIT = re.compile(rf"({_DAY})_({_DAY})_f([0-9]+)_([0-9a-f]{{16}})")
 _FILE = re.compile(rf"(?:data/dt={_DAY}|meta/buckets)/([^/]+)\.parquet")
 
 
-class Commit(NamedTuple):
+class CommitName(NamedTuple):
     """A commit's name, taken apart."""
 
     name: str
@@ -50,21 +53,46 @@ class Commit(NamedTuple):
         return self.first <= day(end_ms - 1) and self.last >= day(start_ms)
 
 
+class Commit(NamedTuple):
+    """A commit, as its manifest's key tells it."""
+
+    name: str
+    first: str  # UTC days that it covers
+    last: str
+    fence: int
+    sequence: int  # of its manifest in the chain
+    seal: str | None = None  # that the manifest has to have, where it is known
+
+    def may_hold(self, start_ms: int, end_ms: int) -> bool:
+        return self.first <= day(end_ms - 1) and self.last >= day(start_ms)
+
+
 def day(ms: int) -> str:
     return as_date(ms).date().isoformat()
+
+
+def day_number(day: str) -> int:
+    """Returns a UTC day since 1970."""
+    return date.fromisoformat(day).toordinal() - _EPOCH
 
 
 def commit_name(first_ms: int, last_ms: int, fence: int, digest: str) -> str:
     return f"{day(first_ms)}_{day(last_ms)}_f{fence:06d}_{digest[:16]}"
 
 
-def parse_commit(name: str) -> Commit | None:
+def parse_commit(name: str) -> CommitName | None:
     match = _COMMIT.fullmatch(name)
     return (
-        Commit(name, match[1], match[2], int(match[3]))
+        CommitName(name, match[1], match[2], int(match[3]))
         if match and all(map(_is_day, match.group(1, 2)))
         else None
     )
+
+
+def commit_at(name: str, sequence: int, seal: str | None = None) -> Commit | None:
+    """Returns the commit of this name, whose manifest has this number; None where it is no such name."""
+    found = parse_commit(name)
+    return None if found is None else Commit(*found, sequence, seal)
 
 
 def _is_day(text: str) -> bool:
@@ -74,12 +102,15 @@ def _is_day(text: str) -> bool:
         return False
 
 
-def commit_of_file(policy: str, key: str) -> Commit | None:
+def commit_of_file(policy: str, key: str) -> CommitName | None:
     """Of which commit a run put a part or a buckets file there; None where none did."""
     match = _FILE.fullmatch(key.removeprefix(f"{policy}/"))
     return parse_commit(match[1]) if match else None
 
 
+#: Of a manifest's number in its key: more digits than there will be commits.
+_DIGITS = 10
+_MANIFEST = re.compile(rf"(?P<sequence>[0-9]{{{_DIGITS}}})_(?P<commit>.+)\.json")
 _LINK = re.compile(rf"(?P<commit>{_COMMIT.pattern})\.(?P<seal>[0-9a-f]{{16}})\.json")
 
 
@@ -119,8 +150,9 @@ class Part(StoredFile):
 
 
 class Link(_Model):
-    """A manifest, by its name and its seal."""
+    """A manifest, by its number, its name and its seal."""
 
+    sequence: int = Field(ge=1, lt=10**_DIGITS)
     commit: str = Field(pattern=f"^{_COMMIT.pattern}$")
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
@@ -132,8 +164,19 @@ class LastReceipt(_Model):
     sha256: str
 
 
+class Origin(_Model):
+    """Buckets of a commit that others have held before: so many, archived first in that commit.
+
+    Which of two versions of a bucket is the later one follows from where each was archived first."""
+
+    sequence: int
+    fence: int
+    created: datetime
+    buckets: int
+
+
 #: Of the archive's format.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class Manifest(_Model):
@@ -153,11 +196,13 @@ class Manifest(_Model):
     readings: int
     first: datetime  # what the commit covers: the first and last reading; where it holds none, the
     last: datetime  # last time of its buckets
+    documents_bytes: int  # of BSON
     documents_sha256: str  # over the raw BSON: buckets in their order, then overflow
     parts: tuple[Part, ...]
     buckets_file: StoredFile
     created: datetime
-    replaces: str | None = None  # a commit that this one took over, without the buckets that had changed
+    replaces: tuple[str, ...] = ()  # commits that this one took over, less the buckets that had changed
+    origins: tuple[Origin, ...] = ()  # of those buckets, in their order; none where it replaces nothing
     sequence: int  # one more than the largest of those before
     previous: tuple[Link, ...]  # the heads of the chain when it was made
     receipt: LastReceipt | None  # the last one then
@@ -166,11 +211,41 @@ class Manifest(_Model):
 
     @property
     def name(self) -> Commit:
-        return Commit(self.commit, self.first.date().isoformat(), self.last.date().isoformat(), self.fence)
+        first, last = self.first.date().isoformat(), self.last.date().isoformat()
+        return Commit(self.commit, first, last, self.fence, self.sequence, self.sha256)
 
     @property
     def link(self) -> Link:
-        return Link(commit=self.commit, sha256=self.sha256)
+        return Link(sequence=self.sequence, commit=self.commit, sha256=self.sha256)
+
+    @property
+    def all_origins(self) -> tuple[Origin, ...]:
+        """Returns where its buckets were archived first, in their order: here, for most commits."""
+        here = Origin(sequence=self.sequence, fence=self.fence, created=self.created, buckets=self.buckets)
+        return self.origins or (here,)
+
+    @property
+    def oldest(self) -> Origin:
+        """Returns the first of these."""
+        return min(self.all_origins, key=lambda it: (it.sequence, it.fence))
+
+    @property
+    def newest(self) -> Origin:
+        """Returns the last of these."""
+        return max(self.all_origins, key=lambda it: it.created)
+
+    @property
+    def kin(self) -> str:
+        """Returns what is equal for commits that can be merged: they came from one collection, by policies
+        that read their buckets alike, and have the same columns."""
+        told = [self.database, self.collection, self.layout, self.series_types, self.timeseries]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def days(self) -> list[int]:
+        """Returns the UTC days of its readings, since 1970; and those that it covers first and last."""
+        dates = {self.first.date(), self.last.date(), *(it.dt for it in self.parts)}
+        return sorted(it.toordinal() - _EPOCH for it in dates)
 
     @property
     def archived_policy(self) -> Policy:
@@ -194,8 +269,14 @@ def buckets_key(policy: str, commit: str) -> str:
     return f"{policy}/meta/buckets/{commit}.parquet"
 
 
-def manifest_key(policy: str, commit: str) -> str:
-    return f"{policy}/meta/manifests/{commit}.json"
+def manifest_key(policy: str, sequence: int, commit: str) -> str:
+    return f"{policy}/meta/manifests/{sequence:0{_DIGITS}d}_{commit}.json"
+
+
+def parse_manifest_key(policy: str, key: str) -> Commit | None:
+    """Returns the commit that a manifest's key names; None where no run would have given it."""
+    match = _MANIFEST.fullmatch(key.removeprefix(f"{policy}/meta/manifests/"))
+    return commit_at(match["commit"], int(match["sequence"])) if match else None
 
 
 def superseded_key(policy: str, commit: str) -> str:
@@ -230,26 +311,33 @@ def owner_key(policy: str) -> str:
     return f"{policy}/meta/owner.json"
 
 
-def commits(store: ObjectStore, policy: str) -> Iterator[Commit]:
-    """All commits, by their first day."""
+def commits(store: ObjectStore, policy: str, from_sequence: int = 0) -> Iterator[Commit]:
+    """Returns the commits with this number or a later one, by their numbers."""
     prefix = f"{policy}/meta/manifests/"
-    for found in store.list(prefix):
-        commit = parse_commit(found.key.removeprefix(prefix).removesuffix(".json"))
+    after = f"{prefix}{from_sequence:0{_DIGITS}d}" if from_sequence else ""
+    for found in store.list(prefix, after):
+        commit = parse_manifest_key(policy, found.key)
         if commit is not None:
             yield commit
 
 
-def links(store: ObjectStore, policy: str) -> Iterator[tuple[str, str]]:
-    """The dropped commits whose manifests are left: the names, and how their seals begin."""
+def links(store: ObjectStore, policy: str, commit: str = "") -> Iterator[tuple[str, str]]:
+    """The dropped commits whose manifests are left: the names, and how their seals begin. `commit`: that one
+    alone."""
     prefix = f"{policy}/meta/superseded/"
-    for found in store.list(prefix):
+    for found in store.list(f"{prefix}{commit}"):
         if match := _LINK.fullmatch(found.key.removeprefix(prefix)):
             yield match["commit"], match["seal"]
 
 
-def read_manifest(store: ObjectStore, policy: str, commit: str) -> Manifest:
+def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:
     """Raises NotFound, and DamagedError where it is no manifest, or not the one that was written."""
-    return _read(store, policy, commit, manifest_key(policy, commit))
+    key = manifest_key(policy, commit.sequence, commit.name)
+    manifest = _read(store, policy, commit.name, key)
+    if manifest.sequence != commit.sequence:
+        fault = f"it is manifest number {manifest.sequence} of the chain, and its name says another number"
+        raise DamagedError("part-differs", f"{store.url}/{key}", fault)
+    return manifest
 
 
 def read_link(store: ObjectStore, policy: str, commit: str, seal: str) -> Manifest:

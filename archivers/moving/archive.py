@@ -8,18 +8,19 @@ from typing import Any
 
 from pymongo.database import Database
 
-from archivers.context import ArchiveContext
-from archivers.format.archive import OfflineArchive
+from archivers.context import ArchiveContext, offline_archive
 from archivers.moving.forecast import Forecast, OfflineForecast
 from archivers.moving.offline import OfflineRun
 from archivers.moving.online import OnlineRun
 from archivers.moving.sweep import Sweep
-from archivers.records.heads import check_all_there, check_heads
+from archivers.records.heads import check_heads
 from archivers.records.receipts import Receipts
 from archivers.report import ArchiveReport
 from archivers.run import Archiver, ArchiveRun, RolledUp, always
 from archivers.stores.base import ObjectStore
+from archivers.tasks import Connections
 from buckets.fields.times import EVER, LAST_MS, TimeRange, as_date, as_text
+from config.durations import format_duration
 from config.errors import BucketwiseError
 from config.policies import Policy
 
@@ -74,10 +75,21 @@ def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveRep
     inner = OnlineRun(run) if run.to == "online" else OfflineForecast(run)
     with closing(Forecast(run, inner)) as archiver:
         Sweep(run, archiver, options.through, rechecks=False).run(start, end)
-    if young := run.source.count_ending(max(start, end), LAST_MS + 1):
-        edge = as_text(as_date(end))
-        run.report.reasons[f"not expired: the last reading is not before {edge}"] += young
+    _tell_of_those_not_due(run, options)
     return run.report
+
+
+def _tell_of_those_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
+    """Say of buckets that are not looked at when they would be."""
+    start, end = options.expired(run)
+    edge = max(end, min(run.expired_before, options.range.end_ms))
+    if waiting := run.source.count_ending(max(start, end), edge):
+        assert run.archive.batch is not None and run.batch_whole_at is not None
+        batch, whole = format_duration(run.archive.batch), as_text(as_date(run.batch_whole_at))
+        run.report.reasons[f"waits until its batch of {batch} is whole: after {whole}"] += waiting
+    if young := run.source.count_ending(max(start, edge), LAST_MS + 1):
+        told = as_text(as_date(edge))
+        run.report.reasons[f"not expired: the last reading is not before {told}"] += young
 
 
 def recover(context: ArchiveContext) -> None:
@@ -93,16 +105,19 @@ def _archiver(run: ArchiveRun) -> Archiver:
 
 
 def check_archive(database: Database[Document], policy: Policy, store: ObjectStore | None) -> None:
-    """See that all that was archived is where the policy says: it would be missing from every summary.
+    """See that what was archived is where the policy says: it would be missing from every summary.
 
-    Raises BucketwiseError where the policy has archived to another kind of archive, DamagedError where a
-    commit is gone, or the store is an older state of what it was. Changes nothing.
+    Raises BucketwiseError where the policy has archived to another kind of archive, DamagedError where the
+    store is an older state of what it was. Changes nothing.
     """
+    if (held := offline_archive(Connections(database, store), policy)) is not None:
+        check_heads(Receipts(database, policy.name), held)
+    check_kind(database, policy)
+
+
+def check_kind(database: Database[Document], policy: Policy) -> None:
+    """Raises BucketwiseError where the policy has archived to another kind of archive than it says."""
     receipts = Receipts(database, policy.name)
-    if policy.archive is not None and policy.archive.to == "offline" and store is not None:
-        held = OfflineArchive(policy, store, receipts.seal)
-        check_heads(receipts, held)
-        check_all_there(receipts, held)
     to = policy.archive.to if policy.archive is not None else "none"
     if other := receipts.other_kind(to):
         raise BucketwiseError(

@@ -3,17 +3,18 @@ another's place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
-from archivers.format.archive import Copied, OfflineArchive, Origin
+from archivers.format.archive import Copied, Maker, OfflineArchive, Replaced
 from archivers.format.chain import ChainPosition
-from archivers.format.manifest import Manifest
+from archivers.format.manifest import Manifest, Origin
 from archivers.records.deletions import LAST, last_of, ranges
-from archivers.records.heads import HEADS, Heads, advanced, heads_of
+from archivers.records.heads import HEADS, Heads, advanced, heads_of, typed
+from archivers.records.receipts import REPLACED, Document, facts_of, live_of
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome
@@ -25,11 +26,11 @@ from rollups.guarded import transaction
 class CommitRegistry:
     """Of one run. All is written in transactions that fail for a run that has lost its lease."""
 
-    def __init__(self, work: ArchiveRun, archive: OfflineArchive, origin: Origin) -> None:
+    def __init__(self, work: ArchiveRun, archive: OfflineArchive, maker: Maker) -> None:
         self.receipts = work.receipts
         self._work = work
         self._archive = archive
-        self._origin = origin
+        self._maker = maker
 
     def transaction(self, step: Callable[[ClientSession], None]) -> None:
         transaction(self._work.database, self._work.guard, step)
@@ -46,7 +47,7 @@ class CommitRegistry:
         """`live`: which of its buckets are. `is_new`: it is the last one of the chain from now on."""
 
         def step(session: ClientSession) -> None:
-            heads = [advanced(self.receipts, manifest)] if is_new else []
+            heads = [(advanced if is_new else typed)(self.receipts, manifest)]
             self.receipts.set_live(manifest.commit, live, self._facts(manifest), session, deleted, heads)
 
         self.transaction(step)
@@ -74,13 +75,12 @@ class CommitRegistry:
         live[here[outcome.deleted]] = False
         facts = self._facts(manifest)
         self.receipts.set_live(manifest.commit, live, facts, session, len(outcome.deleted))
-        files = [{"key": file.key, "sha256": file.sha256} for file in manifest.files]
         positions = sorted(zip(here[outcome.deleted].tolist(), outcome.deleted, strict=True))
         self._work.deletions.record(
             session,
             [piece.unit(i) for _, i in positions],
             {"positions": ranges([position for position, _ in positions])},
-            {"commit": manifest.commit, "manifest_sha256": manifest.sha256, "files": files},
+            {"commit": manifest.commit, "manifest_sha256": manifest.sha256},
         )
 
     def amend(self, manifest: Manifest, leaving: Sequence[int], kept: Sequence[int] = ()) -> Manifest | None:
@@ -95,28 +95,56 @@ class CommitRegistry:
         self._archive.set_aside(manifest.commit, held.take(np.array(leaving, dtype=np.int64)))
         if len(kept):
             aside = Superseded(self._archive.store, self._archive.policy.name)
-            aside.put(manifest.commit, held.take(np.array(kept, dtype=np.int64)))
+            aside.put(manifest.commit, held.take(np.array(kept, dtype=np.int64)), kept)
         successor = None
         if len(staying):
             lot = Lot(held.take(staying), manifest.archived_policy)  # as what they were archived
-            copy = self._archive.copy(
-                lot, manifest.series_types, self._origin, self._work.check, manifest.commit
-            )
+            replaced = Replaced((manifest.commit,), tuple(origins_of(manifest, staying)))
+            copy = self._archive.copy(lot, manifest.series_types, self._maker, self._work.check, replaced)
             successor = self._archive.commit(copy, self._place(), self._work.check)
 
         def exchange(session: ClientSession) -> None:
-            live = self.receipts.live(manifest.commit, len(held), session)
-            old = self.receipts.get(manifest.commit, session) or {}
-            if successor is not None:
-                facts, deleted = self._facts(successor), old.get("deleted", 0)
-                heads = [advanced(self.receipts, successor)]
-                self.receipts.set_live(successor.commit, live[staying], facts, session, deleted, heads)
-            self.receipts.update(manifest.commit, {"$set": {"state": "replaced"}}, session)
+            self._exchange([(manifest, staying)], successor, session)
 
         self.transaction(exchange)
         self._archive.drop(manifest)
         self.receipts.bury(manifest.commit)
         return successor
+
+    def merge(self, manifests: Sequence[Manifest], copied: Copied) -> Manifest:
+        """Let the copy of all buckets of some commits take their place, in this order. What it replaces stays
+        in the store for a while: see `Recovery`."""
+        successor = self._archive.commit(copied, self._place(), self._work.check)
+
+        def exchange(session: ClientSession) -> None:
+            whole = [(it, np.arange(it.buckets)) for it in manifests]
+            self._exchange(whole, successor, session, stays=True)
+
+        self.transaction(exchange)
+        return successor
+
+    def _exchange(
+        self,
+        replaced: Sequence[tuple[Manifest, NDArray[np.int64]]],
+        successor: Manifest | None,
+        session: ClientSession,
+        *,
+        stays: bool = False,
+    ) -> None:
+        """Of each replaced commit, these buckets are in the successor, in this order. `stays`: its files do,
+        for a while."""
+        receipts = self.receipts.get_all([it.commit for it, _ in replaced], session)
+        if successor is not None:
+            told = [(receipts.get(it.commit), it, staying) for it, staying in replaced]
+            live = np.concatenate([live_of(old, it.buckets)[staying] for old, it, staying in told])
+            deleted = sum((old or {}).get("deleted", 0) for old, _, _ in told)
+            heads = [advanced(self.receipts, successor)]
+            self.receipts.set_live(successor.commit, live, self._facts(successor), session, deleted, heads)
+        state: Document = {"state": REPLACED, "replaced_by": successor.commit if successor else None}
+        if stays:
+            state["replaced_at"] = self._work.now
+        for manifest, _ in replaced:
+            self.receipts.update(manifest.commit, {"$set": state}, session)
 
     def _place(self) -> ChainPosition:
         found = self.receipts.get_all([HEADS, LAST])
@@ -124,10 +152,13 @@ class CommitRegistry:
         return ChainPosition(heads.sequence + 1, heads.links, last_of(found.get(LAST)))
 
     def _facts(self, manifest: Manifest) -> dict[str, object]:
-        return {
-            "collection": manifest.collection,
-            "parts": [part.key for part in manifest.parts],
-            "documents_sha256": manifest.documents_sha256,
-            "seal": manifest.sha256,
-            "at": self._work.now,
-        }
+        return {**facts_of(manifest), "at": self._work.now}
+
+
+def origins_of(manifest: Manifest, staying: NDArray[np.int64]) -> Iterator[Origin]:
+    """Yields where those buckets of a commit were archived first that stay, in their order."""
+    ends = np.cumsum([it.buckets for it in manifest.all_origins])
+    counts = np.bincount(np.searchsorted(ends, staying, side="right"), minlength=len(ends))
+    for origin, count in zip(manifest.all_origins, counts.tolist(), strict=True):
+        if count:
+            yield origin.model_copy(update={"buckets": count})

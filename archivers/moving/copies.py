@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archivers.format.archive import Copied, OfflineArchive, Origin
+from archivers.format.archive import Copied, Maker, OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.tasks import Connections, Executor
 from buckets.bson.raw import Batch
@@ -38,15 +38,15 @@ class Copies:
     """Of one run."""
 
     def __init__(
-        self, archive: OfflineArchive, origin: Origin, executor: Executor, check: Callable[[], None]
+        self, archive: OfflineArchive, maker: Maker, executor: Executor, check: Callable[[], None]
     ) -> None:
         """`check` raises where the run must stop. A thread asks it too."""
         self._archive = archive
-        self._origin = origin
+        self._maker = maker
         self._executor = executor
         self._check = check
         # Measurements of a native time-series collection can't be asked for by `_id`.
-        self._is_elsewhere = executor.workers > 1 and origin.timeseries is None
+        self._is_elsewhere = executor.workers > 1 and maker.timeseries is None
         self._threads = ThreadPoolExecutor(AHEAD + 1, "bucketwise-copier")
         self._begun: deque[_Begun] = deque()
         self._largest = 1  # bytes of a lot
@@ -65,7 +65,7 @@ class Copies:
         self._largest = max(self._largest, lot.batch.size)
         if self._is_elsewhere:
             lot.forget()
-            given = lot.batch.main.raw_ids, lot.batch.digest, types, self._origin
+            given = lot.batch.main.raw_ids, lot.batch.digest, types, self._maker
             copy = self._executor.submit(copy_buckets, lot.policy, *given)
             self._begun.append(_Begun(copy, partial(self._accept, lot, types)))
         else:  # which needs the lot no more once it is copied
@@ -90,7 +90,7 @@ class Copies:
                 raise error
 
     def _copy(self, lot: Lot, types: dict[str, str]) -> Copied:
-        return self._archive.copy(lot, types, self._origin, self._check)
+        return self._archive.copy(lot, types, self._maker, self._check)
 
     def _accept(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
         """Re-read here as well: what a worker says of its copy is not taken on trust."""
@@ -123,7 +123,7 @@ def copy_buckets(
     raw_ids: Sequence[bytes],
     digest: str,
     types: dict[str, str],
-    origin: Origin,
+    maker: Maker,
 ) -> Manifest | None:
     """Reads the buckets with these `_id`s, copies them, and verifies the copy, as a task. None, and nothing
     is written, where they are not as the run has read them: `digest` is that of its batch."""
@@ -137,11 +137,11 @@ def copy_buckets(
     assert connections.store is not None
 
     def check() -> None:
-        if (connections.fence_of(policy.name) or 0) > origin.fence:
+        if (connections.fence_of(policy.name) or 0) > maker.fence:
             raise BucketwiseError(
                 f"policy {policy.name}: another run holds the lease by now, and what a worker was asked to "
                 "copy is that run's. It is safe to run again"
             )
 
     archive = OfflineArchive(policy, connections.store)
-    return archive.copy(Lot(batch, policy), types, origin, check).draft
+    return archive.copy(Lot(batch, policy), types, maker, check).draft

@@ -53,5 +53,5 @@ class OfflineForecast(OfflineRun):
         self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
     ) -> None:
         del outdated, live
-        waits = self._work.waits(manifest.created)
+        waits = self._work.waits(manifest.newest.created)
         self._work.report.leave(len(same), waits or "copied by an earlier run, and deleted by the next")

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.format.archive import Origin
+from archivers.format.archive import Maker
 from archivers.format.manifest import Commit, Manifest
 from archivers.moving.commits import CommitRegistry
 from archivers.moving.copies import Copies
 from archivers.moving.recovery import Recovery
+from archivers.records.receipts import commit_of
 from archivers.report import NOT_ROLLED_UP
 from archivers.run import ArchiveRun
 from archivers.versions.history import OfflineHistories
@@ -138,14 +139,16 @@ class OfflineRun:
         made_with = None
         if work.measured:
             made_with = timeseries.made_with(work.database, work.policy.collection)
-        origin = Origin(work.database.name, work.fence, work.now, made_with)
-        self._before: dict[str, Commit] | None = None  # what was archived before this run reads anything
+        maker = Maker(work.database.name, work.fence, work.now, made_with)
+        self._made: set[str] = set()  # the commits of this run
         self._waiting = _Waiting()
-        self._registry = CommitRegistry(work, self._archive, origin)
-        self._copies = Copies(self._archive, origin, work.executor, work.check)
+        self._registry = CommitRegistry(work, self._archive, maker)
+        self._copies = Copies(self._archive, maker, work.executor, work.check)
 
     def recover(self) -> None:
-        Recovery(self._work, self._archive, self._registry).run()
+        if not self._work.state.is_recovered:
+            Recovery(self._work, self._archive, self._registry).run()
+            self._work.state.is_recovered = True
 
     def settle(self, start_ms: int, end_ms: int) -> None:
         if self._work.kept:
@@ -166,22 +169,25 @@ class OfflineRun:
     def _open(self) -> list[Manifest]:
         """Returns the commits that may go and hold live buckets, the oldest first: where a bucket has moved
         to another day, an older copy has to leave before a newer one is deleted on."""
-        names = [receipt["_id"]["name"] for receipt in self._receipts.in_state("open", "offline")]
-        histories = OfflineHistories(self._archive)
-        known = [(histories.first(it), it) for it in map(self._archive.manifest, names)]
-        known.sort(key=lambda it: (it[0].sequence, it[0].fence))
-        return [manifest for first, manifest in known if not self._work.in_grace(first.created)]
+        found = [commit_of(receipt) for receipt in self._receipts.in_state("open", "offline")]
+        known = [self._archive.manifest(commit) for commit in found if commit is not None]
+        known.sort(key=lambda it: (it.oldest.sequence, it.oldest.fence))
+        return [manifest for manifest in known if not self._work.in_grace(manifest.newest.created)]
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
         return self._archive.misfit(series)
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
         """Buckets that are copied already stay out; where one has changed since, its old copy goes."""
-        if self._before is None:  # looked up once: what is committed from now on holds what was just read
-            self._before = {commit.name: commit for commit in self._archive.commits()}
-        others = self._archive.manifests(first_ms, last_ms + 1, self._before.values())
+        others = self._archive.manifests(first_ms, last_ms + 1, self._earlier(first_ms, last_ms))
         found = self._not_held(batch, others) if others else np.arange(len(batch))
         return found[~self._met_before(batch, first_ms, last_ms)[found]]
+
+    def _earlier(self, first_ms: int, last_ms: int) -> list[Commit]:
+        """Commits that may hold something of the range, without those that this run has made of what it read:
+        they hold what was just read."""
+        found = self._archive.within(first_ms, last_ms + 1)
+        return [commit for commit in found if commit.name not in self._made]
 
     def _met_before(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
         """Buckets that have grown since this run copied them, so that it meets them again: with another copy
@@ -236,7 +242,7 @@ class OfflineRun:
     ) -> None:
         """Of a commit: live buckets that equal its copies, and live ones that are newer than its copies."""
         work = self._work
-        waits = work.waits(manifest.created)
+        waits = work.waits(manifest.newest.created)
         if waits:
             work.report.leave(len(same), waits)
         if not live[same].all():  # they were deleted, and came back as they were
@@ -270,6 +276,7 @@ class OfflineRun:
         """Commit what is copied, but for the last `ahead` copies, and delete what may go."""
         for copied in self._copies.done(ahead):
             manifest = self._registry.commit(copied)
+            self._made.add(manifest.commit)
             report = self._work.report
             report.parts += len(manifest.parts)
             report.bytes += manifest.size
@@ -336,10 +343,8 @@ class OfflineRun:
             return
         going = there[live].tolist()
         successor = self._registry.amend(manifest, going, going)
-        if self._before is not None and manifest.commit in self._before:
-            del self._before[manifest.commit]
-            if successor is not None:
-                self._before[successor.commit] = successor.name
+        if successor is not None and manifest.commit in self._made:
+            self._made.add(successor.commit)
 
     @property
     def _waits(self) -> str | None:

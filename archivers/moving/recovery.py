@@ -11,10 +11,19 @@ from functools import partial
 import numpy as np
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest
+from archivers.format.manifest import Commit, Manifest
 from archivers.moving.commits import CommitRegistry
+from archivers.moving.forgotten import ForgottenMerges
 from archivers.records.deletions import latest
-from archivers.records.heads import Heads, check_all_there, check_heads, read_heads, write_heads
+from archivers.records.heads import (
+    Heads,
+    check_all_there,
+    check_heads,
+    check_none_back,
+    read_heads,
+    write_heads,
+)
+from archivers.records.receipts import REPLACED, commit_of
 from archivers.run import ArchiveRun
 from archivers.writes.delete import compare_all, units
 from buckets.bson.raw import Batch
@@ -35,28 +44,58 @@ class Recovery:
         heads = check_heads(self._receipts, self._archive)
         self._receipts.prepare()
         self._archive.claim(self._receipts.owner(), self._work.database.name)
-        listed = [commit.name for commit in self._archive.commits()]
-        for receipt in list(self._receipts.in_state("replaced", "offline")):
-            self._drop(receipt["_id"]["name"], listed)
+        self._drop_replaced()
+        if not (self._work.state.is_clean and self._is_tail_known()):
+            self._go_through_all(heads)
+            self._archive.list_anew()
+        self._work.state.is_clean = True
+
+    def _is_tail_known(self) -> bool:
+        """Whether the store holds nothing behind the last registered commit that is not registered."""
+        tail = [commit.name for commit in self._archive.tail]
+        return self._receipts.registered(tail).keys() == set(tail)
+
+    def _go_through_all(self, heads: list[Manifest]) -> None:
+        check_none_back(self._receipts, self._archive)
+        listed = {commit.name: commit for commit in self._archive.commits()}
+        self._adopt_merges(listed)
         for forgotten in check_all_there(self._receipts, self._archive):
-            self._receipts.bury(forgotten)
-        self._archive.clear(
-            self._work.fence, lambda names: set(self._receipts.seals(names)), self._receipts.parts
-        )
+            self._receipts.bury(forgotten.name)
+        self._archive.clear(self._work.fence, self._receipts.registered, self._receipts.parts)
         self._adopt_unknown(listed, heads)
 
-    def _drop(self, name: str, listed: list[str]) -> None:
-        """Finish the exchange of a commit for the one that took it over."""
-        if name in listed:
-            self._archive.drop(self._archive.manifest(name))
-            listed.remove(name)
-        self._receipts.bury(name)
+    def _adopt_merges(self, listed: dict[str, Commit]) -> None:
+        heads = read_heads(self._receipts)
+        if heads is not None:
+            merges = ForgottenMerges(self._work, self._archive, self._registry)
+            merges.adopt(self._unknown(listed), set(listed), heads.sequence)
 
-    def _adopt_unknown(self, listed: list[str], last: list[Manifest]) -> None:
+    def _unknown(self, listed: dict[str, Commit]) -> list[Manifest]:
+        """The manifests of the commits that have no receipt."""
+        names = listed.keys() - self._receipts.registered(listed).keys()
+        return [self._archive.manifest(listed[name]) for name in names]
+
+    def _drop_replaced(self) -> None:
+        """Finish the exchange of commits for those that took them over."""
+        delay = self._work.archive.compact.delay
+        for receipt in list(self._receipts.in_state(REPLACED, "offline")):
+            if "replaced_at" in receipt and self._work.now < receipt["replaced_at"] + delay:
+                continue  # a query may be reading it
+            self._see_successor(receipt["replaced_by"])
+            if (commit := commit_of(receipt)) is not None and self._archive.is_there(commit):
+                self._archive.drop(self._archive.manifest(commit))
+            self._receipts.bury(receipt["_id"]["name"])
+
+    def _see_successor(self, name: str | None) -> None:
+        """Raises DamagedError where what took a commit over is registered, and its manifest is gone."""
+        for commit in self._receipts.registered([name] if name else []).values():
+            if not self._archive.is_there(commit):
+                self._archive.miss(commit)
+
+    def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
         """Register the commits that have no receipt, each after those that came before it; `last` are those
         of the heads. Where the archive tells of receipts that are not there, a new one says so."""
-        unknown = set(listed) - set(self._receipts.seals(listed))
-        manifests = [self._archive.manifest(name) for name in unknown]
+        manifests = self._unknown(listed)
         chain, heads = self._archive.chain, read_heads(self._receipts)
         if heads is None and listed:  # all receipts are lost
             last = chain.leaves(manifests)
@@ -71,7 +110,7 @@ class Recovery:
         covered = {it.link for it in before if isinstance(it, Manifest)}
         for manifest in sorted(manifests, key=lambda it: (it.sequence, it.fence, it.commit)):
             self._work.check()
-            if manifest.replaces in listed or not self._archive.has_files(manifest):
+            if listed.keys() & set(manifest.replaces) or not self._archive.has_files(manifest):
                 # the exchange wasn't finished; or it came from a run that had lost its lease, when the files
                 # had been cleared already
                 self._archive.drop(manifest)
@@ -104,7 +143,7 @@ class Recovery:
         """Buckets of a commit that another one holds as they are, or, from a later run, in a newer version:
         none was deleted on account of this commit, so that it changed while it was live."""
         others = self._archive.manifests(as_ms(manifest.first), as_ms(manifest.last) + 1)
-        known = self._receipts.seals(other.commit for other in others)
+        known = self._receipts.registered(other.commit for other in others)
         equal: set[bytes] = set()
         newer: set[bytes] = set()
         for other in others:

@@ -12,7 +12,7 @@ from archivers.context import ArchiveContext
 from archivers.moving.archive import ArchiveOptions, plan_archive
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.verify import verify
-from archivers.reading.reader import ArchivedReader
+from archivers.reading.reader import ArchivedReader, archived_reader
 from archivers.reading.slices import slice_reader
 from archivers.records.deletions import deletions
 from archivers.records.receipts import COLLECTION as RECEIPTS
@@ -61,7 +61,7 @@ class _Audit:
     @property
     def archived(self) -> ArchivedReader:
         """Returns what reads the policy's archive."""
-        return ArchivedReader(self.context.database, self.policy, self.context.store)
+        return archived_reader(self.context.connections, self.policy, self.context.state.listed)
 
     def _finding(self, code: str, place: str, message: str, severity: Severity = "error") -> Finding:
         return Finding(code, self.policy.name, place, severity, message)
@@ -94,12 +94,12 @@ class _Audit:
     def summaries(self) -> Iterator[Finding]:
         if self.policy.rollup is None:
             return
-        context = self.context
-        reader = slice_reader(context.executor, context.connections, self.policy)
+        context, archived = self.context, self.archived
+        reader = slice_reader(context.executor, context.connections, self.policy, archived)
         report = roll_up(
             replace(context, policy=_settling_later(self.policy), guard=dry),
             RollupOptions(whole=True, dry_run=True),
-            Archived(reader, RECEIPTS, self.archived.span()),
+            Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest),
         )
         targets: dict[str, str] = dict(self.policy.rollup.targets.items())
         for level, counts in report.counts.items():
@@ -183,7 +183,7 @@ class _Audit:
             self.context,
             now=self.context.now - SLACK,
             keys=self.context.keys.lenient(),  # what is not signed is found above
-            executor=LocalExecutor(self.context.connections),
+            executor=LocalExecutor(self.context.connections, memory=self.context.executor.memory),
         )
         return plan_archive(context, ArchiveOptions())
 

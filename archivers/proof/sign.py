@@ -34,7 +34,7 @@ def sign(context: ArchiveContext) -> SignReport:
     if (archive := context.offline(lenient.keys)) is not None:
         chain = archive.chain
         heads = read_heads(receipts)
-        roots = heads.roots(receipts.all_seals()) if heads else ()
+        roots = heads.roots(receipts.all_registered().values()) if heads else ()
         for manifest in chain.walk(roots, lost=heads.lost if heads else ()):
             check()
             assert isinstance(manifest, Manifest)

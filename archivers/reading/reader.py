@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -13,10 +10,12 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
+from archivers.context import offline_archive
+from archivers.format.archive import Listed, OfflineArchive
 from archivers.moving.online import archived_source
 from archivers.records.receipts import Receipts
-from archivers.stores.base import NotFound, ObjectStore
+from archivers.records.registry import Registry
+from archivers.tasks import Connections
 from archivers.writes.delete import MAX_BUCKETS, measured, units
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
@@ -27,6 +26,12 @@ from config.policies import Policy
 Document = dict[str, Any]
 
 
+def archived_reader(connections: Connections, policy: Policy, listed: Listed | None = None) -> ArchivedReader:
+    """Returns the reader of a policy's archive. `listed`: see `offline_archive`."""
+    archive = offline_archive(connections, policy, listed=listed)
+    return ArchivedReader(connections.database, policy, archive)
+
+
 class ArchivedReader:
     """Reads one policy's archive, whichever it is. A policy that archives nothing gives nothing."""
 
@@ -34,7 +39,7 @@ class ArchivedReader:
         self,
         database: Database[Document],
         policy: Policy,
-        store: ObjectStore | None,
+        offline: OfflineArchive | None,
         session: ClientSession | None = None,
     ) -> None:
         """`session`: for reads at one instant of the database; the store is read as it is then, or later."""
@@ -42,17 +47,14 @@ class ArchivedReader:
         self._policy = policy
         self._session = session
         self._to = policy.archive.to if policy.archive else "none"
-        self._offline = (
-            OfflineArchive(policy, store, Receipts(database, policy.name).seal)
-            if self._to == "offline" and store
-            else None
-        )
+        self._offline = offline
 
     def at(self, session: ClientSession) -> ArchivedReader:
         """The same archive, with what is known of it, at another instant."""
-        other = copy.copy(self)
-        other._session = session  # noqa: SLF001  (of its own class)
-        return other
+        offline = self._offline
+        if offline is not None:
+            offline = offline.at(Registry(Receipts(self._database, self._policy.name), session))
+        return ArchivedReader(self._database, self._policy, offline, session)
 
     def batches(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
         """Archived buckets that may hold a reading in [start, end) and are not live.
@@ -75,20 +77,7 @@ class ArchivedReader:
         none does later either."""
         if self._to == "online":
             return self._archived_source().earliest(at_or_after_ms)
-        earliest: int | None = None
-        for commit in self._offline.commits() if self._offline is not None else []:
-            if earliest is not None and _day_start(commit.first) > earliest:
-                break
-            if _day_start(commit.last) + DAY_MS > at_or_after_ms:
-                known = [] if earliest is None else [earliest]
-                earliest = min(known + self._starts(commit.name, at_or_after_ms), default=None)
-        return earliest
-
-    def _starts(self, commit: str, at_or_after_ms: int) -> list[int]:
-        """Where the days of a commit begin, as far as they reach on."""
-        assert self._offline is not None
-        parts = self._offline.manifest(commit).parts
-        return [max(as_ms(it.first), at_or_after_ms) for it in parts if as_ms(it.last) >= at_or_after_ms]
+        return self._offline.earliest(at_or_after_ms) if self._offline is not None else None
 
     def series_types(self) -> dict[str, str]:
         """The types of the series columns in the archive's parts; empty where there are none."""
@@ -97,12 +86,7 @@ class ArchivedReader:
     def span(self) -> tuple[int, int] | None:
         """A range that holds all archived readings; None where nothing is archived."""
         if self._offline is not None:
-            commits = self._offline.commits()
-            if not commits:
-                return None
-            first = min(commit.first for commit in commits)
-            last = max(commit.last for commit in commits)
-            return _day_start(first), _day_start(last) + DAY_MS
+            return self._offline.span()
         if self._to != "online":
             return None
         archived = self._archived_source()
@@ -117,9 +101,7 @@ class ArchivedReader:
         receipts = Receipts(self._database, self._policy.name)
         if self._offline is not None:
             for receipt in receipts.in_state("open", "offline"):
-                with contextlib.suppress(NotFound):  # dropped; nothing counts again
-                    manifest = self._offline.manifest(receipt["_id"]["name"])
-                    yield as_ms(manifest.first), as_ms(manifest.last) + 1
+                yield as_ms(receipt["first"]), as_ms(receipt["last"]) + 1
         elif self._to == "online":
             for receipt in receipts.in_state("copied", "online"):
                 yield from self._archived_source().spans(receipt["ids"])
@@ -178,7 +160,3 @@ def _by_id(source: Source, batch: Batch) -> dict[bytes, bytes]:
         for live in source.by_ids(ids[at : at + MAX_BUCKETS])
         for i in range(len(live))
     }
-
-
-def _day_start(dt: str) -> int:
-    return as_ms(datetime.fromisoformat(dt).replace(tzinfo=UTC))

@@ -22,8 +22,9 @@ from pymongo.errors import OperationFailure
 
 from archivers.format.manifest import DamagedError
 from archivers.moving.archive import check_archive
-from archivers.reading.reader import ArchivedReader
+from archivers.reading.reader import archived_reader
 from archivers.stores.base import NotFound, ObjectStore
+from archivers.tasks import Connections
 from buckets.bson.raw import Batch
 from buckets.columns import Columns, Quarantined, is_number, joined
 from buckets.decoding.decode import decode
@@ -79,7 +80,7 @@ class Readings:
         self._broken: set[str] = set()
         self._database = database
         self._store = store
-        self._archived = ArchivedReader(database, policy, store)
+        self._archived = archived_reader(Connections(database, store), policy)
         self._start = FIRST_MS if since is None else as_ms(since)
         self._end = LAST_MS + 1 if until is None else as_ms(until)
         self._check = check

@@ -6,10 +6,11 @@ import threading
 import uuid
 from concurrent.futures import Future
 from dataclasses import dataclass
-from hashlib import sha256
 
-from archivers.format.archive import OfflineArchive
-from archivers.reading.reader import ArchivedReader
+from archivers.context import offline_archive
+from archivers.reading.reader import ArchivedReader, archived_reader
+from archivers.records.heads import commit_of_link, read_heads
+from archivers.records.receipts import Receipts
 from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.layouts.groups import Unions
 from buckets.source import Source
@@ -18,11 +19,12 @@ from config.policies import Policy
 from rollups.rolling.slices import Asked, Found, Reader, here, read
 
 
-def slice_reader(executor: Executor, connections: Connections, policy: Policy) -> Reader:
+def slice_reader(
+    executor: Executor, connections: Connections, policy: Policy, archived: ArchivedReader
+) -> Reader:
     """Returns the reader of one roll-up: what is archived by then does not change until it is done."""
     if isinstance(executor, LocalExecutor):
-        archived = ArchivedReader(connections.database, policy, connections.store)
-        return here(Source(connections.database, policy), archived.batches, policy)
+        return here(Source(connections.database, policy), archived.batches, policy, executor.memory)
     run, seen = uuid.uuid4().hex, Sight.of(connections, policy)
 
     def read_elsewhere(asked: Asked) -> Future[Found]:
@@ -35,7 +37,7 @@ def read_slice(connections: Connections, policy: Policy, run: str, expected: Sig
     """Reads a slice, as a task. Of one `run`, a worker looks at the archive's manifests once."""
     if getattr(_KEPT, "run", None) != run:
         expected.check(connections, policy)
-        _KEPT.archived = ArchivedReader(connections.database, policy, connections.store)
+        _KEPT.archived = archived_reader(connections, policy)
         _KEPT.run, _KEPT.unions = run, Unions()
     return read(Source(connections.database, policy), _KEPT.archived.batches, policy, asked, _KEPT.unions)
 
@@ -51,19 +53,19 @@ class Sight:
     there would give what passes for an empty slice."""
 
     collections: frozenset[tuple[str, str]]  # name, uuid
-    commits: str  # SHA-256 of their names
+    has_heads: bool  # the store has the last commits that the database knows of
 
     @classmethod
     def of(cls, connections: Connections, policy: Policy) -> Sight:
         names = [*policy.sources, f"system.buckets.{policy.collection}"]
         names += [policy.archive.collection] if policy.archive and policy.archive.collection else []
         found = connections.database.list_collections(filter={"name": {"$in": names}})
-        commits: list[str] = []
-        if policy.archive is not None and policy.archive.to == "offline" and connections.store is not None:
-            commits = [it.name for it in OfflineArchive(policy, connections.store).commits()]
+        archive = offline_archive(connections, policy)
+        heads = read_heads(Receipts(connections.database, policy.name))
+        links = heads.links if archive is not None and heads is not None else ()
         return cls(
             frozenset((it["name"], str(it["info"].get("uuid"))) for it in found),
-            sha256("\n".join(commits).encode()).hexdigest(),
+            all(archive is not None and archive.is_there(commit_of_link(it)) for it in links),
         )
 
     def check(self, connections: Connections, policy: Policy) -> None:

@@ -6,14 +6,14 @@ head, and more for a while after a run that had lost its lease: the next commit 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import DamagedError, Link, Manifest, manifest_key, parse_commit
+from archivers.format.manifest import Commit, DamagedError, Link, Manifest, commit_at, manifest_key
 from archivers.records.receipts import Receipts
 from config.errors import HaltedError
 
@@ -29,11 +29,24 @@ class Heads(NamedTuple):
     links: tuple[Link, ...]
     lost: frozenset[str]
 
-    def roots(self, registered: Mapping[str, str]) -> list[Link]:
-        """From where all the chain can be walked; `registered` are the commits with receipts, and their
-        seals. What lies behind a lost manifest is reached from them alone."""
-        others = [Link(commit=name, sha256=seal) for name, seal in registered.items()]
+    def roots(self, registered: Iterable[Commit]) -> list[Link]:
+        """From where all the chain can be walked; `registered` are the commits with receipts. What lies
+        behind a lost manifest is reached from them alone."""
+        others = [link_of(it) for it in registered]
         return [*self.links, *(others if self.lost else [])]
+
+
+def link_of(commit: Commit) -> Link:
+    """Returns the link to a registered commit's manifest."""
+    assert commit.seal is not None
+    return Link(sequence=commit.sequence, commit=commit.name, sha256=commit.seal)
+
+
+def commit_of_link(link: Link) -> Commit:
+    """Returns the commit whose manifest a link leads to."""
+    commit = commit_at(link.commit, link.sequence, link.sha256)
+    assert commit is not None  # the model has seen to that
+    return commit
 
 
 def read_heads(receipts: Receipts) -> Heads | None:
@@ -60,8 +73,29 @@ def advanced(receipts: Receipts, manifest: Manifest) -> UpdateOne:
         "kind": "heads",
         "sequence": {"$max": ["$sequence", manifest.sequence]},
         "commits": {"$concatArrays": [others, {"$literal": [manifest.link.model_dump()]}]},
+        **_known_types(manifest),
     }
     return receipts.updating(HEADS, [{"$set": now}])
+
+
+def typed(receipts: Receipts, manifest: Manifest) -> UpdateOne:
+    """To be written where a commit is registered that is no head: the types of its series columns."""
+    return receipts.updating(HEADS, [{"$set": _known_types(manifest)}])
+
+
+def _known_types(manifest: Manifest) -> Document:
+    """One archive is one table: with the same series fields, all its commits have the same types."""
+    pairs = [list(it) for it in sorted(manifest.series_types.items())]
+    return {"types": {"$setUnion": [{"$ifNull": ["$types", []]}, [{"$literal": pairs}]]}}
+
+
+def types_of(found: Document | None, fields: Sequence[str]) -> dict[str, str] | None:
+    """As the document `HEADS` tells them; None where it knows of no commit with these series fields."""
+    for pairs in found.get("types", ()) if found else ():
+        types = {str(name): str(kind) for name, kind in pairs}
+        if types.keys() == set(fields):
+            return {name: types[name] for name in fields}
+    return None
 
 
 def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], session: ClientSession) -> None:
@@ -70,49 +104,46 @@ def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], sessio
 
 
 def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
-    """The manifests of the heads. Raises HaltedError where the store does not hold them, or holds a commit
-    that was dropped: it is not the store that was written to, or an older state of it."""
-    dropped = receipts.dropped()  # before the listing: a run at work drops first
+    """The manifests of the heads. Raises HaltedError where the store does not hold them: it is not the store
+    that was written to, or an older state of it."""
     heads = read_heads(receipts)
     if heads is None:
-        if receipts.all_seals():
+        if receipts.all_registered():
             raise HaltedError(
                 f"policy {receipts.policy}: its commits have receipts, and the record of the chain's heads "
                 "is gone from bucketwise_receipts. Nothing was changed. Restore it from a backup, or "
                 "remove all receipts of the policy, and the next run finds the heads in the store"
             )
         return []
-    found = []
-    for link in heads.links:
-        if link.sha256 not in heads.lost:
-            found.append(_head(archive, link))
+    return [_head(archive, link) for link in heads.links if link.sha256 not in heads.lost]
+
+
+def check_none_back(receipts: Receipts, archive: OfflineArchive) -> None:
+    """Raises DamagedError where the store holds a commit that was dropped: it is an older state of it."""
+    dropped = receipts.dropped()  # before the listing: a run at work drops first
     for commit in archive.commits() if dropped else ():
-        if commit.name in dropped and archive.manifest(commit.name).sha256 == dropped[commit.name]:
-            raise _rolled_back(archive, commit.name, "it was dropped, and is there again")
-    return found
+        if commit.name in dropped and archive.manifest(commit).sha256 == dropped[commit.name]:
+            raise _rolled_back(archive, commit, "it was dropped, and is there again")
 
 
-def check_all_there(receipts: Receipts, archive: OfflineArchive) -> list[str]:
+def check_all_there(receipts: Receipts, archive: OfflineArchive) -> list[Commit]:
     """Raises DamagedError where a commit that has a receipt has no manifest: a store that isn't the one that
     was written to, or not all of it. Returns the commits that this database has forgotten to have dropped."""
-    missing = sorted(archive.missing(receipts.commits))
-    for name in missing:
-        if not is_forgotten(receipts, archive, name):
-            archive.miss(name)
+    missing = archive.missing(receipts.commits)
+    for commit in missing:
+        if not is_forgotten(receipts, archive, commit):
+            archive.miss(commit)
     return missing
 
 
-def is_forgotten(receipts: Receipts, archive: OfflineArchive, name: str) -> bool:
+def is_forgotten(receipts: Receipts, archive: OfflineArchive, commit: Commit) -> bool:
     """Whether a commit without a manifest was dropped by a run that this database has forgotten since it was
     put back. Nothing that it held was deleted then: of what was, no copy might be left."""
-    seal = receipts.seal(name)
-    if seal is None or parse_commit(name) is None:
-        return False
     try:
-        manifest = archive.chain.link(Link(commit=name, sha256=seal))
+        manifest = archive.chain.link(link_of(commit))
     except DamagedError:
         return False
-    return bool(receipts.live(name, manifest.buckets).all())
+    return bool(receipts.live(commit.name, manifest.buckets).all())
 
 
 def _head(archive: OfflineArchive, link: Link) -> Manifest:
@@ -121,10 +152,11 @@ def _head(archive: OfflineArchive, link: Link) -> Manifest:
     except DamagedError as error:
         if error.code != "chain-broken":
             raise
-    raise _rolled_back(archive, link.commit, "the manifest is missing, though it was the last of the archive")
+    commit = commit_of_link(link)
+    raise _rolled_back(archive, commit, "the manifest is missing, though it was the last of the archive")
 
 
-def _rolled_back(archive: OfflineArchive, commit: str, what: str) -> DamagedError:
-    place = f"{archive.store.url}/{manifest_key(archive.policy.name, commit)}"
+def _rolled_back(archive: OfflineArchive, commit: Commit, what: str) -> DamagedError:
+    place = f"{archive.store.url}/{manifest_key(archive.policy.name, commit.sequence, commit.name)}"
     mend = "Put the store back as it was, from its versions or a backup: see operations.md, exit 5"
     return DamagedError("store-rolled-back", place, f"{what}: the store is not as it was left", mend)

@@ -23,11 +23,12 @@ import bson
 import numpy as np
 from bson.codec_options import CodecOptions, DatetimeConversion
 from numpy.typing import NDArray
-from pymongo import ASCENDING, IndexModel, ReturnDocument, UpdateOne
+from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
+from archivers.format.manifest import Commit, Manifest, commit_at
 from buckets.bson.raw import LOSSLESS, Docs
 from rollups.guarded import majority
 
@@ -35,8 +36,16 @@ COLLECTION = "bucketwise_receipts"
 _PAGE = 1000
 #: States of online receipts: later versions of archived buckets were copied; were merged into these.
 MERGING, MERGED = "merging", "merged"
+#: Of an offline commit: another one has taken it over, and it is dropped next.
+REPLACED = "replaced"
 
 Document = dict[str, Any]
+#: What the receipt of an offline commit tells while it is there.
+_OF_COMMITS = (
+    "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
+    "first_day", "committed", "compacted", "buckets", "readings", "bytes", "documents_bytes",
+    "kin", "replaced_by", "replaced_at",
+)  # fmt: skip
 #: Documents as plain ones: for what the suite alone writes.
 CODEC: CodecOptions[Document] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -57,10 +66,16 @@ class Receipts:
         """The indexes that find an online copy by its `_id`, and the few receipts that a run asks for among
         those of deletes."""
         kinds = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("state", ASCENDING)]
+        days = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("days", ASCENDING)]
         times = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("last", ASCENDING)]
         copies = [("_id.policy", ASCENDING), ("ids", ASCENDING)]
+        starts = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("first_day", ASCENDING)]
+        waiting = IndexModel(
+            [("_id.policy", ASCENDING), ("committed", ASCENDING)],
+            partialFilterExpression={"compacted": False},
+        )
         few = IndexModel(copies, partialFilterExpression={"state": "copied"})
-        self.collection.create_indexes([IndexModel(kinds), IndexModel(times), few])
+        self.collection.create_indexes([*map(IndexModel, (kinds, days, starts, times)), few, waiting])
 
     def identity(self, name: str) -> Document:
         return {"policy": self.policy, "name": name}
@@ -84,34 +99,41 @@ class Receipts:
         return UpdateOne({"_id": self.identity(name)}, update, upsert=True)
 
     def bury(self, name: str) -> None:
-        """Of a commit that was dropped only its seal stays: it must not come back."""
-        gone = dict.fromkeys(("state", "live", "collection", "parts", "documents_sha256", "deleted"), "")
+        """Of a commit that was dropped only its number and its seal stay: it must not come back."""
+        gone = dict.fromkeys(_OF_COMMITS, "")
         self.collection.update_one(
             {"_id": self.identity(name), "kind": "offline"}, {"$set": {"kind": "dropped"}, "$unset": gone}
         )
 
     def dropped(self) -> dict[str, str]:
         """The commits that were dropped, and their seals."""
-        return self._seals({"_id.policy": self.policy, "kind": "dropped"})
+        query = {"_id.policy": self.policy, "kind": "dropped"}
+        return {it.name: it.seal for it in self._commits(query) if it.seal is not None}
 
     def seal(self, name: str) -> str | None:
         """Of an offline commit: the seal of its manifest. None for one that is not registered."""
-        return self.seals([name]).get(name)
+        found = self.registered([name]).get(name)
+        return None if found is None else found.seal
 
-    def seals(self, names: Iterable[str]) -> dict[str, str]:
-        """Of these offline commits: those that are registered, and the seals of their manifests."""
+    def registered(self, names: Iterable[str]) -> dict[str, Commit]:
+        """Of these offline commits: those that are registered."""
         wanted = [self.identity(name) for name in names]
-        found: dict[str, str] = {}
+        found: dict[str, Commit] = {}
         for at in range(0, len(wanted), _PAGE):
-            found |= self._seals({"_id": {"$in": wanted[at : at + _PAGE]}, "kind": "offline"})
+            query = {"_id": {"$in": wanted[at : at + _PAGE]}, "kind": "offline"}
+            found |= {it.name: it for it in self._commits(query)}
         return found
 
-    def all_seals(self) -> dict[str, str]:
-        return self._seals({"_id.policy": self.policy, "kind": "offline"})
+    def all_registered(self) -> dict[str, Commit]:
+        """All of them."""
+        query = {"_id.policy": self.policy, "kind": "offline"}
+        return {it.name: it for it in self._commits(query)}
 
-    def _seals(self, query: Document) -> dict[str, str]:
-        found = self.collection.find({**query, "seal": {"$exists": True}}, {"seal": 1})
-        return {document["_id"]["name"]: document["seal"] for document in found}
+    def _commits(self, query: Document, session: ClientSession | None = None) -> Iterator[Commit]:
+        whole = {**query, "seal": {"$exists": True}}
+        for found in self.collection.find(whole, {"seal": 1, "sequence": 1}, session=session):
+            if (commit := commit_of(found)) is not None:
+                yield commit
 
     def in_state(self, state: str, kind: str) -> Iterator[Document]:
         query = {"_id.policy": self.policy, "state": state, "kind": kind}
@@ -139,10 +161,46 @@ class Receipts:
         found = self.collection.find_one({"_id.policy": self.policy, "kind": {"$in": others}}, {"kind": 1})
         return None if found is None else str(found["kind"])
 
-    def commits(self) -> Iterator[str]:
+    def commits(self) -> Iterator[Commit]:
         """The offline commits that must be there, by their receipts."""
-        for found in self.collection.find(self._standing, {"_id": 1}):
-            yield found["_id"]["name"]
+        return self._commits(self._standing)
+
+    def standing(self, names: Sequence[str]) -> set[str]:
+        """Of these commits: those that must be there."""
+        wanted = {"_id": {"$in": [self.identity(name) for name in names]}}
+        return {it.name for it in self._commits({**self._standing, **wanted})}
+
+    def within(self, first: int, last: int, session: ClientSession | None = None) -> list[Commit]:
+        """Those of them with readings from the first to the last of these UTC days, since 1970, by their
+        numbers."""
+        days = {"$elemMatch": {"$gte": first, "$lte": last}}
+        return sorted(self._commits({**self._standing, "days": days}, session), key=lambda it: it.sequence)
+
+    def days_to_compact(self, first: int, last: int, committed_by: datetime | None) -> list[int]:
+        """The days, from the first to the last, on which commits begin that no compaction has looked at, and
+        that were made by an instant; None: on which any begin."""
+        query: Document = {**self._standing, "first_day": {"$gte": first, "$lte": last}}
+        if committed_by is not None:
+            query |= {"compacted": False, "committed": {"$lte": committed_by}}
+        found = self.collection.aggregate([{"$match": query}, {"$group": {"_id": "$first_day"}}])
+        return sorted(int(it["_id"]) for it in found)
+
+    def beginning_on(self, day: int) -> list[Document]:
+        """The receipts of the standing commits that begin on a UTC day."""
+        return list(self.collection.find({**self._standing, "first_day": day}, {"live": 0, "parts": 0}))
+
+    def note_compacted(self, names: Sequence[str]) -> None:
+        """A compaction has looked at these commits, and left them as they are."""
+        named = {"_id": {"$in": [self.identity(name) for name in names]}}
+        self.collection.update_many(named, {"$set": {"compacted": True}})
+
+    def span(self, session: ClientSession | None = None) -> tuple[int, int] | None:
+        """The first and the last UTC day of them; None where there are none."""
+        ends = []
+        for order, pick in ((ASCENDING, min), (DESCENDING, max)):
+            found = self.collection.find(self._standing, {"days": 1}, session=session).sort("days", order)
+            ends += [pick(it["days"]) for it in found.limit(1)]
+        return (ends[0], ends[1]) if ends else None
 
     def parts(self) -> Iterator[str]:
         """The keys of their parts."""
@@ -155,11 +213,7 @@ class Receipts:
 
     def live(self, name: str, buckets: int, session: ClientSession | None = None) -> NDArray[np.bool_]:
         """Of an offline commit's buckets: which may be live as it holds them. Without a receipt: all."""
-        found = self.get(name, session)
-        if found is None or "live" not in found:
-            return np.ones(buckets, dtype=np.bool_)
-        bits = np.frombuffer(zlib.decompress(found["live"]), dtype=np.uint8)
-        return np.unpackbits(bits, count=buckets).astype(np.bool_)
+        return live_of(self.get(name, session), buckets)
 
     def set_live(
         self,
@@ -208,3 +262,38 @@ class Receipts:
         self.collection.update_many(
             {**mine, "ids": []}, {"$set": {"state": "closed"}, "$unset": {"ids": ""}}, session=session
         )
+
+
+def commit_of(receipt: Document) -> Commit | None:
+    """Returns the commit that a receipt names; None where it is no name of a commit."""
+    return commit_at(receipt["_id"]["name"], receipt["sequence"], receipt["seal"])
+
+
+def live_of(receipt: Document | None, buckets: int) -> NDArray[np.bool_]:
+    """Returns which of a commit's buckets may be live, as its receipt tells. Without one: all."""
+    if receipt is None or "live" not in receipt:
+        return np.ones(buckets, dtype=np.bool_)
+    bits = np.frombuffer(zlib.decompress(receipt["live"]), dtype=np.uint8)
+    return np.unpackbits(bits, count=buckets).astype(np.bool_)
+
+
+def facts_of(manifest: Manifest) -> Document:
+    """Returns what the receipt of a commit tells of it."""
+    return {
+        "collection": manifest.collection,
+        "parts": [part.key for part in manifest.parts],
+        "documents_sha256": manifest.documents_sha256,
+        "sequence": manifest.sequence,
+        "seal": manifest.sha256,
+        "days": manifest.days,
+        "first": manifest.first,
+        "last": manifest.last,
+        "first_day": manifest.days[0],
+        "committed": manifest.created,
+        "compacted": len(manifest.replaces) > 1,
+        "buckets": manifest.buckets,
+        "readings": manifest.readings,
+        "bytes": manifest.size,
+        "documents_bytes": manifest.documents_bytes,
+        "kin": manifest.kin,
+    }

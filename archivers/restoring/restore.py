@@ -191,7 +191,7 @@ def _superseded(
     within, histories = options.within, OfflineHistories(archive)
     superseded = Superseded(archive.store, context.policy.name)
     for _, manifest, read in superseded.around(within.start_ms, within.end_ms):
-        batch = read()
+        batch = read().batch
         batch = batch.take(np.array(histories.superseded(batch, manifest.archived_policy), dtype=np.int64))
         note = partial(records.superseded, batch) if records else _note_nothing
         yield Found(Lot(batch, manifest.archived_policy), note)

@@ -74,9 +74,12 @@ class ObjectStore(Protocol):
     def url(self) -> str:
         """Where the keys begin, without a `/` at its end."""
 
-    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put_bytes(
+        self, key: str, data: bytes, *, if_absent: bool = False, storage_class: str | None = None
+    ) -> None:
         """Write `data`, replacing what was there. Raises OutcomeUnknown; with `if_absent`, AlreadyExists.
 
+        `storage_class`: that of S3, where the store has any; None: the store's own.
         Where a reply was lost, equal bytes found at the key count as ours: data that must tell two writers
         apart has to differ between them.
         """
@@ -87,8 +90,9 @@ class ObjectStore(Protocol):
     def head(self, key: str) -> StoreObject | None:
         """The object's size and time, or None where there is none."""
 
-    def list(self, prefix: str = "") -> Iterator[StoreObject]:
-        """The objects whose key starts with `prefix`, which need not end at a `/`, in order of their keys."""
+    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        """The objects whose key starts with `prefix`, which need not end at a `/`, in order of their keys;
+        those behind the key `after` alone."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove the objects; a key that has none is fine."""
@@ -165,3 +169,10 @@ def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], 
     if missing:
         raise Denied("probe", store.url, f"missing: {', '.join(missing)}", "Grant what is missing.")
     return Capabilities(conditional_put=conditional)
+
+
+def probe_class(store: ObjectStore, storage_class: str) -> None:
+    """Write an object with this storage class, and delete it. Raises StoreError."""
+    key = f"{PROBE_PREFIX}{uuid4().hex}"
+    store.put_bytes(key, b"bucketwise probe", storage_class=storage_class)
+    store.delete([key])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,7 +47,14 @@ class FileStore:
     def url(self) -> str:
         return self._root.absolute().as_uri()
 
-    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put_bytes(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        storage_class: str | None = None,  # noqa: ARG002 - a directory has none
+    ) -> None:
         with self._errors("put", key):
             target = self._path(key)
             temporary = self._temporaries / uuid4().hex
@@ -80,11 +87,11 @@ class FileStore:
         except NotFound:
             return None
 
-    def list(self, prefix: str = "") -> Iterator[StoreObject]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         folder = prefix.rpartition("/")[0]
         with self._errors("list", prefix):
             top = self._path(f"{folder}/_").parent if folder else self._root
-            found = [item for item in self._walk(top) if item.key.startswith(prefix)]
+            found = list(self._walk(top, lambda key: key.startswith(prefix) and key > after))
         yield from sorted(found, key=lambda item: item.key)
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -128,7 +135,7 @@ class FileStore:
             if path.is_symlink():
                 raise _linked("use", path)
 
-    def _walk(self, top: Path) -> Iterator[StoreObject]:
+    def _walk(self, top: Path, is_wanted: Callable[[str], bool]) -> Iterator[StoreObject]:
         def refuse(error: OSError) -> None:
             if not isinstance(error, _ABSENT):
                 raise error
@@ -139,8 +146,10 @@ class FileStore:
                 folders.remove(_TEMPORARY)
             for name in (*files, *(name for name in folders if (here / name).is_symlink())):
                 path = here / name
+                if not is_wanted(key := path.relative_to(self._root).as_posix()):
+                    continue
                 try:
-                    yield _described(path.relative_to(self._root).as_posix(), path)
+                    yield _described(key, path)
                 except _ABSENT:
                     continue  # deleted since the folder was read
 

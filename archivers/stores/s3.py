@@ -78,19 +78,21 @@ class S3Store:
     def url(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
-    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put_bytes(
+        self, key: str, data: bytes, *, if_absent: bool = False, storage_class: str | None = None
+    ) -> None:
         # The look comes first for servers that ignore the condition.
         if if_absent and self.head(key) is not None:
             raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
+        options = {} if storage_class is None else {"StorageClass": storage_class}
+        if if_absent and self._knows_conditions:
+            options["IfNoneMatch"] = "*"
         try:
-            if if_absent and self._knows_conditions:
-                self._client.put_object(**self._where(key), Body=data, IfNoneMatch="*")
-            else:
-                self._client.put_object(**self._where(key), Body=data)
+            self._client.put_object(**self._where(key), Body=data, **options)
         except FAILURES as error:
-            if if_absent and self._knows_conditions and is_unsupported(error):
+            if "IfNoneMatch" in options and is_unsupported(error):
                 self._knows_conditions = False
-                self.put_bytes(key, data, if_absent=True)
+                self.put_bytes(key, data, if_absent=True, storage_class=storage_class)
             else:
                 self._settle(key, error, data)
 
@@ -119,9 +121,10 @@ class S3Store:
             raise self._error("look at", key, error) from error
         return StoreObject(key, found["ContentLength"], found["LastModified"])
 
-    def list(self, prefix: str = "") -> Iterator[StoreObject]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        where = {"StartAfter": self._prefix + after} if after else {}
         pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=self._prefix + prefix
+            Bucket=self._bucket, Prefix=self._prefix + prefix, **where
         )
         try:
             found = [
@@ -129,6 +132,7 @@ class S3Store:
                 for page in pages
                 for item in page.get("Contents", ())
                 if not item["Key"].endswith("/")  # a folder that a console made
+                and item["Key"] > self._prefix + after  # not everything that speaks S3 looks at it
             ]
         except FAILURES as error:
             raise self._error("list", prefix, error) from error

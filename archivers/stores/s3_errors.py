@@ -35,6 +35,8 @@ _MENDS = {
     "RequestTimeTooSkewed": "Set this machine's clock.",
     "PermanentRedirect": "Set store.region to the bucket's region.",
     "AuthorizationHeaderMalformed": "Set store.region to the bucket's region.",
+    "InvalidStorageClass": "Set archive.storage_class to one that this store has, or leave it out.",
+    "NotImplemented": "This server can't do that. If archive.storage_class is set, leave it out.",
     "SlowDown": "The store asks for fewer requests. Run again later.",
 }
 _DENIED = {"AccessDenied", "AllAccessDisabled", "Forbidden", "403", "401"}

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Commit, Manifest
+from archivers.format.manifest import Manifest
 from archivers.records.receipts import MERGING, Receipts
-from archivers.stores.base import NotFound
 from archivers.versions.kept import Kept, KeptVersions, counting
-from archivers.versions.superseded import Superseded
+from archivers.versions.superseded import Left, Superseded
 from archivers.writes.delete import same_id
 from buckets.bson.raw import Batch, Docs
 from buckets.decoding.decode import Lot
@@ -83,7 +82,7 @@ class _Place(NamedTuple):
 
     name: str
     manifest: Manifest
-    load: Callable[[], Batch]
+    load: Callable[[], Left]
     is_superseded: bool = False
 
     def touches(self, days: set[Days]) -> bool:
@@ -137,10 +136,10 @@ class OfflineHistories:
         return History([it for i, it in enumerate(found) if not _is_contained(it, i, found)])
 
     def _versions(self, place: _Place, wanted: Collection[bytes]) -> Iterator[Version]:
-        batch, policy = place.load(), place.manifest.archived_policy
-        for i, raw_id in enumerate(batch.main.raw_ids):
+        (batch, positions), policy = place.load(), place.manifest.archived_policy
+        for i, (raw_id, at) in enumerate(zip(batch.main.raw_ids, positions, strict=True)):
             if same_id(raw_id) in wanted:
-                yield Version(one_of(batch, i), policy, place.manifest, i, place.is_superseded)
+                yield Version(one_of(batch, i), policy, place.manifest, at, place.is_superseded)
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns those of which superseded versions are there; nothing tells of others before they meet."""
@@ -162,9 +161,12 @@ class OfflineHistories:
         return {(span[0] // DAY_MS, (span[1] - 1) // DAY_MS) for span in spans if span is not None}
 
     def _around(self, days: set[Days]) -> list[_Place]:
-        manifests = self._archive.manifests(*_hull(days), self._commits) if days else []
-        there = [_Place(it.commit, it, partial(self._archive.load, it)) for it in manifests]
+        manifests = self._archive.manifests(*_hull(days)) if days else []
+        there = [_Place(it.commit, it, partial(self._whole, it)) for it in manifests]
         return [it for it in there if it.touches(days)] + self._superseded_around(days)
+
+    def _whole(self, manifest: Manifest) -> Left:
+        return Left(self._archive.load(manifest), range(manifest.buckets))
 
     def superseded(self, batch: Batch, policy: Policy) -> list[int]:
         """Returns those of superseded buckets that are versions of their own."""
@@ -178,12 +180,8 @@ class OfflineHistories:
     def _named(self, place: _Place) -> NDArray[np.int64]:
         """The `_id`s in a file of superseded versions, which is read once for them."""
         if place.name not in self._names:
-            self._names[place.name] = _hashes(place.load())
+            self._names[place.name] = _hashes(place.load().batch)
         return self._names[place.name]
-
-    @cached_property
-    def _commits(self) -> list[Commit]:
-        return self._archive.commits()
 
     @cached_property
     def _left(self) -> list[_Place]:
@@ -196,22 +194,12 @@ class OfflineHistories:
 
     def _age(self, version: Version) -> tuple[int, int, int]:
         assert version.commit is not None
-        manifest = self.first(version.commit)
-        return manifest.sequence, manifest.fence, version.position
-
-    def first(self, manifest: Manifest) -> Manifest:
-        """Returns as which a commit was archived first: one that took another's place came later."""
-        while manifest.replaces is not None and (before := self._replaced(manifest.replaces)) is not None:
-            manifest = before
-        return manifest
-
-    def _replaced(self, commit: str) -> Manifest | None:
-        if (dropped := self._superseded.dropped(commit)) is not None:
-            return dropped
-        try:
-            return self._archive.manifest(commit)  # the exchange is yet to be finished
-        except NotFound:
-            return None
+        at = version.position
+        for origin in version.commit.all_origins:
+            if at < origin.buckets:
+                return origin.sequence, origin.fence, version.position
+            at -= origin.buckets
+        raise AssertionError("unreachable")
 
 
 def _hashes(buckets: Batch) -> NDArray[np.int64]:

@@ -10,21 +10,21 @@ deleted. Who reads the versions leaves out those that a later one contains.
 
     <policy>/meta/versions/<commit>.<sha256>.bson     of the commit that they left
 
-A document of the file holds a bucket's own document, and those of its overflow.
+A document of the file holds a bucket's own document, those of its overflow, and its position in the commit.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from archivers.format.manifest import (
-    Commit,
+    CommitName,
     DamagedError,
     Manifest,
     links,
@@ -35,9 +35,9 @@ from archivers.format.manifest import (
 from archivers.stores.base import Corrupt, NotFound, ObjectStore
 from archivers.writes.delete import chunks, same_id
 from buckets.bson.raw import Batch, Docs
-from buckets.bson.types import ARRAY, DOCUMENT, elements, first_at
+from buckets.bson.types import ARRAY, DOCUMENT, INT32, elements, first_at
 from buckets.source import Source
-from buckets.versions.overlay import array_of, document_of
+from buckets.versions.overlay import array_of, document_of, number
 
 _NAME = re.compile(r"(?P<commit>[^.]+)\.(?P<sha256>[0-9a-f]{64})\.bson")
 
@@ -56,8 +56,15 @@ class SupersededFile(NamedTuple):
     """One of these files, by its name."""
 
     key: str
-    commit: Commit
+    commit: CommitName
     sha256: str
+
+
+class Left(NamedTuple):
+    """What has left a commit."""
+
+    batch: Batch
+    positions: Sequence[int]  # in the commit
 
 
 class Superseded:
@@ -66,16 +73,16 @@ class Superseded:
     def __init__(self, store: ObjectStore, policy: str) -> None:
         self._store = store
         self._policy = policy
-        self._dropped: dict[str, Manifest] | None = None
+        self._dropped: dict[str, Manifest | None] = {}
 
     @property
     def _prefix(self) -> str:
         return f"{self._policy}/meta/versions/"
 
-    def put(self, commit: str, batch: Batch) -> None:
-        """Keep these buckets, which are about to leave a commit. Raises DamagedError where what was written
-        does not come back."""
-        data = b"".join(_document(batch.slice(i, i + 1)) for i in range(len(batch)))
+    def put(self, commit: str, batch: Batch, positions: Sequence[int]) -> None:
+        """Keep these buckets, which are about to leave their positions in a commit. Raises DamagedError where
+        what was written does not come back."""
+        data = b"".join(_document(batch.slice(i, i + 1), at) for i, at in enumerate(positions))
         sha256 = hashlib.sha256(data).hexdigest()
         key = f"{self._prefix}{commit}.{sha256}.bson"
         self._store.put_bytes(key, data)
@@ -89,9 +96,10 @@ class Superseded:
             if match and commit is not None:
                 yield SupersededFile(found.key, commit, match["sha256"])
 
-    def read(self, file: SupersededFile) -> Batch:
+    def read(self, file: SupersededFile) -> Left:
         """Returns its buckets. Raises DamagedError where it is not as it was written."""
         mains: list[bytes] = []
+        positions: list[int] = []
         extra: list[bytes] = []
         owner: list[int] = []
         data, at = self._bytes(file.key, file.sha256), 0
@@ -102,25 +110,29 @@ class Superseded:
             more = [array[value:end] for _, value, end in elements(array)]
             owner += [len(mains)] * len(more)
             mains.append(first_at(document, ("bucket",))[1:])
+            positions.append(int.from_bytes(first_at(document, ("position",))[1:], "little"))
             extra += more
-        return Batch(Docs.of(mains), Docs.of(extra), np.array(owner, dtype=np.int32))
+        return Left(Batch(Docs.of(mains), Docs.of(extra), np.array(owner, dtype=np.int32)), positions)
 
-    def around(self, start_ms: int, end_ms: int) -> Iterator[tuple[str, Manifest, Callable[[], Batch]]]:
+    def around(self, start_ms: int, end_ms: int) -> Iterator[tuple[str, Manifest, Callable[[], Left]]]:
         """Returns those that left commits of [start, end), with these commits, which have been dropped since.
         Of one that is there still, nothing has left."""
         for file in self.files():
             if file.commit.may_hold(start_ms, end_ms):
                 manifest = self.dropped(file.commit.name)
-                key = manifest_key(self._policy, file.commit.name)
-                if manifest is not None and self._store.head(key) is None:
+                if manifest is None:
+                    continue
+                key = manifest_key(self._policy, manifest.sequence, manifest.commit)
+                if self._store.head(key) is None:
                     yield file.key, manifest, partial(self.read, file)
 
     def dropped(self, commit: str) -> Manifest | None:
         """Returns the manifest that is left of a commit that was dropped; None where none is."""
-        if self._dropped is None:
-            read = (read_link(self._store, self._policy, *link) for link in links(self._store, self._policy))
-            self._dropped = {it.commit: it for it in read}
-        return self._dropped.get(commit)
+        if commit not in self._dropped:
+            found = links(self._store, self._policy, commit)
+            read = [read_link(self._store, self._policy, *link) for link in found]
+            self._dropped[commit] = max(read, key=lambda it: it.sequence, default=None)
+        return self._dropped[commit]
 
     def damaged(self) -> Iterator[DamagedError]:
         """Returns what of all is not as it was written."""
@@ -144,9 +156,15 @@ class Superseded:
         return data
 
 
-def _document(bucket: Batch) -> bytes:
+def _document(bucket: Batch, position: int) -> bytes:
     extra = [bytes([DOCUMENT]) + it for it in bucket.extra]
-    return document_of({"bucket": bytes([DOCUMENT]) + bucket.main[0], "overflow": _array(extra)})
+    return document_of(
+        {
+            "bucket": bytes([DOCUMENT]) + bucket.main[0],
+            "overflow": _array(extra),
+            "position": number(INT32, float(position)),
+        }
+    )
 
 
 def _array(documents: list[bytes]) -> bytes:

@@ -9,10 +9,11 @@ from config.checks.completeness import check_completeness
 from config.checks.fields import check_fields
 from config.checks.names import policy_fault
 from config.durations import format_duration
-from config.policies import Policy, Rollup
+from config.policies import Archive, Policy, Rollup
 from config.problems import Fault, Key, Report, dotted, nearest
 from config.zones import is_zone, zones
 
+LONGEST_BATCH = timedelta(days=31)
 _NOTHING = timedelta(0)
 _ABOVE_ZERO = Fault("it has to be longer than zero", 'write a duration such as "10m" or "30d"')
 
@@ -98,6 +99,7 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
             "it goes to a store, and there is none", "add [store] with a `url`, or set BUCKETWISE_STORE_URL"
         )
         report.add(to, fault, rests_on=[("store",)])
+    _check_compact(archive, (*at, "archive", "compact"), to, report)
     collection = (*at, "archive", "collection")
     if archive.to == "online" and archive.collection is None:
         fault = Fault(
@@ -107,12 +109,41 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
     elif archive.to == "none" and archive.collection is not None:
         fault = Fault('with to = "none" nothing is archived', 'take it out, or write to = "online"')
         report.add(collection, fault)
+    _check_batch(archive, (*at, "archive"), report)
     if archive.grace > _NOTHING and (archive.to == "none" or not archive.delete):
         why = 'to = "none"' if archive.to == "none" else "delete = false"
         fault = Fault(
             f"it delays a delete, and with {why} there is none", "take it out, or let the policy delete"
         )
         report.add((*at, "archive", "grace"), fault, rests_on=[to, (*at, "archive", "delete")])
+
+
+def _check_compact(archive: Archive, at: Key, to: Key, report: Report) -> None:
+    if "compact" in archive.model_fields_set and archive.to != "offline":
+        fault = Fault(
+            f'it merges commits of an offline archive, and to = "{archive.to}"', "take [archive.compact] out"
+        )
+        report.add(at, fault, rests_on=[to])
+    if archive.compact.after == _NOTHING:
+        report.add((*at, "after"), _ABOVE_ZERO)
+
+
+def _check_batch(archive: Archive, at: Key, report: Report) -> None:
+    key, batch = (*at, "batch"), archive.batch
+    if "batch" not in archive.model_fields_set:
+        return
+    if batch is None:
+        fault = Fault("its buckets would wait forever", 'write such as "1d", or take it out')
+        report.add(key, fault)
+    elif batch == _NOTHING:
+        report.add(key, _ABOVE_ZERO)
+    elif batch > LONGEST_BATCH:
+        longest = format_duration(LONGEST_BATCH)
+        fault = Fault(f"a commit spans {longest} at most", f'write "{longest}" or less, such as "1d"')
+        report.add(key, fault)
+    elif archive.to == "none":
+        fault = Fault('with to = "none" nothing is archived', "take it out, or name an archive")
+        report.add(key, fault, rests_on=[(*at, "to")])
 
 
 def _check_retain(policy: Policy, at: Key, report: Report) -> None:

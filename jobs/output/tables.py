@@ -20,6 +20,7 @@ from rollups.summaries.documents import percentile_key
 
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _MOST_QUARANTINED = 20
+_SIZES = ("bytes_before", "bytes_after")
 Body = dict[str, Any]
 
 
@@ -67,13 +68,25 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
         body = result.body.get("expiry", {})
         counts = (_number(body.get(key)) for key in levels)
         expired.add_row(result.policy, *counts, _outcome(result))
+    is_compacted = any(result.body.get("compact", {}).get("commits") for result in results)
     return [
         _rollup_table(results),
         _archive_table(results),
+        *([compact_table(results)] if is_compacted else []),
         expired,
         *_leftovers(results),
         *fit_lines(results),
     ]
+
+
+def compact_table(results: Sequence[Result]) -> RenderableType:
+    table = _table("Compaction", "policy", "commits", "into", "buckets", "size before", "after")
+    for result in results:
+        body = result.body.get("compact", result.body)
+        counts = [_number(body.get(key)) for key in ("commits", "into", "buckets")]
+        sizes = [_size(body[key]) if body.get(key) is not None else "–" for key in _SIZES]
+        table.add_row(result.policy, *counts, *sizes, _outcome(result))
+    return table
 
 
 def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
@@ -207,7 +220,7 @@ def _statistic(value: Any) -> str:
 def status_tables(results: Sequence[Result]) -> list[RenderableType]:
     heads = ("policy", "rolled up through", "archived through", "waiting", "pinned", "until", "quarantined")
     table = _table("Status", *heads)
-    runs = _table("Last runs", "policy", "verb", "started", "ended", "error")
+    runs = _table("Last runs", "policy", "verb", "runs", "started", "ended", "error")
     for result in results:
         body = result.body
         through = [_instant(body.get(key)) for key in ("rolled_up_through", "archived_through")]
@@ -217,7 +230,8 @@ def status_tables(results: Sequence[Result]) -> list[RenderableType]:
         for run in body.get("last_runs", []):
             times = (_instant(run["started"]), _instant(run["ended"]))
             error = (run["error"] or "").partition("\n")[0]
-            runs.add_row(result.policy, run["verb"], *times, Text(error), run["outcome"])
+            what = (run["verb"], _number(run["runs"]))
+            runs.add_row(result.policy, *what, *times, Text(error), run["outcome"])
     return [table, runs]
 
 

@@ -28,6 +28,8 @@ from rollups.guarded import majority
 
 COLLECTION = "bucketwise_lease"
 TTL = timedelta(seconds=60)
+#: A run whose lease was taken from it may still be at work, or asleep, for so long.
+_MAY_LIVE = timedelta(days=1)
 
 Document = dict[str, Any]
 log = structlog.get_logger()
@@ -38,7 +40,7 @@ class Lease:
 
     `with Lease(database, policy) as lease:` raises LeaseHeldError where another run holds it.
     `fence` grows by one with each taking: the later holder has the higher one. `taken_at` is when that was,
-    by the server's clock.
+    by the server's clock. `is_clean`: those that held it before have come to their end, and left nothing.
     """
 
     def __init__(self, database: Database[Document], policy: str, ttl: timedelta = TTL) -> None:
@@ -46,6 +48,8 @@ class Lease:
         self.holder = uuid.uuid4().hex
         self.fence = 0
         self.taken_at = datetime.min.replace(tzinfo=UTC)
+        self.is_clean = False
+        self._leaves_clean = False
         self._ttl = ttl
         self._leases: Collection[Document] = database.get_collection(
             COLLECTION, write_concern=majority(database)
@@ -61,6 +65,7 @@ class Lease:
         if document["holder"] != self.holder:
             raise LeaseHeldError(_who(document))
         self.fence, self.taken_at = document["fence"], _utc(document["taken_at"])
+        self.is_clean = document["was_clean"] and not self._may_another_live(document["taken_over_at"])
         self._good_until = before + self._ttl.total_seconds()
         self._renewer.start()
         return self
@@ -72,9 +77,18 @@ class Lease:
         self._renewer.join()
         try:
             with pymongo.timeout(self._ttl.total_seconds() / 4):
-                self._leases.update_one(self._mine(), [{"$set": {"holder": None, "expires_at": "$$NOW"}}])
+                free = {"holder": None, "expires_at": "$$NOW", "clean": self._leaves_clean}
+                self._leases.update_one(self._mine(), [{"$set": free}])
         except PyMongoError as failure:  # it expires by itself
             log.warning("lease not released", policy=self.policy, reason=str(failure))
+
+    def leave_clean(self) -> None:
+        """Tell the next holder that the run has come to its end, and that nothing half-done is left by it or
+        by those before it."""
+        self._leaves_clean = True
+
+    def _may_another_live(self, taken_over_at: datetime | None) -> bool:
+        return taken_over_at is not None and self.taken_at < _utc(taken_over_at) + _MAY_LIVE
 
     def check(self) -> None:
         """Raise LeaseLostError unless the lease is still ours. Cheap; call it before every step."""
@@ -109,8 +123,9 @@ class Lease:
         return document
 
     def _ask(self, *also_free: Document) -> Document:
+        is_released = {"$eq": [{"$ifNull": ["$holder", None]}, None]}
         free: list[Document] = [
-            {"$eq": [{"$ifNull": ["$holder", None]}, None]},
+            is_released,
             {"$lte": ["$expires_at", "$$NOW"]},
             *also_free,
         ]
@@ -120,6 +135,9 @@ class Lease:
             "fence": {"$add": [{"$ifNull": ["$fence", 0]}, 1]},
             "taken_at": "$$NOW",
             "expires_at": self._from_now(),
+            "was_clean": {"$and": [is_released, {"$eq": ["$clean", True]}]},
+            "taken_over_at": {"$cond": [is_released, {"$ifNull": ["$taken_over_at", None]}, "$$NOW"]},
+            "clean": False,
         }
         kept = {key: {"$cond": ["$free", value, f"${key}"]} for key, value in ours.items()}
         pipeline: list[Document] = [{"$set": {"free": {"$or": free}}}, {"$set": kept}, {"$unset": "free"}]

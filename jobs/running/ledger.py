@@ -1,32 +1,57 @@
-"""The ledger: what each run did to each policy, also the runs that never came to their end."""
+"""The ledger: what each run did to each policy, also the runs that never came to their end.
+
+It stays small. Consecutive runs of a verb that did nothing share one entry, and runs that were completed
+remove old entries. Neither takes away what recovery asks for, which is whether the ledger knows the run that
+made a commit without a receipt:
+
+- A run that ended with 0 has registered all its commits: it does so right after making each, and fails if it
+  can't.
+- A run that was completed has registered or dropped whatever earlier ones had left without a receipt. Only
+  such runs remove entries: `run` those of all verbs, the others their own. (`restore` and `unpin` have no
+  recovery, and make no commits.)
+
+Should an entry be missed all the same (receipts were lost, say), its commit counts as one that this database
+has forgotten: nothing is lost, and a bucket that has changed since then counts in both versions.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
-from pymongo import DESCENDING
+from pymongo import ASCENDING, DESCENDING, DeleteOne
+from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from config.secrets import hide_secrets
 from jobs import clock
 from jobs.running import lease, machine
 from jobs.version import VERSION
+from rollups.guarded import transaction
 
 COLLECTION = "bucketwise_runs"
 RUNNING, DIED = "running", "died"
 #: So many runs of a policy rely on the index that the one before them has seen.
 _RUNS_PER_LOOK = 100
-_COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
+#: One run of so many removes old entries; a prime, so that each of the verbs that take turns comes to it.
+_RUNS_PER_REMOVAL = 11
+_MOST_REMOVED = 1000
+#: The verb that a schedule runs: the last one that was completed stays.
+SCHEDULED = "run"
+COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
 
 Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One entry as people ask for it. `outcome` is "running", "died" or what the exit code means."""
+    """One entry as people ask for it. `outcome` is "running", "died" or what the exit code means.
+
+    It stands for so many consecutive `runs`, the first of which started at `since`; all but the last of them
+    did nothing.
+    """
 
     run: str
     verb: str
@@ -38,13 +63,16 @@ class Run:
     counts: Document
     error: str | None
     version: str
+    runs: int
+    since: datetime
 
 
 class Ledger:
-    """The entries in `database`: one document a run and policy.
+    """The entries in `database`: one document a run and policy, or for consecutive runs that did nothing.
 
     `{_id, run, verb, policy, now, started, ended, exit_code, outcome, counts, error, host, holder, fence,
-    version}`; `run` is common to the policies of one command, `holder` and `fence` are those of its lease.
+    version, runs, since}`; `run` is common to the policies of one command, `holder` and `fence` are those of
+    its lease. Where it stands for several runs, all but `runs` and `since` is of the last one.
     """
 
     def __init__(self, database: Database[Document]) -> None:
@@ -54,11 +82,9 @@ class Ledger:
     def start(self, run: str, verb: str, policy: str, now: datetime, held: lease.Lease) -> ObjectId:
         """Enter a run before its first step, and mark those that died before it."""
         if held.fence % _RUNS_PER_LOOK == 1:  # a policy's first, and now and then: they are there, mostly
-            self._runs.create_index([("policy", 1), ("started", -1)])
-            running = {"outcome": RUNNING}
-            self._runs.create_index([("policy", 1), ("fence", 1)], partialFilterExpression=running)
+            self._create_indexes()
         self._mark_died(policy, held.fence)
-        entry = ObjectId()
+        entry, started = ObjectId(), clock.current()
         self._runs.insert_one(
             {
                 "_id": entry,
@@ -66,7 +92,7 @@ class Ledger:
                 "verb": verb,
                 "policy": policy,
                 "now": now,
-                "started": clock.current(),
+                "started": started,
                 "ended": None,
                 "exit_code": None,
                 "outcome": RUNNING,
@@ -76,9 +102,19 @@ class Ledger:
                 "holder": held.holder,
                 "fence": held.fence,
                 "version": VERSION,
+                "runs": 1,
+                "since": started,
             }
         )
         return entry
+
+    def _create_indexes(self) -> None:
+        """Creates what each question below goes by, so that none looks through the entries."""
+        self._runs.create_index([("policy", 1), ("started", -1), ("_id", -1)])
+        self._runs.create_index([("policy", 1), ("verb", 1), ("started", -1)])
+        self._runs.create_index([("policy", 1), ("fence", -1)])
+        running = {"outcome": RUNNING}
+        self._runs.create_index([("policy", 1), ("fence", 1)], partialFilterExpression=running)
 
     def _mark_died(self, policy: str, fence: int) -> None:
         """A run under an older fence works no more. One that slept meanwhile still says how it ended."""
@@ -99,6 +135,41 @@ class Ledger:
             "error": None if error is None else hide_secrets(error),
         }
         self._runs.update_one({"_id": entry}, {"$set": said})
+        if _did_nothing(said):
+            self._join(entry)
+
+    def _join(self, entry: ObjectId) -> None:
+        """Let this entry stand for the one before it as well, if that was of its verb and did nothing."""
+
+        def step(session: ClientSession) -> None:
+            own = self._runs.find_one({"_id": entry}, session=session)
+            before = None if own is None else self._before(own, session)
+            if own is None or before is None or before["verb"] != own["verb"] or not _did_nothing(before):
+                return
+            both = {"runs": _runs_of(before) + 1, "since": _since(before)}
+            self._runs.update_one({"_id": entry}, {"$set": both}, session=session)
+            self._runs.delete_one({"_id": before["_id"]}, session=session)
+
+        transaction(self._database, _unguarded, step)
+
+    def _before(self, own: Document, session: ClientSession) -> Document | None:
+        earlier = {"policy": own["policy"], "fence": {"$lt": own["fence"]}}
+        return self._runs.find_one(earlier, sort=[("fence", DESCENDING)], session=session)
+
+    def remove_old(self, verb: str, held: lease.Lease, keep: timedelta | None) -> None:
+        """Now and then, for a run that was completed: remove some entries that are older than `keep`, the
+        oldest first. Those of other verbs are left to `run`; None: they stay forever."""
+        if keep is None or held.fence % _RUNS_PER_REMOVAL:
+            return
+        present = min(clock.current(), held.taken_at)  # by the clock that is behind
+        old: Document = {"policy": held.policy, "started": {"$lt": present - keep}}
+        if verb != SCHEDULED:
+            old["verb"] = verb
+        found = self._runs.find(old, {"_id": 1}, batch_size=_MOST_REMOVED)
+        some = found.sort("started", ASCENDING).limit(_MOST_REMOVED)
+        # The driver tries again what removes one document, and not what removes many.
+        if gone := [DeleteOne({"_id": it["_id"]}) for it in some]:
+            self._runs.bulk_write(gone, ordered=False)
 
     def knows(self, policy: str, fence: int, now: datetime) -> bool:
         """Whether there was a run under this fence, at this instant."""
@@ -115,7 +186,7 @@ class Ledger:
         One that began in the future had a wrong clock, and does not count.
         """
         past = {"$lte": clock.current() + clock.MAX_SKEW}
-        query = {"policy": policy, "verb": verb, "exit_code": {"$in": _COMPLETED}, "started": past}
+        query = {"policy": policy, "verb": verb, "exit_code": {"$in": COMPLETED}, "started": past}
         found = self._runs.find_one(query, sort=[("started", DESCENDING)])
         return None if found is None else found["started"]
 
@@ -124,7 +195,8 @@ class Ledger:
         if outcome == RUNNING and not self._is_alive(document):
             outcome = DIED
         kept = ("run", "verb", "policy", "started", "ended", "exit_code", "counts", "error", "version")
-        return Run(outcome=outcome, **{key: document[key] for key in kept})
+        told = {key: document[key] for key in kept}
+        return Run(outcome=outcome, runs=_runs_of(document), since=_since(document), **told)
 
     def _is_alive(self, document: Document) -> bool:
         if machine.surely_gone(document["host"]):
@@ -132,3 +204,28 @@ class Ledger:
         held = {"_id": document["policy"], "holder": document["holder"], "fence": document["fence"]}
         unexpired = {"$expr": {"$gt": ["$expires_at", "$$NOW"]}}
         return self._database[lease.COLLECTION].find_one(held | unexpired) is not None
+
+
+def _unguarded(_session: ClientSession) -> None:
+    """A run says how it ended even where it has lost its lease."""
+
+
+def _did_nothing(entry: Document) -> bool:
+    return entry["exit_code"] == 0 and entry["error"] is None and not _counted(entry["counts"])
+
+
+def _counted(counts: Document) -> bool:
+    """Whether any number is not zero."""
+    return any(
+        _counted(it) if isinstance(it, dict) else isinstance(it, int | float) and it != 0
+        for it in counts.values()
+    )
+
+
+def _runs_of(entry: Document) -> int:
+    return int(entry.get("runs", 1))
+
+
+def _since(entry: Document) -> datetime:
+    since: datetime = entry["since"] if "since" in entry else entry["started"]
+    return since

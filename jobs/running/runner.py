@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 
 import structlog
 from pymongo.database import Database
 
-from archivers.context import ArchiveContext
+from archivers.context import ArchiveContext, ArchiveState
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.stores import ObjectStore
 from archivers.tasks import Connections, Executor
@@ -25,7 +25,7 @@ from jobs.failures import OUTCOMES, Failure, explain
 from jobs.output.progress import Progress
 from jobs.output.report import Result, worst
 from jobs.running.lease import Lease
-from jobs.running.ledger import Ledger
+from jobs.running.ledger import COMPLETED, Ledger
 from jobs.running.turn import Document, Step, Turn
 from jobs.stopping import Stop
 from rollups.guarded import dry
@@ -60,6 +60,7 @@ class Runner:
     hosts: str = ""
     keys: Keys = UNSIGNED
     known: Sequence[Policy] = ()  # all policies of the file
+    keep: timedelta | None = None  # entries of the ledger; None: forever
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
@@ -84,6 +85,7 @@ class Runner:
             hosts=call.hosts,
             keys=call.keys,
             known=tuple(call.settings.policies.values()),
+            keep=call.settings.ledger.keep,
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
@@ -128,14 +130,18 @@ class Runner:
     def _do_recorded(self, result: Result, policy: Policy, lease: Lease, executor: Executor) -> None:
         ledger = Ledger(self.database)
         entry = ledger.start(self.run, self.verb, policy.name, self.now, lease)
-
+        turn = self._turn(policy, lease, executor)
         try:
-            self._do(result, self._turn(policy, lease, executor))
+            self._do(result, turn)
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
             # Once another run has the lease, what was found changed or missing is its doing.
             self._fail(result, lease.taken() or error)
+        if result.exit_code in COMPLETED and turn.context.state.is_clean:
+            lease.leave_clean()
         counts = _counts(result.body)
         ledger.finish(entry, result.exit_code, OUTCOMES[result.exit_code], counts, result.error)
+        if result.exit_code in COMPLETED:
+            ledger.remove_old(self.verb, lease, self.keep)
 
     def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
@@ -166,6 +172,7 @@ class Runner:
             keys=self.keys,
             fence=0 if lease is None else lease.fence,
             knows_run=partial(Ledger(self.database).knows, policy.name),
+            state=ArchiveState(is_clean=lease is not None and lease.is_clean),
         )
         others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]
         return Turn(

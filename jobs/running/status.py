@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from archivers.reading.reader import ArchivedReader
+from archivers.reading.reader import archived_reader
 from buckets.fields.times import FIRST_MS, as_date, as_ms
 from jobs.running.ledger import Ledger
 from jobs.running.turn import Done, Step, Turn
@@ -17,7 +17,7 @@ LAST_RUNS = 5
 def _status(turn: Turn) -> Done:
     runs = [asdict(run) for run in Ledger(turn.context.database).last_runs(turn.policy.name, LAST_RUNS)]
     through = rolled_up_through(turn.context.database, turn.policy)
-    archived = ArchivedReader(turn.context.database, turn.policy, turn.context.store).span()
+    archived = archived_reader(turn.context.connections, turn.policy).span()
     pinned, pinned_until = turn.context.pins.standing()
     reached = load(turn.context.database, turn.policy).through
     return Done(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
+from archivers.compacting.compact import CompactOptions, CompactReport, compact, plan_compaction
 from archivers.format.keys import Keys
-from archivers.moving.archive import ArchiveOptions, archive, check_archive, plan_archive, recover
+from archivers.moving.archive import ArchiveOptions, archive, check_archive, check_kind, plan_archive, recover
 from archivers.proof.audit import audit
 from archivers.proof.checks import check
 from archivers.proof.sign import sign
@@ -45,7 +46,7 @@ _ABANDONED = timedelta(days=1)
 #: What a run does in the suite's own collections. Only a restore puts pins.
 OWN_COLLECTIONS = {
     lease.COLLECTION: ("find", "insert", "update"),
-    ledger.COLLECTION: ("find", "insert", "update", "createIndex"),
+    ledger.COLLECTION: ("find", "insert", "update", "remove", "createIndex"),
     rollup_progress.COLLECTION: ("find", "insert", "update"),
     quarantine.COLLECTION: ("find", "insert", "update", "remove"),
     RECEIPTS: ("find", "insert", "update", "createIndex"),
@@ -56,7 +57,7 @@ OWN_COLLECTIONS = {
 def _prepare(turn: Turn, keys: Keys | None = None) -> None:
     """Before summaries are made from it: the archive is all there, and nothing half-done is in it."""
     context = turn.context
-    check_archive(context.database, context.policy, context.store)
+    _check_archive(turn)
     if turn.dry_run:
         return
     if context.store is not None:
@@ -64,6 +65,15 @@ def _prepare(turn: Turn, keys: Keys | None = None) -> None:
         present = min(clock.current(), turn.taken_at)
         context.store.clean_temporaries(present - _ABANDONED)
     recover(replace(context, keys=keys or context.keys))
+
+
+def _check_archive(turn: Turn) -> None:
+    """Who may write sees to the rest when it recovers."""
+    context = turn.context
+    if turn.dry_run:
+        check_archive(context.database, context.policy, context.store)
+    else:
+        check_kind(context.database, context.policy)
 
 
 def _roll_up(turn: Turn) -> Done:
@@ -102,7 +112,7 @@ def _archive(turn: Turn) -> Done:
     context = turn.context
     if context.policy.archive is None:
         return Done(_archive_body(ArchiveReport("none"), context.policy, 0))
-    check_archive(context.database, context.policy, context.store)
+    _check_archive(turn)
     fit = see_fit(turn) if archives(turn) else None
     stop_for(fit, context.policy)
     upkeep = Upkeep(context, turn.readers, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run)
@@ -149,6 +159,30 @@ def _archive_body(report: ArchiveReport, policy: Policy, mended: int) -> Body:
 def quarantine_body(found: list[Quarantined], total: int) -> Body:
     named = [{"id": it.id, "field": it.field, "reason": it.reason} for it in found]
     return {"quarantined": total, "quarantine": named}
+
+
+def _compact(turn: Turn) -> Done:
+    """As a step of a run: what has come to rest, within the budget."""
+    archive, now = turn.policy.archive, turn.context.now
+    if archive is None or archive.compact.after is None:
+        return _compact_done(CompactReport())
+    options = CompactOptions(turn.within, now - archive.compact.after, archive.compact.budget)
+    return _compact_as_asked(turn, options)
+
+
+def _compact_all(turn: Turn) -> Done:
+    """As a verb: all that lies in the range."""
+    return _compact_as_asked(turn, CompactOptions(turn.within))
+
+
+def _compact_as_asked(turn: Turn, options: CompactOptions) -> Done:
+    _check_archive(turn)
+    act = plan_compaction if turn.dry_run else compact
+    return _compact_done(act(turn.context, options))
+
+
+def _compact_done(report: CompactReport) -> Done:
+    return Done(asdict(report))
 
 
 def _expire(turn: Turn) -> Done:
@@ -220,5 +254,7 @@ EXPIRY = Step("expiry", _expire, by_present=True)
 AUDIT = Step("audit", _audit, by_present=True)
 VERIFY, CHECK, UNPIN = Step("verify", _verify), Step("check", _check), Step("unpin", _unpin)
 SIGN, RECEIPT_LIST = Step("sign", _sign), Step("receipts", _receipts)
+COMPACT = Step("compact", _compact, by_present=True)
+COMPACT_ALL = Step("compact", _compact_all)
 #: Summaries go last: what they stand for is archived by then.
-RUN = (ROLLUP, ARCHIVE, EXPIRY)
+RUN = (ROLLUP, ARCHIVE, COMPACT, EXPIRY)

@@ -23,11 +23,11 @@ from config.policies import Policy
 from jobs import clock
 from jobs.failures import OUTCOMES, explain
 from jobs.output.report import Result
-from jobs.running.ledger import Ledger
+from jobs.running.ledger import SCHEDULED, Ledger
 from jobs.running.runner import Runner
 from jobs.stopping import Stop
 
-VERB = "run"
+VERB = SCHEDULED
 #: What failed, or was held by another run, is asked for again after this long, if no firing comes before.
 AGAIN = timedelta(minutes=5)
 #: So many runs work at a time, since each takes memory of its own; the others wait. What was missed is all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pymongo.database import Database
@@ -10,6 +11,7 @@ from pymongo.errors import PyMongoError
 from archivers.proof.checks import check_server, check_store
 from archivers.proof.findings import Finding
 from config.errors import BucketwiseError
+from config.policies import Policy
 from jobs import clock
 from jobs.call import Call
 from jobs.failures import explain
@@ -38,7 +40,7 @@ def check(call: Call) -> Report:
             reason = explain(error, call.hosts).message
             general = [finding_body(Finding("server-unreachable", None, call.hosts, "error", reason))]
     if call.store is not None:
-        general += [finding_body(it) for it in check_store(call.store)]
+        general += [finding_body(it) for it in check_store(call.store, _storage_classes(policies))]
     findings = [*general, *(it for result in results for it in result.body.get("findings", []))]
     failed = any(it["severity"] == "error" for it in general)
     return Report(
@@ -49,6 +51,12 @@ def check(call: Call) -> Report:
         error_code=FAILED if failed else 0,
         extra={"findings": general},
     )
+
+
+def _storage_classes(policies: Iterable[Policy]) -> list[str]:
+    """Those that parts are to have."""
+    named = (it.archive.storage_class for it in policies if it.archive is not None)
+    return sorted({it for it in named if it is not None})
 
 
 def _clock(database: Database[dict[str, Any]]) -> Finding:

@@ -86,6 +86,7 @@ def schedule(
                 hosts=call.hosts,
                 keys=call.keys,
                 known=tuple(call.settings.policies.values()),
+                keep=call.settings.ledger.keep,
             )
 
         service = Service(policies, Ledger(database), runner_at, count, call.stop, call.hosts)

@@ -63,8 +63,8 @@ class DyingStore:
     def url(self) -> str:
         return self.inner.url
 
-    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
-        self._do("put_bytes", lambda: self.inner.put_bytes(key, data, if_absent=if_absent))
+    def put_bytes(self, key: str, data: bytes, **given: Any) -> None:
+        self._do("put_bytes", lambda: self.inner.put_bytes(key, data, **given))
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         return self._do("get_bytes", lambda: self.inner.get_bytes(key, size))
@@ -72,8 +72,8 @@ class DyingStore:
     def head(self, key: str) -> StoreObject | None:
         return self._do("head", lambda: self.inner.head(key))
 
-    def list(self, prefix: str = "") -> Iterator[StoreObject]:
-        yield from self._do("list", lambda: list(self.inner.list(prefix)))
+    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        yield from self._do("list", lambda: list(self.inner.list(prefix, after)))
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:  # one by one: a crash may leave some

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import duckdb
 from pymongo.database import Database
 
+from archivers.compacting.compact import CompactOptions, CompactReport, compact
 from archivers.context import ArchiveContext
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.moving.archive import ArchiveOptions, archive, plan_archive
@@ -32,6 +33,7 @@ from tests.archivers.builders import LATER, Case, raw_documents
 Document = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
+WHATEVER = CompactOptions()
 
 
 def nothing(*_args: object) -> None:
@@ -97,6 +99,13 @@ class Cycle:
         options = ArchiveOptions(TimeRange(since, until), through, rolled_up)
         context = self.context(now, fence=fence, **given)
         return plan_archive(context, options) if dry_run else archive(context, options)
+
+    def compact(
+        self, now: datetime = LATER, options: CompactOptions = WHATEVER, **given: Any
+    ) -> CompactReport:
+        self.fence += 1
+        self.runs.add((self.fence, now))
+        return compact(self.context(now, fence=self.fence, **given), options)
 
     def restore(
         self,

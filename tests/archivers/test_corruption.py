@@ -15,8 +15,9 @@ from pymongo.database import Database
 from archivers.format.archive import OfflineArchive
 from archivers.moving import online
 from archivers.proof.verify import VerifyReport
-from archivers.reading.reader import ArchivedReader
+from archivers.reading.reader import archived_reader
 from archivers.records.receipts import Receipts
+from archivers.tasks import Connections
 from archivers.writes import inserts
 from buckets.bson.raw import Docs
 from buckets.fields.times import FIRST_MS, LAST_MS
@@ -101,7 +102,8 @@ def test_damage_after_the_delete(cycle: Cycle, kind: str, damage: str) -> None:
             cycle.restore("back")
         assert "back" not in cycle.database.list_collection_names()
         with pytest.raises(HaltedError):
-            list(ArchivedReader(cycle.database, cycle.policy, cycle.store).batches(FIRST_MS, LAST_MS))
+            reader = archived_reader(Connections(cycle.database, cycle.store), cycle.policy)
+            list(reader.batches(FIRST_MS, LAST_MS))
     else:  # files without their manifest look like those of a run that died; the receipt knows better
         before = cycle.listing()
         with pytest.raises(HaltedError, match="the manifest is missing"):
@@ -141,11 +143,11 @@ class FlippingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put_bytes(self, key: str, data: bytes, **given: Any) -> None:
         self.puts += 1
         if self.puts == self.flip_at:
             data = data[:40] + bytes([data[40] ^ 1]) + data[41:]
-        self.inner.put_bytes(key, data, if_absent=if_absent)
+        self.inner.put_bytes(key, data, **given)
 
 
 def test_a_bit_flips_on_its_way_into_the_store(cycle: Cycle) -> None:

@@ -29,8 +29,10 @@ def test_another_version_is_named(
     assert loaded.run().deleted
     policy, store = loaded.policy.name, loaded.store
     commit = next(commits(store, policy))
-    manifest = read_manifest(store, policy, commit.name)
+    manifest = read_manifest(store, policy, commit)
     other = sealed(manifest.model_copy(update={"schema_version": version}))
-    store.put_bytes(manifest_key(policy, commit.name), encoded(other))
-    with pytest.raises(DamagedError, match=f"version {version} .* reads 3.* Use the release that wrote it"):
-        read_manifest(store, policy, commit.name)
+    store.put_bytes(manifest_key(policy, commit.sequence, commit.name), encoded(other))
+    with pytest.raises(
+        DamagedError, match=f"version {version} .* reads {SCHEMA_VERSION}.* Use the release that wrote it"
+    ):
+        read_manifest(store, policy, commit)

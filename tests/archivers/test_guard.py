@@ -11,7 +11,8 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.reading.reader import ArchivedReader
+from archivers.reading.reader import archived_reader
+from archivers.tasks import Connections
 from archivers.writes import delete
 from buckets.fields.times import FIRST_MS, LAST_MS
 from config.errors import BucketwiseError, LeaseLostError
@@ -76,7 +77,7 @@ def slot_rows(documents: list[bytes]) -> Counter[tuple[Any, ...]]:
 
 def read(cycle: Cycle) -> list[bytes]:
     """What the archive adds to the live buckets, as the roll-up sees it."""
-    reader = ArchivedReader(cycle.database, cycle.policy, cycle.store)
+    reader = archived_reader(Connections(cycle.database, cycle.store), cycle.policy)
     return sorted(document for batch in reader.batches(FIRST_MS, LAST_MS + 1) for document in batch.main)
 
 

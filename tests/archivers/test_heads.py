@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 from pymongo.database import Database
 
-from archivers.format.manifest import Link, commit_name
+from archivers.format.manifest import Link, commit_at, commit_name
 from archivers.records.heads import Heads, advanced, read_heads
 from archivers.records.receipts import Receipts
+from archivers.records.registry import Registry
 
 Document = dict[str, Any]
 
 
 def link(number: int) -> Link:
-    return Link(commit=commit_name(number, number, number, f"{number:064x}"), sha256=f"{number:064x}")
+    name = commit_name(number, number, number, f"{number:064x}")
+    return Link(sequence=number, commit=name, sha256=f"{number:064x}")
 
 
 OLD, OTHER, THIRD, NEW = map(link, range(1, 5))
@@ -58,17 +60,22 @@ def test_a_commit_takes_the_place_of_those_it_names(database: Database[Document]
         if before is not None:
             policy.collection.insert_one({"_id": policy.identity("heads"), **before})
     untouched = read_heads(other)
-    manifest: Any = SimpleNamespace(sequence=sequence, previous=previous, link=NEW)
+    types = {"b": "int64", "a": "string"}
+    manifest: Any = SimpleNamespace(sequence=sequence, previous=previous, link=NEW, series_types=types)
     receipts.prepare()
     with database.client.start_session() as session, session.start_transaction():
         live = np.ones(3, dtype=np.bool_)
-        receipts.set_live("a", live, {"seal": "s"}, session, also=[advanced(receipts, manifest)])
+        facts = {"seal": NEW.sha256, "sequence": sequence}
+        receipts.set_live(NEW.commit, live, facts, session, also=[advanced(receipts, manifest)])
     assert read_heads(receipts) == expected
-    assert receipts.all_seals() == {"a": "s"}
+    registered = commit_at(NEW.commit, sequence, NEW.sha256)
+    assert receipts.all_registered() == {NEW.commit: registered}
+    assert Registry(receipts).types(["a", "b"]) == {"a": "string", "b": "int64"}
+    assert Registry(receipts).types(["a"]) is None
     assert read_heads(other) == untouched
     found = database["bucketwise_receipts"].find_one({"_id": {"policy": "it", "name": "heads"}})
     assert found is not None and found["kind"] == "heads"
-    assert [list(it) for it in found["commits"]][-1] == ["commit", "sha256"]
+    assert [list(it) for it in found["commits"]][-1] == ["sequence", "commit", "sha256"]
 
 
 def test_what_a_transaction_wrote_is_seen_inside_it_alone(database: Database[Document]) -> None:

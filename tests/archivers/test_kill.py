@@ -92,7 +92,7 @@ class Place:
             held = set(self.cycle.archived())
         else:
             archive = OfflineArchive(self.cycle.policy, self.cycle.store)
-            batches = [archive.load(archive.manifest(commit.name)) for commit in archive.commits()]
+            batches = [archive.load(archive.manifest(commit)) for commit in archive.commits()]
             held = {document for batch in batches for document in batch.main}
         assert live | held == set(self.cycle.case.documents)
 

@@ -45,7 +45,7 @@ def on_days(*days: float) -> Case:
 def manifests(cycle: Cycle) -> list[Manifest]:
     """As the chain has them."""
     archive = OfflineArchive(cycle.policy, cycle.store)
-    return sorted((archive.manifest(it.name) for it in archive.commits()), key=lambda it: it.sequence)
+    return sorted((archive.manifest(it) for it in archive.commits()), key=lambda it: it.sequence)
 
 
 def commits(cycle: Cycle) -> list[tuple[float, float]]:
@@ -203,12 +203,12 @@ class Waiting(FileStore):
         self._fails = fails
         self._is_there = Event()
 
-    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put_bytes(self, key: str, data: bytes, **given: Any) -> None:
         if self._day in key:
             assert self._is_there.wait(30), "no other copy was made meanwhile"
             if self._fails:
                 raise StoreError("put", key, "no")
-        super().put_bytes(key, data, if_absent=if_absent)
+        super().put_bytes(key, data, **given)
         if self._other in key and "/meta/buckets/" in key:
             self._is_there.set()
 
@@ -257,11 +257,11 @@ class Losing(FileStore):
             self._read.set()
         return data
 
-    def put_bytes(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put_bytes(self, key: str, data: bytes, **given: Any) -> None:
         if self._other in key and "/meta/manifests/" in key:
             assert self._read.wait(30), "no other copy was made meanwhile"
             self.delete([self._lost])
-        super().put_bytes(key, data, if_absent=if_absent)
+        super().put_bytes(key, data, **given)
 
 
 def test_a_copy_that_goes_while_it_waits_for_its_turn(

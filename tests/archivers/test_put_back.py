@@ -156,7 +156,7 @@ def test_restored_before_its_receipt(cycle: Cycle) -> None:
     """A commit whose run died before the receipt is restored into the source; then another run dies."""
     put(cycle, 0, 2)
     cycle.run()
-    name = next((cycle.root / cycle.policy.name / "meta/manifests").iterdir()).stem
+    name = next((cycle.root / cycle.policy.name / "meta/manifests").iterdir()).stem.partition("_")[2]
     cycle.database[RECEIPTS].delete_many({"_id.name": {"$in": [name, "heads", "delete-0000000001", "last"]}})
     cycle.restore(cycle.policy.collection)
     part = next((cycle.root / cycle.policy.name / "data").rglob("*.parquet"))
@@ -169,7 +169,8 @@ def test_what_was_deleted_of_a_dropped_commit(cycle: Cycle) -> None:
     """Of it a copy may be nowhere else: a person has to look, and can go on."""
     put(cycle, 0, 4)
     cycle.run()
-    (name,) = (it.stem for it in (cycle.root / cycle.policy.name / "meta/manifests").iterdir())
+    paths = (cycle.root / cycle.policy.name / "meta/manifests").iterdir()
+    (name,) = (it.stem.partition("_")[2] for it in paths)
     backup = Backup(cycle)
     cycle.restore(cycle.policy.collection)
     cycle.unpin()

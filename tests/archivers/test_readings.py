@@ -28,8 +28,7 @@ from pymongo.database import Database
 
 from archivers.reading.formats import Format, write
 from archivers.reading.readings import Readings
-from archivers.stores import ObjectStore
-from archivers.stores.base import StoreObject
+from archivers.records.registry import Registry
 from buckets.packing.pack import Rows
 from config.errors import HaltedError, InterruptedRun, UsageError
 from config.policies import Policy, Store
@@ -199,30 +198,33 @@ def test_a_changed_bucket_counts_as_it_is_now(database: Database[Document], file
 
 
 class _Meanwhile:
-    """A store that lets something happen just before it is listed for the nth time."""
+    """Lets something happen just before the registry of commits is asked for the nth time."""
 
-    def __init__(self, store: ObjectStore, nth: int, act: Callable[[], object]) -> None:
-        self._store = store
+    def __init__(self, nth: int, act: Callable[[], object]) -> None:
         self._act = act
         self.waits = nth
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+    def before(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(registry: Registry, *of: Any) -> Any:
+            self.waits -= 1
+            if self.waits == 0:
+                self._act()
+            return method(registry, *of)
 
-    def list(self, prefix: str = "") -> Iterator[StoreObject]:
-        self.waits -= 1
-        if self.waits == 0:
-            self._act()
-        return self._store.list(prefix)
+        return asked
 
 
-@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+@pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("act", ["archive", "restore", "change and archive"])
 def test_what_moves_while_it_is_read_is_found_on_one_side(
-    database: Database[Document], file_store: Store, act: str, nth: int
+    database: Database[Document],
+    file_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    act: str,
+    nth: int,
 ) -> None:
-    """The live half of a slice has been read when its buckets are archived, or restored. The first listing is
-    for where to begin, the second one for the first slice."""
+    """The live half of a slice has been read when its buckets are archived, or restored. It is asked first
+    where to begin, and then for the first slice."""
     cycle = Cycle(database, builders.slots(), file_store).load()
     if act == "restore":
         cycle.run()
@@ -236,10 +238,12 @@ def test_what_moves_while_it_is_read_is_found_on_one_side(
         "restore": lambda: cycle.restore("slots"),
         "change and archive": change_and_archive,
     }
-    store: Any = _Meanwhile(cycle.store, nth, moves[act])
-    found = rows_of(Readings(database, cycle.policy, store, at_most=10_000))
+    meanwhile = _Meanwhile(nth, moves[act])
+    for name in ("span", "within"):
+        monkeypatch.setattr(Registry, name, meanwhile.before(getattr(Registry, name)))
+    found = rows_of(Readings(database, cycle.policy, cycle.store, at_most=10_000))
     assert Counter(found) == wanted(cycle.case)
-    assert store.waits <= 0
+    assert meanwhile.waits <= 0
 
 
 def test_runs_between_the_pieces_move_nothing_out_of_sight(

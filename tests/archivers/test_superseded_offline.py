@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -145,8 +146,8 @@ def test_a_version_that_counts_again_is_counted_once(
     source.update_one({"_id": FIRST["_id"]}, {"$unset": {"p.3": ""}})
     put = Superseded.put
 
-    def dies(self: Superseded, commit: str, batch: Batch) -> None:
-        put(self, commit, batch)
+    def dies(self: Superseded, commit: str, batch: Batch, positions: Sequence[int]) -> None:
+        put(self, commit, batch, positions)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

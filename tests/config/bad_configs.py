@@ -569,7 +569,7 @@ CONNECTIONS = [
         f'url = "{_URL}"',
         f'url = "{_URL}"\n[work]\nmemory = "400 mb"',
         "work.memory",
-        "it is no amount of memory",
+        "it is not a size",
         '"400MB", "2GB"',
     ),
     bad(
@@ -1031,6 +1031,28 @@ CONTRADICTIONS = [
         "with delete = false there is none",
     ),
     bad(
+        "compact-without-commits",
+        _IOT_ARCHIVE,
+        'to = "none"\ncompact = {after = "1d"}',
+        "policies.iot.archive.compact",
+        'to = "none"',
+        "take [archive.compact] out",
+    ),
+    bad(
+        "compact-at-once",
+        'to = "offline"',
+        'to = "offline"\ncompact = {after = "0s"}',
+        "policies.ticks.archive.compact.after",
+        "longer than zero",
+    ),
+    bad(
+        "compact-without-budget",
+        'to = "offline"',
+        'to = "offline"\ncompact = {budget = "0MB"}',
+        "policies.ticks.archive.compact.budget",
+        "it is not a size",
+    ),
+    bad(
         "grace-without-archive",
         _IOT_ARCHIVE,
         'to = "none"\ngrace = "1d"',
@@ -1417,12 +1439,106 @@ SHAPES = [
     ),
 ]
 
+
+def _batch(id: str, text: str, *fragments: str) -> BadConfig:
+    return bad(
+        id, 'to = "offline"', f'to = "offline"\nbatch = {text}', "policies.ticks.archive.batch", *fragments
+    )
+
+
+BATCHES = [
+    _batch("batch-zero", '"0h"', 'value: "0h"', "longer than zero", 'such as "10m"'),
+    _batch("batch-negative", '"-1d"', 'value: "-1d"', "it is no duration"),
+    _batch("batch-number", "1", "it is a number, and has to be a duration"),
+    _batch("batch-too-long", '"32d"', 'value: "32d"', "a commit spans 31d at most", 'write "31d" or less'),
+    _batch("batch-forever", '"forever"', "its buckets would wait forever", 'such as "1d"'),
+    bad(
+        "batch-of-nothing",
+        'to = "offline"',
+        'to = "none"\nbatch = "1d"',
+        "policies.ticks.archive.batch",
+        "nothing is archived",
+        "take it out",
+    ),
+]
+
+
+def _class(id: str, named: str, *fragments: str, url: str = "s3://acme-archive/x") -> BadConfig:
+    text = changed(
+        (_URL, url),
+        ('to = "offline"', f'to = "offline"\nstorage_class = {named}'),
+    )
+    return BadConfig(id, text, ("policies.ticks.archive.storage_class", *fragments))
+
+
+STORAGE_CLASSES = [
+    _class("class-glacier", '"GLACIER"', 'value: "GLACIER"', "needs a thaw", "read back", '"GLACIER_IR"'),
+    _class("class-deep-archive", '"DEEP_ARCHIVE"', "it needs a thaw before it can be read", '"GLACIER_IR"'),
+    _class("class-reduced", '"REDUCED_REDUNDANCY"', "the only copy", 'write "STANDARD_IA"'),
+    _class("class-misspelt", '"STANDARD-IA"', "it is no storage class", 'did you mean "STANDARD_IA"?'),
+    _class("class-unknown", '"cold"', 'value: "cold"', "it is no storage class", 'write "STANDARD" or'),
+    _class("class-number", "1", "it is a number, and has to be text"),
+    _class(
+        "class-of-a-directory",
+        '"STANDARD_IA"',
+        "a directory has no storage classes",
+        "take it out, or archive to an s3:// store",
+        url=_URL,
+    ),
+    bad(
+        "class-online",
+        _IOT_ARCHIVE,
+        f'{_IOT_ARCHIVE}\nstorage_class = "STANDARD_IA"',
+        "policies.iot.archive.storage_class",
+        "only an offline archive has any",
+        "take it out",
+    ),
+]
+
+LEDGER = [
+    bad(
+        "ledger-unknown-key",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[ledger]\nkeeep = "30d"',
+        "ledger.keeep",
+        "did you mean `keep`?",
+    ),
+    bad(
+        "ledger-keep-is-no-duration",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[ledger]\nkeep = "90"',
+        "ledger.keep",
+        'value: "90"',
+        "it is no duration",
+    ),
+    bad(
+        "ledger-keep-too-short",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[ledger]\nkeep = "23h"',
+        "ledger.keep",
+        'value: "23h"',
+        "it is shorter than 1d",
+        'write "1d" or longer, or "forever"',
+    ),
+    bad(
+        "ledger-is-no-table",
+        "[mongodb]",
+        'ledger = "90d"\n[mongodb]',
+        "ledger\n",
+        "it has to be a table",
+        "write [ledger]",
+    ),
+]
+
 BAD_CONFIGS: list[BadConfig] = [
     *SHAPES,
     *SYNTAX,
     *KEYS_AND_TYPES,
     *DURATIONS,
     *CONNECTIONS,
+    *LEDGER,
+    *BATCHES,
+    *STORAGE_CLASSES,
     *NAMES,
     *FIELDS,
     *CONTRADICTIONS,

@@ -10,7 +10,19 @@ from pydantic import ValidationError
 
 import config
 from config.loading.load import load
-from config.policies import Archive, MongoDB, Overflow, Policy, Retain, Rollup, RollupLevel, Store, Workers
+from config.policies import (
+    Archive,
+    Compact,
+    MongoDB,
+    Overflow,
+    Policy,
+    Retain,
+    Rollup,
+    RollupLevel,
+    RunLedger,
+    Store,
+    Workers,
+)
 from config.problems import ConfigError
 from config.sizes import format_size, parse_size
 from tests.config.bad_configs import GOOD, changed
@@ -50,7 +62,13 @@ def test_example_loads() -> None:
             RollupLevel(name="monthly", collection="ticks_monthly"),
         ),
     )
-    assert ticks.archive == Archive(after=timedelta(days=30), to="offline", grace=timedelta(0), delete=True)
+    assert ticks.archive == Archive(
+        after=timedelta(days=30),
+        to="offline",
+        grace=timedelta(0),
+        delete=True,
+        batch=timedelta(days=1),
+    )
     assert ticks.retain is not None
     kept = {"15m": timedelta(days=90), "hourly": timedelta(days=730), "daily": None, "monthly": None}
     assert ticks.retain.by_level == kept
@@ -60,7 +78,9 @@ def test_example_loads() -> None:
 
 def test_example_explains_every_key() -> None:
     text = EXAMPLE.read_text()
-    models = (MongoDB, Store, Workers, Policy, Rollup, RollupLevel, Archive, Retain, Overflow)
+    models = (
+        MongoDB, Store, Workers, RunLedger, Policy, Rollup, RollupLevel, Archive, Compact, Retain, Overflow,
+    )  # fmt: skip
     for model in models:
         for key in {it.alias or name for name, it in model.model_fields.items()} - {"name"}:
             assert f"{key} = " in text or f".{key}]" in text, key
@@ -108,6 +128,7 @@ def test_models_built_in_python() -> None:
         ('hourly = "730d"', 'hourly = "forever"'),
         ('to = "offline"', 'to = "offline"\ncollection = "ticks_archive"'),
         ('to = "offline"', 'to = "offline"\ngrace = "1d"'),
+        ('to = "offline"', 'to = "offline"\nbatch = "31d"'),
         (
             'value_fields = ["val", "hum"]',
             'value_fields = ["start", "time_", "count"]',

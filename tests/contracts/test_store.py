@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from archivers.stores import AlreadyExists, Corrupt, NotFound, ObjectStore, StoreError, open_store
 from archivers.stores.file import FileStore
+from config.checks.storage import CLASSES
 from config.policies import Store
+from tests.conftest import s3_client
 
 
 @pytest.fixture
@@ -88,6 +90,43 @@ def test_of_conditional_puts_at_once_one_wins_where_the_probe_says_so(
     with ThreadPoolExecutor(8) as pool:
         winners = [writer for writer in pool.map(put, range(8)) if writer is not None]
     assert [store.get_bytes("lock")] == [b"%d" % writer for writer in winners]
+
+
+@pytest.mark.parametrize("named", [None, "STANDARD_IA", "GLACIER_IR"])
+def test_a_storage_class_changes_no_byte(
+    store: ObjectStore, store_settings: Store, named: str | None
+) -> None:
+    store.put_bytes("k", b"1", storage_class=named)
+    store.put_bytes("m", b"2", if_absent=True, storage_class=named)
+    assert [store.get_bytes(key) for key in ("k", "m")] == [b"1", b"2"]
+    with pytest.raises(AlreadyExists):
+        store.put_bytes("m", b"3", if_absent=True, storage_class=named)
+    if store_settings.region is not None:
+        assert {class_of(store_settings, key) for key in ("k", "m")} <= {named, None}
+
+
+@pytest.mark.parametrize("named", CLASSES)
+def test_each_class_that_a_policy_may_name_is_one_of_s3(moto_store: Store, named: str) -> None:
+    open_store(moto_store).put_bytes("k", b"1", storage_class=named)
+    assert class_of(moto_store, "k") == (None if named == "STANDARD" else named)
+
+
+def test_a_storage_class_that_the_server_refuses_is_told(moto_store: Store) -> None:
+    store = open_store(moto_store)
+    with pytest.raises(
+        StoreError, match=r"put s3://.*InvalidStorageClass.*Set archive\.storage_class to one"
+    ):
+        store.put_bytes("k", b"1", storage_class="NO_SUCH")
+    assert keys(store) == []
+
+
+def class_of(settings: Store, key: str) -> str | None:
+    """As S3 tells it; None: STANDARD."""
+    assert settings.endpoint_url is not None
+    bucket, _, prefix = settings.url.removeprefix("s3://").partition("/")
+    found = s3_client(settings.endpoint_url).head_object(Bucket=bucket, Key=f"{prefix}/{key}")
+    named: str | None = found.get("StorageClass")
+    return named
 
 
 def test_a_listing_is_in_order_and_goes_by_prefix(store: ObjectStore) -> None:

@@ -211,5 +211,6 @@ def whole_cycle(market: Market, policy: str) -> Iterator[Ran]:
     if not is_native:
         source.delete_one({"_id": fresh["_id"]})
         yield call("rollup", "--since", "2018-09-02", "--until", "2018-09-03T12:00", now=AFTER)
-    yield call("run", now=LATER)
+    for _ in range(3):
+        yield call("run", now=LATER)  # the last two have nothing to do, and share an entry of the ledger
     assert database.list_collection_names()

@@ -145,7 +145,7 @@ def test_its_own_reader_gives_the_documents(place: Place) -> None:
     (buckets_file,) = (place.folder / "store/probes/meta/buckets").iterdir()
     assert sum(len(row["units"]) for row in pq.read_table(buckets_file).to_pylist() if row["flag"]) >= 40
     for path in (place.folder / "store/probes/meta/manifests").iterdir():
-        buckets, overflow = read(place.folder / "store", "probes", path.stem)
+        buckets, overflow = read(place.folder / "store", "probes", path.stem.partition("_")[2])
         found_main += buckets
         found_extra += overflow
     assert sorted(found_main) == sorted(bson.encode(document) for document in main)
@@ -217,8 +217,9 @@ def test_the_columns_are_those_that_are_explained(store: Path) -> None:
 
 def test_a_commit_is_named_as_explained(store: Path) -> None:
     (path,) = (store / "ticks/meta/manifests").iterdir()
-    first, last, fence, digest = path.stem.split("_")
+    number, first, last, fence, digest = path.stem.split("_")
     manifest = json.loads(path.read_bytes())
+    assert len(number) == 10 and int(number) == manifest["sequence"]
     assert date.fromisoformat(first) == date.fromisoformat(last) == START.date()
     assert int(fence.removeprefix("f")) == manifest["fence"]
     assert manifest["documents_sha256"].startswith(digest)

@@ -77,6 +77,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "rollup": (_break, []),
     "archive": (_leave, []),
     "run": (_nothing, []),
+    "compact": (_run, []),
     "verify": (_damage, []),
     "receipts": (_run, []),
     "sign": (_nothing, []),

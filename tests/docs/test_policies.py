@@ -18,12 +18,14 @@ from config.loading.environment import OVERRIDES
 from config.loading.load import PATH_VARIABLE, load
 from config.policies import (
     Archive,
+    Compact,
     MongoDB,
     Overflow,
     Policy,
     Retain,
     Rollup,
     RollupLevel,
+    RunLedger,
     Store,
     Table,
     Workers,
@@ -41,10 +43,12 @@ TABLES: dict[str, type[Table]] = {
     "`[mongodb]`": MongoDB,
     "`[store]`": Store,
     "`[work]`": Workers,
+    "`[ledger]`": RunLedger,
     "`[policies.NAME]`": Policy,
     "`[policies.NAME.rollup]`": Rollup,
     "`[[policies.NAME.rollup.levels]]`": RollupLevel,
     "`[policies.NAME.archive]`": Archive,
+    "`[policies.NAME.archive.compact]`": Compact,
     "`[policies.NAME.retain]`": Retain,
     "`[policies.NAME.overflow]`": Overflow,
 }
@@ -75,6 +79,8 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     default: Any = field.default
+    if isinstance(default, Table):
+        return "see below"
     lengths = timedelta in (field.annotation, *typing.get_args(field.annotation))
     if lengths and (default is not None or field.annotation is not timedelta):
         return f"`{format_duration(default)}`" if default is not None else _no_length(field)

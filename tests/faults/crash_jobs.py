@@ -76,6 +76,17 @@ def restored(scene: Scene) -> None:
     scene.well()
 
 
+def idle(scene: Scene) -> None:
+    """A run had nothing to do, and the one that is killed has nothing either. One of the entries is old."""
+    restored(scene)
+    scene.well()
+    entries = scene.database["bucketwise_runs"]
+    entry = entries.find_one() or {}
+    old = {"run": "old", "fence": -1, "started": entry["started"] - timedelta(days=100)}
+    entries.insert_one({**entry, "_id": "old", **old})
+    scene.database["bucketwise_lease"].update_one({}, {"$set": {"fence": 10}})
+
+
 def pinned(scene: Scene) -> None:
     restored(scene)
     scene.well("restore", "--policy", "it", "--to", "it", "--yes")
@@ -148,6 +159,7 @@ JOBS = {
     "roll-up": Job(_OFFLINE, ("rollup",), more_to_roll_up, after=mended, code=3),
     "first run online": Job(_ONLINE, ("run",), filled),
     "expiry": Job(_OFFLINE + RETAIN, ("run",), young),
+    "nothing to do": Job(_OFFLINE, ("run",), idle),
     "offline": Job(_OFFLINE, ARCHIVE, rolled_up),
     "offline s3": Job(SAMPLES + ROLLUP + OFFLINE, ARCHIVE, rolled_up, store="moto"),
     "clean-up": Job(_OFFLINE, ("run",), cut_off, abandons=True),

@@ -50,6 +50,7 @@ _PURPOSES = {
     "update it_hourly ": "hourly summaries",
     "update it_daily ": "daily summaries",
     "delete bucketwise_pins ": "unpin",
+    "update bucketwise_runs ": "entries joined",
 }
 #: Work between the edges: module, attribute, label.
 _FUNCTIONS = (

@@ -40,6 +40,7 @@ _DELETES = ("offline", "amended", "grace", "online", "online changed")
 _OVERFLOW = ("offline s3", "online", "online changed")
 _ONLINE = ("online", "online changed")
 _LATE = ("late", "late and grace")
+_IDLE = ("nothing to do",)
 _AMENDS = ("amended", "amended s3")
 
 _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
@@ -62,6 +63,12 @@ STEPS = (
     Step("the dead marked", "mongo update bucketwise_runs died", _LEDGER + "_mark_died", _ALL),
     Step("ledger entry begun", "mongo insert bucketwise_runs", _LEDGER + "start", _ALL),
     Step("ledger entry ended", "mongo update bucketwise_runs", _LEDGER + "finish", _ALL),
+    Step("entry before read", "mongo find bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
+    Step("entries joined", "mongo update bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
+    Step("joined entry removed", "mongo delete bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
+    Step("joined entry committed", "mongo commit entries joined", _LEDGER + "_join", _IDLE),
+    Step("old entries looked for", "mongo find bucketwise_runs", _LEDGER + "remove_old", _IDLE),
+    Step("old entries removed", "mongo delete bucketwise_runs", _LEDGER + "remove_old", _IDLE),
     Step("lease released", "mongo update bucketwise_lease release", _LEASE + "__exit__", _ALL),
     Step("report", "report", "jobs.execute:emit", _ALL),
     # Roll-up

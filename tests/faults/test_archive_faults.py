@@ -11,6 +11,7 @@ import pytest
 from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
+from archivers.format.manifest import manifest_key
 from archivers.stores.s3 import S3Store
 from config.errors import BucketwiseError, HaltedError
 from config.policies import Store
@@ -120,14 +121,14 @@ def test_a_run_through_a_bad_network(
         assert proxy.fault.struck
     archive = OfflineArchive(cycle.policy, cycle.store)
     if not cycle.live():
-        held = [archive.load(archive.manifest(commit.name)) for commit in archive.commits()]
+        held = [archive.load(archive.manifest(commit)) for commit in archive.commits()]
         assert sorted(document for batch in held for document in batch.main) == sorted(cycle.case.documents)
     if cycle.live() and fault in ("a rival manifest", "a bit of the manifest"):
         # damage, to all appearance: nothing goes on until a person has removed it
         with pytest.raises(HaltedError):
             cycle.run()
         (commit,) = archive.commits()
-        cycle.store.delete([f"{cycle.policy.name}/meta/manifests/{commit.name}.json"])
+        cycle.store.delete([manifest_key(cycle.policy.name, commit.sequence, commit.name)])
     cycle.run()
     cycle.run()
     assert cycle.live() == []

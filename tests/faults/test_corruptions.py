@@ -224,7 +224,7 @@ def edit(chance: random.Random, world: World, files: Files) -> str | None:
     elif isinstance(value, list) and value:
         manifest[key] = value[1:] if chance.random() < 0.5 else [*value, value[0]]
     elif key == "replaces":
-        manifest[key] = None if value else chance.choice(world.of("meta/manifests"))[15:-5]
+        manifest[key] = [chance.choice(world.of("meta/manifests"))[26:-5]]
     elif key == "documents_sha256":
         manifest[key] = hashlib.sha256(chance.randbytes(4)).hexdigest()
     elif isinstance(value, str):
@@ -279,7 +279,7 @@ def resurrect(chance: random.Random, world: World, files: Files) -> str | None:
     """A commit that was dropped is there again, as it was, and all else too."""
     past = chance.choice(world.past)
     gone = [
-        name.removeprefix("meta/manifests/").removesuffix(".json")
+        name.removeprefix("meta/manifests/").removesuffix(".json").partition("_")[2]
         for name in past
         if name.startswith("meta/manifests") and name not in world.now
     ]

@@ -291,6 +291,18 @@ def test_a_server_that_knows_no_conditions_is_asked_without(
     assert truth.get_bytes("k") == b"first"
 
 
+def test_a_server_that_knows_no_storage_classes_says_so(
+    proxy: S3Proxy, store: S3Store, truth: ObjectStore
+) -> None:
+    asks: Matches = lambda r: r.header("x-amz-storage-class") is not None  # noqa: E731
+    proxy.fault = Refused(asks, None, 501, code="NotImplemented")
+    with pytest.raises(StoreError, match=r"can't do that\. If archive\.storage_class is set, leave it out"):
+        store.put_bytes("k", b"1", storage_class="STANDARD_IA")
+    assert keys(truth) == []
+    store.put_bytes("k", b"1")
+    assert keys(truth) == ["k"]
+
+
 RIGHTS: dict[str, Matches] = {
     "s3:PutObject": is_put,
     "s3:GetObject": is_get,

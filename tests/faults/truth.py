@@ -138,7 +138,7 @@ class Truth:
         prefix = f"{self.policy.name}/meta/manifests/"
         names = [name for name in self.files.names() if name.startswith(prefix) and name.endswith(".json")]
         found = [json.loads(self.files.read(name)) for name in names]
-        replaced = {manifest.get("replaces") for manifest in found}
+        replaced = {name for manifest in found for name in manifest["replaces"]}
         # One that was committed too late, by a run that had lost its lease, names files that are gone.
         there = set(self.files.names())
         return [

@@ -15,7 +15,14 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from archivers.proof.privileges import granted_actions
+from archivers.stores import StoreError
+from archivers.stores.s3 import S3Store
+from config.policies import Store
+from jobs import clock
+from jobs.call import Call
 from jobs.embedded import find_mongod
+from jobs.stopping import Stop
+from jobs.verbs.check import check
 from tests.jobs.place import POLICIES, Place
 
 Db = Any
@@ -43,6 +50,30 @@ def test_all_is_well(place: Place) -> None:
         (finding,) = ran.policy(policy)["findings"]
         assert (finding["code"], finding["severity"], finding["policy"]) == ("policy", "ok", policy)
     assert "all is as a run needs it" in place("check", now=None).out
+
+
+def test_a_storage_class_that_the_store_refuses_is_found(
+    place: Place, moto_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a server that has fewer of them than S3."""
+    put = S3Store.put_bytes
+
+    def refuse(self: S3Store, key: str, data: bytes, **given: Any) -> None:
+        if given.get("storage_class") == "GLACIER_IR":
+            raise StoreError("put", key, "InvalidStorageClass")
+        put(self, key, data, **given)
+
+    monkeypatch.setattr(S3Store, "put_bytes", refuse)
+    monkeypatch.setenv("MONGODB_URI", place.uri)
+    store = f'url = "{moto_store.url}"\nendpoint_url = "{moto_store.endpoint_url}"\nregion = "us-east-1"\n'
+    given = place.config.read_text().replace(f'url = "{(place.folder / "store").as_uri()}"\n', store)
+    for named, severity in (("STANDARD_IA", "ok"), ("GLACIER_IR", "error")):
+        text = given.replace('to = "offline"', f'to = "offline"\nstorage_class = "{named}"')
+        place.config.write_text(text)
+        call = Call("check", place.config, (), clock.current(), False, True, True, True, Stop())
+        report = check(call)
+        (found,) = [it for it in report.extra["findings"] if it["code"] == "store"]
+        assert (found["severity"], report.exit_code) == (severity, int(severity == "error"))
 
 
 def _drop_source(database: Db) -> None:

@@ -1,0 +1,1 @@
+"""Merges small commits of the offline archive into few."""

@@ -1,0 +1,143 @@
+"""Merges the small commits of each UTC day into one.
+
+A merged commit is made as any other: the documents are read from the store, and have to be those that were
+archived; they are packed together, written, read back and compared byte for byte; its manifest is written
+last. Then one transaction lets it take the place of all the others at once. These stay in the store for a
+while, so that a query which is under way keeps its files; who goes by manifests does not count them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from archivers.compacting.plan import StandingCommit, at_rest, groups, most
+from archivers.context import ArchiveContext
+from archivers.format.archive import Maker, OfflineArchive, Replaced
+from archivers.format.manifest import Manifest
+from archivers.moving.archive import recover
+from archivers.moving.commits import CommitRegistry
+from archivers.records.receipts import commit_of
+from archivers.run import ArchiveRun
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import Lot
+from buckets.fields.times import DAY_MS, EVER, TimeRange
+
+
+@dataclass(frozen=True)
+class CompactOptions:
+    """What is asked of a compaction.
+
+    `range`: only commits that begin on a day which it touches. `quiet_since`: days into which something was
+    archived later are left alone; None: none is. `budget`: bytes of BSON to rewrite at most; None: no limit.
+    """
+
+    range: TimeRange = EVER
+    quiet_since: datetime | None = None
+    budget: int | None = None
+
+
+@dataclass
+class CompactReport:
+    """What was merged: so many commits into so many. `bytes_after` is None where nothing was written."""
+
+    commits: int = 0
+    into: int = 0
+    buckets: int = 0
+    bytes_before: int = 0
+    bytes_after: int | None = 0
+
+    def add(self, group: Sequence[StandingCommit]) -> None:
+        """Counts commits that become one."""
+        self.commits += len(group)
+        self.into += 1
+        self.buckets += sum(it.buckets for it in group)
+        self.bytes_before += sum(it.stored for it in group)
+
+
+def compact(context: ArchiveContext, options: CompactOptions) -> CompactReport:
+    """Merges what may be merged. Returns what was done. Raises HaltedError where a commit is not what it was,
+    and leaves all as it is."""
+    archive = context.offline(context.keys)
+    if archive is None:
+        return CompactReport()
+    recover(context)
+    compactor = _Compactor(context, options, archive)
+    compactor.run()
+    return compactor.report
+
+
+def plan_compaction(context: ArchiveContext, options: CompactOptions) -> CompactReport:
+    """Returns what `compact` would do. Changes nothing."""
+    report = CompactReport(bytes_after=None)
+    archive = context.offline(context.keys)
+    if archive is not None:
+        for group in _Compactor(context, options, archive).groups():
+            report.add(group)
+    return report
+
+
+@dataclass
+class _Compactor:
+    context: ArchiveContext
+    options: CompactOptions
+    archive: OfflineArchive
+    report: CompactReport = field(default_factory=CompactReport)
+    rewritten: int = 0  # bytes of BSON
+
+    def run(self) -> None:
+        for group in self.groups():
+            self._merge(group)
+            self.report.add(group)
+            self.context.progress("merged commits", len(group))
+
+    def groups(self) -> Iterator[list[StandingCommit]]:
+        """Yields the commits that become one, day by day, as far as the budget goes."""
+        for day in self._days():
+            self.context.check()
+            resting = at_rest(self._day(day), self.options.quiet_since)
+            for group in groups(resting, most(self.context.executor.memory)):
+                if not self._affords(group):
+                    return
+                yield group
+            self._note(resting)
+
+    def _days(self) -> list[int]:
+        """The UTC days, since 1970, that have to be looked at."""
+        first = self.options.range.start_ms // DAY_MS
+        last = (self.options.range.end_ms - 1) // DAY_MS
+        return self.context.receipts.days_to_compact(first, last, self.options.quiet_since)
+
+    def _day(self, day: int) -> list[StandingCommit]:
+        found = [(commit_of(it), it) for it in self.context.receipts.beginning_on(day)]
+        return [StandingCommit.of(commit, it) for commit, it in found if commit is not None]
+
+    def _affords(self, group: Sequence[StandingCommit]) -> bool:
+        size = sum(it.held.bytes for it in group)
+        is_within = self.options.budget is None or self.rewritten + size <= self.options.budget
+        if is_within or not self.rewritten:  # else what is larger would never have its turn
+            self.rewritten += size
+            return True
+        return False
+
+    def _note(self, resting: Sequence[StandingCommit]) -> None:
+        """Commits that stay as they are need not be looked at again, until another one comes."""
+        names = [it.commit.name for it in resting if not it.is_compacted]
+        if names and self.context.fence:
+            self.context.receipts.note_compacted(names)
+
+    def _merge(self, group: Sequence[StandingCommit]) -> Manifest:
+        manifests = [self.archive.manifest(it.commit) for it in group]
+        whole = Batch.concat([self.archive.load(it) for it in manifests])
+        first, context = manifests[0], self.context
+        maker = Maker(first.database, context.fence, context.now, first.timeseries)
+        origins = [origin for it in manifests for origin in it.all_origins]
+        replaced = Replaced(tuple(it.commit for it in manifests), tuple(origins))
+        lot = Lot(whole, first.archived_policy)
+        copied = self.archive.copy(lot, first.series_types, maker, context.check, replaced)
+        registry = CommitRegistry(ArchiveRun.of(context), self.archive, maker)
+        successor = registry.merge(manifests, copied)
+        assert self.report.bytes_after is not None
+        self.report.bytes_after += successor.size
+        return successor

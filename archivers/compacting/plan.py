@@ -1,0 +1,84 @@
+"""Which commits are merged into one: those of one UTC day, as far as one commit may hold them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from archivers.format.manifest import Commit
+from archivers.moving.filling import MAX_BYTES, MAX_READINGS
+from config.policies import USUAL_MEMORY
+
+#: So many commits of a day are merged though the day has not come to rest.
+MANY = 100
+
+
+class Size(NamedTuple):
+    """How much commits hold."""
+
+    readings: int
+    bytes: int  # of BSON
+
+
+@dataclass(frozen=True)
+class StandingCommit:
+    """A registered commit, as its receipt tells of it."""
+
+    commit: Commit
+    committed: datetime
+    buckets: int
+    held: Size
+    stored: int  # bytes in the store
+    kin: str  # see `Manifest.kin`
+    is_compacted: bool  # it was looked at when its day had come to rest
+
+    @classmethod
+    def of(cls, commit: Commit, receipt: dict[str, Any]) -> StandingCommit:
+        """Returns what a receipt tells of a commit."""
+        return cls(
+            commit,
+            receipt["committed"],
+            receipt["buckets"],
+            Size(receipt["readings"], receipt["documents_bytes"]),
+            receipt["bytes"],
+            receipt["kin"],
+            receipt["compacted"],
+        )
+
+
+def most(memory: int) -> Size:
+    """Returns how much one commit may hold: as much as an archive run puts into one."""
+    share = memory / USUAL_MEMORY
+    return Size(int(MAX_READINGS * share), int(MAX_BYTES * share))
+
+
+def at_rest(day: Sequence[StandingCommit], quiet_since: datetime | None) -> list[StandingCommit]:
+    """Returns the commits of a day that may be merged. A day into which something was archived lately is left
+    alone, as more may come; unless it has very many. None: no day is."""
+    if quiet_since is None:
+        return list(day)
+    old = [it for it in day if it.committed <= quiet_since]
+    return old if len(old) == len(day) or len(old) >= MANY else []
+
+
+def groups(day: Iterable[StandingCommit], limit: Size) -> Iterator[list[StandingCommit]]:
+    """Yields the commits of a day that become one each: neighbours in the chain, as many as one commit may
+    hold. Those that stay alone are left out."""
+    kin: dict[str, list[StandingCommit]] = {}
+    for it in day:
+        kin.setdefault(it.kin, []).append(it)
+    for some in kin.values():
+        group: list[StandingCommit] = []
+        for it in sorted(some, key=lambda it: it.commit.sequence):
+            if group and _exceeds([*group, it], limit):
+                yield from [group] if len(group) > 1 else []
+                group = []
+            group.append(it)
+        yield from [group] if len(group) > 1 else []
+
+
+def _exceeds(group: Sequence[StandingCommit], limit: Size) -> bool:
+    readings = sum(it.held.readings for it in group)
+    return readings > limit.readings or sum(it.held.bytes for it in group) > limit.bytes

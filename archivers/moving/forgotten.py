@@ -1,0 +1,83 @@
+"""Merges that this database has forgotten, since it was put back to an older state.
+
+The commits that were merged are gone from the store, and a receipt may still name them as standing. All that
+they held is in the commit that took their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archivers.format.archive import OfflineArchive
+from archivers.format.manifest import Manifest
+from archivers.moving.commits import CommitRegistry
+from archivers.run import ArchiveRun
+from archivers.versions.superseded import Superseded
+from archivers.writes.delete import compare_all
+
+
+class _Root(NamedTuple):
+    """A commit that was merged."""
+
+    manifest: Manifest
+    is_registered: bool
+
+
+class ForgottenMerges:
+    """Registers them."""
+
+    def __init__(self, work: ArchiveRun, archive: OfflineArchive, registry: CommitRegistry) -> None:
+        self._work = work
+        self._archive = archive
+        self._registry = registry
+        self._dropped = Superseded(archive.store, archive.policy.name)
+
+    def adopt(self, unknown: Sequence[Manifest], listed: set[str], sequence: int) -> None:
+        """Lets those of some unregistered commits take the place of what they were merged from that came
+        behind the last registered one, whose number this is."""
+        for manifest in sorted(unknown, key=lambda it: it.sequence):
+            if manifest.sequence > sequence and not listed & set(manifest.replaces):
+                roots = self._roots(manifest)
+                if any(it.is_registered for it in roots):
+                    self._adopt(manifest, roots)
+
+    def _roots(self, manifest: Manifest) -> list[_Root]:
+        """The commits that were merged into one, in the order of its buckets; none where it was no merge."""
+        known = self._registry.receipts.registered(manifest.replaces)
+        found: list[_Root] = []
+        for name in manifest.replaces:
+            dropped = self._dropped.dropped(name)
+            if dropped is None:
+                return []
+            is_known = name in known and known[name].seal == dropped.sha256
+            deeper = [] if is_known else self._roots(dropped)
+            found += deeper or [_Root(dropped, is_known)]
+        return found if sum(it.manifest.buckets for it in found) == manifest.buckets else []
+
+    def _adopt(self, manifest: Manifest, roots: Sequence[_Root]) -> None:
+        self._work.check()
+        live, at = [], 0
+        for root in roots:
+            end = at + root.manifest.buckets
+            live.append(self._live(manifest, root, at, end))
+            at = end
+        self._registry.register(manifest, np.concatenate(live), is_new=True)
+        for root in roots:
+            if root.is_registered:
+                self._registry.receipts.bury(root.manifest.commit)
+
+    def _live(self, manifest: Manifest, root: _Root, start: int, end: int) -> NDArray[np.bool_]:
+        """Which buckets of a root may be live. What differs from one that was forgotten is older than it, or
+        another bucket."""
+        if root.is_registered:
+            return self._registry.receipts.live(root.manifest.commit, root.manifest.buckets)
+        live = np.ones(end - start, dtype=np.bool_)
+        if not self._work.measured:
+            batch = self._archive.load(manifest).slice(start, end)
+            found = compare_all(self._work.database, self._work.policy, batch)
+            live[[*found.gone, *found.changed]] = False
+        return live

@@ -1,0 +1,18 @@
+"""How long is it remembered what each run did?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from config.durations import format_duration
+from config.policies import RunLedger
+from config.problems import Fault, Report
+
+SHORTEST = timedelta(days=1)
+
+
+def check_ledger(ledger: RunLedger, report: Report) -> None:
+    if ledger.keep is not None and ledger.keep < SHORTEST:
+        shortest = format_duration(SHORTEST)
+        fault = Fault(f"it is shorter than {shortest}", f'write "{shortest}" or longer, or "forever"')
+        report.add(("ledger", "keep"), fault)

@@ -1,0 +1,40 @@
+"""Can parts have the storage class that a policy names, where its store is?"""
+
+from __future__ import annotations
+
+from config.policies import Policy, Store
+from config.problems import Fault, Key, Report, nearest
+
+#: What can be read at once, whatever it costs.
+CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
+_INSTEAD = 'write "GLACIER_IR", whose objects are read at once'
+_THAW = "it needs a thaw before it can be read, and each copy is read back before the original is deleted"
+#: What an archive can't rest on, and why.
+_REFUSED = {
+    "GLACIER": Fault(_THAW, _INSTEAD),
+    "DEEP_ARCHIVE": Fault(_THAW, _INSTEAD),
+    "REDUCED_REDUNDANCY": Fault(
+        "it loses one object in ten thousand a year, and an archive is the only copy",
+        'write "STANDARD_IA", or leave it out',
+    ),
+}
+
+
+def check_storage_class(policy: Policy, store: Store | None, report: Report) -> None:
+    if policy.archive is None or policy.archive.storage_class is None:
+        return
+    at: Key = ("policies", policy.name, "archive")
+    key, named = (*at, "storage_class"), policy.archive.storage_class
+    if policy.archive.to != "offline":
+        fault = Fault("it is for parts in S3, and only an offline archive has any", "take it out")
+        report.add(key, fault, rests_on=[(*at, "to")])
+    elif store is not None and store.url.startswith("file:"):
+        fault = Fault("a directory has no storage classes", "take it out, or archive to an s3:// store")
+        report.add(key, fault, rests_on=[("store", "url")])
+    if named in _REFUSED:
+        report.add(key, _REFUSED[named])
+    elif named not in CLASSES:
+        near = nearest(named, CLASSES)
+        choices = " or ".join(f'"{it}"' for it in CLASSES)
+        mend = f'did you mean "{near}"? It may be {choices}' if near else f"write {choices}"
+        report.add(key, Fault("it is no storage class", mend))

@@ -1,0 +1,34 @@
+"""`bucketwise compact`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jobs.call import Call
+from jobs.clock import parse_range
+from jobs.options import Since, Until
+from jobs.output.report import Report
+from jobs.output.tables import compact_table
+from jobs.running.runner import Runner, RunOptions
+from jobs.running.steps import COMPACT_ALL
+
+EXAMPLES = [
+    "bucketwise compact --dry-run",
+    "bucketwise compact -p ticks --since 2018-06-01 --until 2018-07-01",
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be merged, and change nothing.")]
+
+
+def compact(call: Call, since: Since = None, until: Until = None, dry_run: DryRun = False) -> Report:
+    """Merge small commits of offline archives.
+
+    The commits that begin on the same UTC day become one, as far as one commit may hold them. `bucketwise
+    run` does this as well, once a day has come to rest.
+    """
+    within = parse_range(since, until)
+    policies = call.policies
+    with call.database() as database:
+        results = Runner.of(call, database, [COMPACT_ALL], RunOptions(within, dry_run)).run_all(policies)
+    return Report(call.command, call.now, results, [compact_table(results)])
