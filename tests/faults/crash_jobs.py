@@ -112,6 +112,20 @@ def late_and_copied(scene: Scene) -> None:
     assert scene.well(now=NOW - timedelta(days=2))["archive"]["left"] == len(LATE)
 
 
+def in_small_commits(scene: Scene) -> None:
+    """A run every forty minutes made three commits of each of two days. With a grace the buckets are live."""
+    scene.fill(12)
+    for minutes in range(10, 250, 40):
+        scene.run(now=START + timedelta(days=30, minutes=minutes))
+    assert len(scene.truth.manifests()) == 6
+
+
+def compacted(scene: Scene) -> None:
+    """What was replaced may go in the run that is killed."""
+    in_small_commits(scene)
+    assert scene.well("compact", now=NOW - timedelta(hours=2))["into"] == 2
+
+
 def write_late(scene: Scene, number: int) -> None:
     main, *extra = scene.truth.units[number]
     document = bson.decode(main)
@@ -151,7 +165,7 @@ def changed(scene: Scene) -> list[bytes]:
     return [bson.encode({**document, "note": "changed"}), *extra]
 
 
-ARCHIVE = ("archive",)
+ARCHIVE, COMPACT = ("archive",), ("compact",)
 _REGISTERED, _COPIED = "mongo commit receipt", "mongo commit copy"
 _OFFLINE, _ONLINE = SLOTS + ROLLUP + OFFLINE, SAMPLES + ROLLUP + ONLINE
 JOBS = {
@@ -171,6 +185,10 @@ JOBS = {
     "online changed": Job(_ONLINE, ARCHIVE, rolled_up, change_at=_COPIED, code=3),
     "late": Job(_ONLINE, ARCHIVE, archived_and_late),
     "late and grace": Job(_ONLINE + 'grace = "1d"\n', ARCHIVE, late_and_copied),
+    "compacted": Job(_OFFLINE, COMPACT, in_small_commits, recover=COMPACT),
+    "compacted s3": Job(SAMPLES + ROLLUP + GRACE, COMPACT, in_small_commits, store="moto"),
+    "compacted and dropped": Job(_OFFLINE, ("run",), compacted),
+    "compacted and dropped s3": Job(_OFFLINE, ("run",), compacted, store="moto"),
     "restore": Job(
         SAMPLES + ROLLUP + OFFLINE,
         ("restore", "--policy", "it", "--to", "it", "--yes"),

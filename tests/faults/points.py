@@ -50,6 +50,7 @@ _PURPOSES = {
     "update it_daily ": "daily summaries",
     "delete bucketwise_pins ": "unpin",
     "update bucketwise_runs ": "entries joined",
+    "find bucketwise_runs ": "entries compared",
 }
 #: Work between the edges: module, attribute, label.
 _FUNCTIONS = (
@@ -304,6 +305,8 @@ def _detail(collection: str, command: Document) -> str:
             return kind or "policy"
         if "live" in change.get("$set", {}):
             return "live"
+        if "compacted" in change.get("$set", {}) and not state:
+            return "compacted"
         return str(state or ("pull" if "$pullAll" in change else "deleted"))
     if collection == "bucketwise_progress" and change:
         about = statements[0]["q"]["_id"]
@@ -357,7 +360,8 @@ def _hook_files(points: Points, root: Path) -> None:
     setattr(os, "fsync", lambda _handle: None)  # noqa: B010  # the machine goes on
     store = import_module("archivers.stores.file").FileStore
     listed = store.list
-    store.list = lambda self, prefix="": list(listed(self, prefix))  # at once, as it does itself
+    # At once, as it does itself.
+    store.list = lambda self, prefix="", after="": list(listed(self, prefix, after))
     methods = {"get_bytes": "read", "head": "look at", "put_bytes": "put", "list": "list"}
     for name, what in methods.items():
         setattr(store, name, _hooked_method(points, getattr(store, name), what))

@@ -220,7 +220,7 @@ class Scene:
         self.well(now=now)
         assert self.toll()[1:] == (0, 0)
         self.well(now=now)
-        self.truth.check_finished()
+        self.truth.check_finished(now)
         if summaries:
             self.truth.check_summaries()
         before = self.everything()

@@ -42,6 +42,8 @@ _ONLINE = ("online", "online changed")
 _LATE = ("late", "late and grace")
 _IDLE = ("nothing to do",)
 _AMENDS = ("amended", "amended s3")
+_MERGES, _DROPS = ("compacted", "compacted s3"), ("compacted and dropped", "compacted and dropped s3")
+_COMPACTS = (*_MERGES, "nothing to do")
 
 _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
 _BOOKS, _OFFLINE = "archivers.moving.commits:CommitRegistry.", "archivers.format.archive:OfflineArchive."
@@ -66,6 +68,7 @@ STEPS = (
     Step("entry before read", "mongo find bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
     Step("entries joined", "mongo update bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
     Step("joined entry removed", "mongo delete bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
+    Step("entries compared", "mongo commit entries compared", _LEDGER + "_join", _DROPS[:1]),
     Step("joined entry committed", "mongo commit entries joined", _LEDGER + "_join", _IDLE),
     Step("old entries looked for", "mongo find bucketwise_runs", _LEDGER + "remove_old", _IDLE),
     Step("old entries removed", "mongo delete bucketwise_runs", _LEDGER + "remove_old", _IDLE),
@@ -116,12 +119,12 @@ STEPS = (
     Step("owner in place", "file place owner", _OFFLINE + "claim", ("first run",)),
     Step("owner read", "file read owner", _OFFLINE + "claim", _FILE),
     Step("owner fetched", "s3 GetObject owner", _OFFLINE + "claim", _S3),
-    Step("manifests listed", "file list manifests", _OFFLINE + "commits", _FILE),
-    Step("parts listed", "file list data", _OFFLINE + "unlisted", _FILE),
-    Step("buckets files listed", "file list buckets", _OFFLINE + "unlisted", _FILE),
-    Step("manifests listed, S3", "s3 ListObjectsV2 manifests", _OFFLINE + "commits", _S3),
-    Step("parts listed, S3", "s3 ListObjectsV2 data", _OFFLINE + "unlisted", _S3),
-    Step("buckets files listed, S3", "s3 ListObjectsV2 buckets", _OFFLINE + "unlisted", _S3),
+    Step("manifests listed", "file list manifests", "archivers.format.manifest:commits", _FILE),
+    Step("parts listed", "file list data", _OFFLINE + "unlisted", ("clean-up",)),
+    Step("buckets files listed", "file list buckets", _OFFLINE + "unlisted", ("clean-up",)),
+    Step("manifests listed, S3", "s3 ListObjectsV2 manifests", "archivers.format.manifest:commits", _S3),
+    Step("parts listed, S3", "s3 ListObjectsV2 data", _OFFLINE + "unlisted", ("clean-up s3",)),
+    Step("buckets files listed, S3", "s3 ListObjectsV2 buckets", _OFFLINE + "unlisted", ("clean-up s3",)),
     Step("leftover part removed", "file remove data", _OFFLINE + "clear", ("clean-up",)),
     Step(
         "part's folder removed", "file remove folder data", _FILES + "FileStore._remove_empty", ("clean-up",)
@@ -219,6 +222,73 @@ STEPS = (
     Step("old buckets file removed", "file remove buckets", _OFFLINE + "drop", ("amended",)),
     Step("old manifest removed, S3", "s3 DeleteObjects manifests", _OFFLINE + "drop", ("amended s3",)),
     Step("old receipt removed", "mongo update bucketwise_receipts dropped", _RECEIPTS + "bury", _AMENDS),
+    # The commits of a day become one
+    Step("days asked for", "mongo aggregate bucketwise_receipts", _RECEIPTS + "days_to_compact", _COMPACTS),
+    Step("commits of a day read", "mongo find bucketwise_receipts", _RECEIPTS + "beginning_on", _MERGES),
+    Step("manifest to merge read", "file read manifests", _OFFLINE + "manifest", _MERGES[:1]),
+    Step("manifest to merge read, S3", "s3 GetObject manifests", _OFFLINE + "manifest", _MERGES[1:]),
+    Step("part to merge read", "file read data", _OFFLINE + "load", _MERGES[:1]),
+    Step("part to merge read, S3", "s3 GetObject data", _OFFLINE + "load", _MERGES[1:]),
+    Step("buckets file to merge read", "file read buckets", _OFFLINE + "load", _MERGES[:1]),
+    Step("buckets file to merge read, S3", "s3 GetObject buckets", _OFFLINE + "load", _MERGES[1:]),
+    Step("merged documents packed", "encode", "buckets.packing.pack:pack", _MERGES),
+    Step("merged part put", "file put data", _OFFLINE + "_write", _MERGES[:1]),
+    Step("merged part in place", "file place data", _FILES + "_place", _MERGES[:1]),
+    Step("merged part put, S3", "s3 PutObject data", _OFFLINE + "_write", _MERGES[1:]),
+    Step("merged buckets file put", "file put buckets", _OFFLINE + "_write", _MERGES[:1]),
+    Step("merged buckets file in place", "file place buckets", _FILES + "_place", _MERGES[:1]),
+    Step("merged buckets file put, S3", "s3 PutObject buckets", _OFFLINE + "_write", _MERGES[1:]),
+    Step("merged documents rebuilt", "rebuild documents", "buckets.packing.unpack:gives", _MERGES),
+    Step("merged part seen", "file look at data", _OFFLINE + "commit", _MERGES[:1]),
+    Step("merged part seen, S3", "s3 HeadObject data", _OFFLINE + "commit", _MERGES[1:]),
+    Step("merged manifest put", "file put manifests", _CHAIN + "commit", _MERGES[:1]),
+    Step("merged manifest in place", "file place manifests", _FILES + "_place", _MERGES[:1]),
+    Step("merged manifest put, S3", "s3 PutObject manifests", _CHAIN + "commit", _MERGES[1:]),
+    Step(
+        "lease asked before the exchange",
+        "mongo update bucketwise_lease guard in transaction",
+        _LEASE + "guard",
+        _MERGES,
+    ),
+    Step(
+        "receipts of a day read",
+        "mongo find bucketwise_receipts in transaction",
+        _BOOKS + "_exchange",
+        _MERGES,
+    ),
+    Step(
+        "merged receipt and chain's head written",
+        "mongo update bucketwise_receipts live in transaction",
+        _RECEIPTS + "set_live",
+        _MERGES,
+    ),
+    Step(
+        "replaced by the merged one",
+        "mongo update bucketwise_receipts replaced in transaction",
+        _BOOKS + "_exchange",
+        _MERGES,
+    ),
+    Step("merge of commits committed", "mongo commit exchange", _BOOKS + "merge", _MERGES),
+    Step("day noted", "mongo update bucketwise_receipts compacted", _RECEIPTS + "note_compacted", _MERGES),
+    Step("compaction told", "mongo update bucketwise_runs", _LEDGER + "finish", _MERGES),
+    Step("lease released at last", "mongo update bucketwise_lease release", _LEASE + "__exit__", _MERGES),
+    # What was replaced is dropped, when its delay is over
+    Step("successor seen", "file look at manifests", _OFFLINE + "is_there", _DROPS[:1]),
+    Step("successor seen, S3", "s3 HeadObject manifests", _OFFLINE + "is_there", _DROPS[1:]),
+    Step("replaced manifest read", "file read manifests", _CHAIN + "drop", _DROPS[:1]),
+    Step("replaced manifest read, S3", "s3 GetObject manifests", _CHAIN + "drop", _DROPS[1:]),
+    Step("replaced manifests' folder", "file make folder superseded", _FILES + "_make_folders", _DROPS[:1]),
+    Step("replaced manifest put aside", "file put superseded", _CHAIN + "drop", _DROPS[:1]),
+    Step("replaced manifest in place", "file place superseded", _FILES + "_place", _DROPS[:1]),
+    Step("replaced manifest put aside, S3", "s3 PutObject superseded", _CHAIN + "drop", _DROPS[1:]),
+    Step("replaced manifest read back", "file read superseded", _CHAIN + "drop", _DROPS[:1]),
+    Step("replaced manifest read back, S3", "s3 GetObject superseded", _CHAIN + "drop", _DROPS[1:]),
+    Step("replaced manifest removed", "file remove manifests", _OFFLINE + "drop", _DROPS[:1]),
+    Step("replaced manifest removed, S3", "s3 DeleteObjects manifests", _OFFLINE + "drop", _DROPS[1:]),
+    Step("replaced part removed", "file remove data", _OFFLINE + "drop", _DROPS[:1]),
+    Step("replaced buckets file removed", "file remove buckets", _OFFLINE + "drop", _DROPS[:1]),
+    Step("replaced files removed, S3", "s3 DeleteObjects data", _OFFLINE + "drop", _DROPS[1:]),
+    Step("replaced receipt removed", "mongo update bucketwise_receipts dropped", _RECEIPTS + "bury", _DROPS),
     # Online
     Step("archive made", "mongo create it_archive", _ONLINE_RUN + "_make_collections", ("first run online",)),
     Step(

@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from config.policies import Store
 from jobs.running.ledger import Ledger, Run
 from tests.faults.crash_jobs import CHANGED, JOBS, Job, changed
 from tests.faults.points import Moment, counts, read_log
-from tests.faults.scene import Scene
+from tests.faults.scene import NOW, Scene
 from tests.faults.steps import STEPS, Step
 from tests.faults.stopping import set_parameter
 from tests.faults.tally import Tally
@@ -200,11 +201,29 @@ def test_killed(
     if job.recover:
         scene.well(*job.recover)
     runs = scene.finish()
+    if case.job.startswith("compacted"):
+        runs += compact_and_finish(scene)
     tally("crash points", f"{case.job}: {case.step.name}, {case.moment}", runs=runs)
     if "retain" in job.text:
         assert scene.database["it_hourly"].count_documents({}) == 0
     if job.store != "rclone":
         check_cleaned(scene)
+
+
+def compact_and_finish(scene: Scene) -> int:
+    """Each day becomes one commit, and what was replaced is dropped when its delay is over. Returns how many
+    runs it took."""
+    now = NOW + timedelta(days=1)
+    scene.well("compact", now=now)
+    days = Counter(it["first"][:10] for it in scene.truth.manifests())
+    assert set(days.values()) == {1}, days
+    assert scene.toll()[1:] == (0, 0)
+    assert scene.policy.archive is not None
+    now += scene.policy.archive.compact.delay
+    runs = scene.finish(now)
+    assert scene.truth.merged_away(now) == []
+    assert scene.well("verify", now=now)["bad"] == 0
+    return runs + 2
 
 
 def is_live(scene: Scene, raw: bytes) -> bool:
