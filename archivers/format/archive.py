@@ -82,6 +82,9 @@ class CommitIndex(Protocol):
     def seal(self, commit: str) -> str | None:
         """Returns the seal that a commit's manifest has to have, where that is known."""
 
+    def knows(self, commit: Commit) -> bool:
+        """Returns whether a commit is registered by now, or was once and has been dropped."""
+
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the registered commits that may hold something of [start, end)."""
 
@@ -94,6 +97,13 @@ class CommitIndex(Protocol):
 
     def types(self, fields: Sequence[str]) -> dict[str, str] | None:
         """Returns the types of the columns of these series fields; None where that is not known."""
+
+
+def _counting(manifests: Sequence[Manifest], commits: Iterable[Commit]) -> list[Manifest]:
+    """Returns those of these commits without any that is not registered and replaces one that is: until the
+    receipts have changed hands, they alone tell what is live."""
+    registered = {it.name for it in commits if it.seal is not None}
+    return [it for it in manifests if it.commit in registered or registered.isdisjoint(it.replaces)]
 
 
 #: By policy: what was listed of an archive behind its registered commits.
@@ -156,19 +166,19 @@ class OfflineArchive:
         known = self.index.within(start_ms, end_ms) if self.index else []
         names = {it.name for it in known}
         tail = (it for it in self.tail if it.name not in names and it.may_hold(start_ms, end_ms))
-        return known + [it for it in tail if not self._is_known(it.name)]
+        return known + [it for it in tail if not self._is_known(it)]
 
-    def _is_known(self, name: str) -> bool:
-        """Whether a commit is registered: what is, and is not among those of a range, holds nothing of it, or
-        has been replaced."""
-        return self.index is not None and self.index.seal(name) is not None
+    def _is_known(self, commit: Commit) -> bool:
+        """Whether a commit of the tail is registered: what is, and is not among those of a range, holds
+        nothing of it, or has been replaced."""
+        return self.index is not None and self.index.knows(commit)
 
     def manifests(self, start_ms: int, end_ms: int, among: Iterable[Commit] | None = None) -> list[Manifest]:
         """What holds something of [start, end), without what another commit has taken over (a crash may
         leave both). `among` these commits, or all that there are."""
-        there = self.within(start_ms, end_ms) if among is None else among
+        there = self.within(start_ms, end_ms) if among is None else list(among)
         read = [self._standing(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
-        named = [manifest for manifest in read if manifest is not None]
+        named = _counting([manifest for manifest in read if manifest is not None], there)
         found = [it for it in named if as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms]
         replaced = {name for manifest in named for name in manifest.replaces}
         return [manifest for manifest in found if manifest.commit not in replaced]

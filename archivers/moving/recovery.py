@@ -58,23 +58,25 @@ class Recovery:
 
     def _go_through_all(self, heads: list[Manifest]) -> None:
         check_none_back(self._receipts, self._archive)
-        self._adopt_merges(self._listed())
+        unknown = self._adopt_merges(self._listed())
         for forgotten in check_all_there(self._receipts, self._archive):
             self._receipts.bury(forgotten.name)
         self._drop_replaced()
         self._archive.clear(self._work.fence, self._receipts.registered, self._receipts.parts)
-        self._adopt_unknown(self._listed(), heads)
+        self._adopt_unknown(self._listed(), [*heads, *unknown])
 
     def _listed(self) -> dict[str, Commit]:
         return {commit.name: commit for commit in self._archive.commits()}
 
-    def _adopt_merges(self, listed: dict[str, Commit]) -> None:
-        """Before anything is dropped, or missed: a merge that was forgotten tells where it went."""
+    def _adopt_merges(self, listed: dict[str, Commit]) -> list[Manifest]:
+        """Before anything is dropped, or missed: a merge that was forgotten tells where it went. Returns the
+        manifests that had no receipt before."""
         merges = ForgottenMerges(self._work, self._archive, self._registry)
         unknown, heads = self._unknown(listed), read_heads(self._receipts)
         merges.finish(unknown, listed)
         if heads is not None:
             merges.adopt(unknown, set(listed), heads.sequence)
+        return unknown
 
     def _unknown(self, listed: dict[str, Commit]) -> list[Manifest]:
         """The manifests of the commits that have no receipt."""
@@ -102,7 +104,8 @@ class Recovery:
 
     def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
         """Register the commits that have no receipt, each after those that came before it; `last` are those
-        of the heads. Where the archive tells of receipts that are not there, a new one says so."""
+        of the heads, and those that had none before. Where the archive tells of receipts that are not there,
+        a new one says so."""
         manifests = self._unknown(listed)
         chain, heads = self._archive.chain, read_heads(self._receipts)
         if heads is None and listed:  # all receipts are lost
