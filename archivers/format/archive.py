@@ -33,6 +33,7 @@ from archivers.format.manifest import (
     commit_name,
     commit_of_file,
     commits,
+    day,
     day_number,
     manifest_key,
     owner_key,
@@ -200,13 +201,22 @@ class OfflineArchive:
         span: tuple[int, int] | None = None  # asked for where the first day holds nothing
         while True:
             end = (at // DAY_MS + 1) * DAY_MS + width - DAY_MS
-            starts = [it for commit in self.within(at, end) for it in self._starts(commit, at)]
-            if starts:
-                return min(starts)
+            if (found := self._first_start(at, end)) is not None:
+                return found
             span = span or self.span()
             if span is None or end >= span[1]:
                 return None
             at, width = max(end, span[0]), 2 * width
+
+    def _first_start(self, start_ms: int, end_ms: int) -> int | None:
+        """As `earliest`, in [start, end): where a commit goes on later, another one may lie before that.
+        Manifests that begin on later days than what was found are not read."""
+        found = end_ms
+        for commit in sorted(self.within(start_ms, end_ms), key=lambda it: it.first):
+            if commit.first > day(found):
+                break
+            found = min([found, *self._starts(commit, start_ms)])
+        return found if found < end_ms else None
 
     def _starts(self, commit: Commit, at_or_after_ms: int) -> list[int]:
         """Where the days of a commit begin, as far as they reach on."""
