@@ -477,14 +477,15 @@ class OfflineArchive:
         fence: int,
         known: Callable[[set[str]], Mapping[str, Commit]],
         parts: Callable[[], Iterable[str]],
-    ) -> None:
-        """Remove what runs under older leases wrote and never committed.
+    ) -> bool:
+        """Remove what runs under older leases wrote and never committed. Returns whether that was all.
 
         A newer holder's files carry a higher fence, so a run that lost its lease can't take them away.
         `known` tells which commits have a receipt: theirs were committed. `parts` are those that must be
         there: while one is missing, what looks left over may be it. Raises DamagedError.
         """
-        left = [(key, commit.name) for key, commit in self.unlisted() if commit and commit.fence < fence]
+        found = [(key, commit) for key, commit in self.unlisted() if commit]
+        left = [(key, commit.name) for key, commit in found if commit.fence < fence]
         for _, commit in sorted(known({name for _, name in left}).items()):
             self.miss(commit)
         if left:
@@ -493,6 +494,7 @@ class OfflineArchive:
                 fault = f"the file is missing, and {left[0][0]} is of no commit: it may have been renamed"
                 raise DamagedError("part-missing", f"{self.store.url}/{key}", fault)
         self.store.delete([key for key, _ in left])
+        return len(left) == len(found)
 
     def miss(self, commit: Commit) -> NoReturn:
         """Raises DamagedError for a commit whose manifest has gone."""

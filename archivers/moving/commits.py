@@ -114,10 +114,14 @@ class CommitRegistry:
         return successor
 
     def _drop_what_it_replaced(self, manifest: Manifest) -> None:
-        for receipt in list(self.receipts.in_state(REPLACED, "offline")):
-            if receipt["replaced_by"] == manifest.commit:
-                self._archive.check_present(manifest)
-                self.drop_replaced(receipt)
+        found = self.receipts.in_state(REPLACED, "offline")
+        mine = [it for it in found if it["replaced_by"] == manifest.commit]
+        if mine:
+            self._archive.check_present(manifest)
+        for receipt in mine:
+            self._work.check()
+            self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})  # it waits no more
+            self.drop_replaced(receipt)
 
     def drop_replaced(self, receipt: Document) -> None:
         """Drop a commit that another one has taken over, as far as a crash hasn't left that half-done."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Commit, Manifest
 from archivers.moving.commits import CommitRegistry
+from archivers.records.receipts import REPLACED
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import compare_all
@@ -39,19 +40,24 @@ class ForgottenMerges:
     def finish(self, unknown: Sequence[Manifest], listed: dict[str, Commit]) -> None:
         """Drops the rest of what was merged where a part is gone, though this database has not dropped it: a
         run that it has forgotten was cut off while it dropped all."""
-        buried = self._registry.receipts.dropped() if any(it.replaces for it in unknown) else {}
+        ours = self._dropped_by_us() if any(it.replaces for it in unknown) else set()
         for manifest in unknown:
-            gone = [name for name in manifest.replaces if name not in listed and name not in buried]
+            gone = [name for name in manifest.replaces if name not in listed and name not in ours]
             if any(self._dropped.dropped(name) for name in gone):
                 self._work.check()
                 for name in listed.keys() & set(manifest.replaces):
                     self._archive.drop(self._archive.manifest(listed.pop(name)))
 
-    def adopt(self, unknown: Sequence[Manifest], listed: set[str], sequence: int) -> None:
-        """Lets those of some unregistered commits take the place of what they were merged from that came
-        behind the last registered one, whose number this is."""
+    def _dropped_by_us(self) -> set[str]:
+        """The commits that this database knows to be dropped, or to be dropped next."""
+        receipts = self._registry.receipts
+        going = receipts.in_state(REPLACED, "offline")
+        return {*receipts.dropped(), *(it["_id"]["name"] for it in going)}
+
+    def adopt(self, unknown: Sequence[Manifest], listed: set[str]) -> None:
+        """Lets those of some unregistered commits take the place of what they were merged from."""
         for manifest in sorted(unknown, key=lambda it: it.sequence):
-            if manifest.sequence > sequence and not listed & set(manifest.replaces):
+            if not listed & set(manifest.replaces):
                 roots = self._roots(manifest)
                 if any(it.is_registered for it in roots):
                     self._adopt(manifest, roots)

@@ -47,23 +47,25 @@ class Recovery:
         if self._work.state.is_clean and self._is_tail_known():
             self._drop_replaced()
         else:
-            self._go_through_all(heads)
+            self._work.state.is_clean = self._go_through_all(heads)
             self._archive.list_anew()
-        self._work.state.is_clean = True
 
     def _is_tail_known(self) -> bool:
         """Whether the store holds nothing behind the last registered commit that is not registered."""
         tail = [commit.name for commit in self._archive.tail]
         return self._receipts.registered(tail).keys() == set(tail)
 
-    def _go_through_all(self, heads: list[Manifest]) -> None:
+    def _go_through_all(self, heads: list[Manifest]) -> bool:
+        """Returns whether nothing is left to be looked for: files may be of runs that this database has
+        forgotten, and whose fences are still to come again."""
         check_none_back(self._receipts, self._archive)
         unknown = self._adopt_merges(self._listed())
         for forgotten in check_all_there(self._receipts, self._archive):
             self._receipts.bury(forgotten.name)
         self._drop_replaced()
-        self._archive.clear(self._work.fence, self._receipts.registered, self._receipts.parts)
+        is_all = self._archive.clear(self._work.fence, self._receipts.registered, self._receipts.parts)
         self._adopt_unknown(self._listed(), [*heads, *unknown])
+        return is_all
 
     def _listed(self) -> dict[str, Commit]:
         return {commit.name: commit for commit in self._archive.commits()}
@@ -73,9 +75,10 @@ class Recovery:
         manifests that had no receipt before."""
         merges = ForgottenMerges(self._work, self._archive, self._registry)
         unknown, heads = self._unknown(listed), read_heads(self._receipts)
-        merges.finish(unknown, listed)
+        later = [it for it in unknown if heads is None or it.sequence > heads.sequence]
+        merges.finish(later, listed)
         if heads is not None:
-            merges.adopt(unknown, set(listed), heads.sequence)
+            merges.adopt(later, set(listed))
         return unknown
 
     def _unknown(self, listed: dict[str, Commit]) -> list[Manifest]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
+from archivers.context import ArchiveState
+from archivers.format.archive import OfflineArchive
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from config.policies import Store
 from tests.archivers.builders import DAY0, LATER, insert, slots
-from tests.archivers.faults import Crash, DyingStore, Steps
-from tests.archivers.harness import expected_rows
+from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
+from tests.archivers.harness import Cycle, expected_rows
 from tests.archivers.test_crash import World, quick_disk
 
 __all__ = ["quick_disk"]
@@ -91,3 +94,43 @@ def test_a_database_is_put_back_to_between_two_merges(
     assert world.archived() == world.units()
     assert cycle.rows() == expected_rows(cycle.case)
     assert cycle.verify().bad == []
+
+
+def test_files_whose_fence_is_to_come_again_are_removed_then(
+    database: Database[Document], file_store: Store
+) -> None:
+    """Until then the archive is not clean: nobody would look for them any more."""
+    cycle = Cycle(database, slots("minute"), file_store).load()
+    with pytest.raises(Crash):
+        cycle.run(fence=3, store=DyingStore(cycle.store, DiesAt("after put_bytes", 3)))
+    for fence, is_clean in ((2, False), (4, True)):
+        state = ArchiveState()
+        cycle.run(fence=fence, state=state)
+        assert state.is_clean == is_clean
+        assert (list(OfflineArchive(cycle.policy, cycle.store).unlisted()) == []) == is_clean
+
+
+def test_it_dies_while_a_bucket_leaves_a_merged_commit(
+    database: Database[Document], file_store: Store
+) -> None:
+    """What that one had replaced is dropped before its time, and must not be waited for."""
+    for die_at in range(1, 400, 5):
+        world = World.make(database, slots("minute").with_archive(delete=False), file_store)
+        cycle = world.cycle
+        for hour in (1, 5, 22):
+            cycle.run(DAY0 + AFTER + hour * HOUR)
+        assert cycle.compact(LATER).into == 1
+        world.change(world.first(1))
+        steps = Steps(die_at)
+        with pytest.MonkeyPatch.context() as patch:
+            die_in_transactions(patch, steps)
+            with suppress(Crash):
+                cycle.run(LATER + HOUR / 2, store=DyingStore(cycle.store, steps))
+        world.check_nothing_is_lost()
+        world.keep(False)
+        cycle.run(LATER + HOUR / 2)
+        cycle.run(LATER + HOUR / 2)
+        world.check_finished()
+        if not steps.died:
+            break
+    assert not steps.died
