@@ -82,15 +82,26 @@ def commits(hourly: Hourly) -> int:
     return hourly.database["bucketwise_receipts"].count_documents({"kind": "offline"})
 
 
-def test_a_run_with_nothing_to_do(database: Database[Document], mongodb_uri: str, file_store: Store) -> None:
-    hourly = Hourly(database, mongodb_uri, file_store, policy_of())
+STAYING: dict[str, Document] = {
+    "deleted": {},
+    "kept": {"delete": False},
+    "in grace": {"grace": timedelta(days=60)},
+}
+
+
+@pytest.mark.parametrize("kind", STAYING)
+def test_a_run_with_nothing_to_do(
+    database: Database[Document], mongodb_uri: str, file_store: Store, kind: str
+) -> None:
+    hourly = Hourly(database, mongodb_uri, file_store, policy_of(**STAYING[kind]))
     found = []
     for hours in (FEW, MANY):
         hourly.until(hours)
         hourly.again()
         found.append(hourly.again())
     assert commits(hourly) == MANY
-    assert found[0] == found[1]
+    assert found[0][1] == found[1][1]
+    assert kind != "deleted" or found[0][0] == found[1][0]
     asked = found[1][1]
     assert asked["list"] == 1
     assert sum(count for it, count in asked.items() if it != "listed") <= 4, asked
