@@ -97,9 +97,9 @@ class KnownCopies:
         writes = []
         for identity, at in self._places(manifest.commit, len(batch)):
             some = slice(at, at + _IN_ONE)
-            facts = {"buckets": prints.buckets[some].tobytes(), "ids": prints.ids[some].tobytes()}
-            writes.append(ReplaceOne({"_id": identity}, facts, upsert=True))
-        self._receipts.copies.bulk_write(writes)
+            told = {"buckets": prints.buckets[some].tobytes(), "ids": prints.ids[some].tobytes()}
+            writes.append(ReplaceOne({"_id": identity}, {"kind": "copies", **told}, upsert=True))
+        self._receipts.collection.bulk_write(writes)
         self._receipts.update(manifest.commit, {"$set": {"known": True}})
 
     def forget(self, manifest: Manifest) -> None:
@@ -114,8 +114,8 @@ class KnownCopies:
         """None where they are not all there."""
         found: list[Document] = []
         for identity, _ in self._places(commit, buckets):
-            document = self._receipts.copies.find_one({"_id": identity})
-            if document is None:
+            document = self._receipts.collection.find_one({"_id": identity})
+            if document is None or "ids" not in document:
                 return None
             found.append(document)
         prints = _Prints(
@@ -126,7 +126,7 @@ class KnownCopies:
 
     def _places(self, commit: str, buckets: int) -> Iterator[tuple[Document, int]]:
         for number, at in enumerate(range(0, buckets, _IN_ONE)):
-            yield self._receipts.identity(f"{commit}-{number:04d}"), at
+            yield self._receipts.identity(f"copies-{commit}-{number:04d}"), at
 
 
 def _hash(data: bytes, size: int) -> bytes:

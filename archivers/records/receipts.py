@@ -33,8 +33,6 @@ from buckets.bson.raw import LOSSLESS, Docs
 from rollups.guarded import majority
 
 COLLECTION = "bucketwise_receipts"
-#: What is known of copies whose originals stay.
-COPIES = "bucketwise_copies"
 _PAGE = 1000
 #: States of online receipts: later versions of archived buckets were copied; were merged into these.
 MERGING, MERGED = "merging", "merged"
@@ -64,7 +62,6 @@ class Receipts:
         self.collection: Collection[Document] = database.get_collection(
             COLLECTION, codec_options=LOSSLESS, write_concern=majority(database)
         )
-        self.copies = self.collection.database.get_collection(COPIES, write_concern=majority(database))
 
     def prepare(self) -> None:
         """The indexes that find an online copy by its `_id`, and the few receipts that a run asks for among
@@ -112,9 +109,10 @@ class Receipts:
             self.forget_copies(name)
 
     def forget_copies(self, name: str) -> None:
-        """Of a commit: drop what is known of its copies."""
-        low, high = (self.identity(f"{name}{end}") for end in ("-", "."))
-        self.copies.delete_many({"_id": {"$gte": low, "$lt": high}})
+        """Of a commit: drop what is known of its copies. No run may remove a receipt, so that empty ones stay."""
+        low, high = (self.identity(f"copies-{name}{end}") for end in ("-", "."))
+        gone = dict.fromkeys(("buckets", "ids"), "")
+        self.collection.update_many({"_id": {"$gte": low, "$lt": high}}, {"$unset": gone})
 
     def dropped(self) -> dict[str, str]:
         """The commits that were dropped, and their seals."""
