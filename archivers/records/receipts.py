@@ -109,7 +109,7 @@ class Receipts:
             self.forget_copies(name)
 
     def forget_copies(self, name: str) -> None:
-        """Of a commit: drop what is known of its copies. No run may remove a receipt, so that empty ones stay."""
+        """Of a commit: drop what is known of its copies. No run may remove receipts, so empty ones stay."""
         low, high = (self.identity(f"copies-{name}{end}") for end in ("-", "."))
         gone = dict.fromkeys(("buckets", "ids"), "")
         self.collection.update_many({"_id": {"$gte": low, "$lt": high}}, {"$unset": gone})
