@@ -155,6 +155,23 @@ def test_it_dies_at_each_step(
     assert not steps.died and die_at > 50
 
 
+def test_who_has_to_stop_drops_no_more(database: Database[Document], file_store: Store) -> None:
+    """As after the loss of the lease."""
+    cycle = often(Cycle(database, slots("minute"), file_store).load())
+    cycle.compact(LATER)
+    there = len(manifests(cycle))
+
+    def check() -> None:
+        if len(manifests(cycle)) < there:
+            raise Crash
+
+    with pytest.raises(Crash):
+        cycle.run(LATER + HOUR, check=check)
+    assert len(manifests(cycle)) == there - 1
+    cycle.run(LATER + HOUR)
+    assert cycle.rows() == expected_rows(cycle.case)
+
+
 def test_live_copies_are_merged_as_well(database: Database[Document], file_store: Store) -> None:
     """With delete = false all commits are open; what is live stays live to who reads, and what changes
     leaves the merged commit."""
