@@ -98,7 +98,12 @@ def test_clearing_races_a_slow_upload(
             fault.release.set()
             assert fault.landed.acquire(timeout=60)
         assert it.toll()[1:] == (0, 0)
-    tally(GROUP, f"a slow upload of a {held.__name__}, {kind}, {prepare.__name__}", runs=2, **it.toll()._asdict())
+    tally(
+        GROUP,
+        f"a slow upload of a {held.__name__}, {kind}, {prepare.__name__}",
+        runs=2,
+        **it.toll()._asdict(),
+    )
     assert {name for name, data in it.everything().items() if finished.get(name) != data} <= {
         name for name in it.truth.files.names() if name.startswith("it/")
     }
