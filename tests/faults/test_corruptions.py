@@ -44,8 +44,8 @@ class Counts:
 @dataclass
 class World:
     """An archive with all that a chain can have: commits whose buckets are deleted, one that took over
-    another, one that was dropped, some that were merged into one, and two, one of them the head, whose buckets
-    wait for their delete."""
+    another, one that was dropped, one that others were merged into, and two, one of them the head, whose
+    buckets wait for their delete."""
 
     cycle: Cycle
     past: list[Files] = field(default_factory=list)  # the store as it was before
