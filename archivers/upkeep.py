@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from archivers.context import ArchiveContext
 from archivers.reading.reader import archived_reader
@@ -24,11 +25,11 @@ def roll_up_all(
     """Rolls up what is due, from live and archived buckets. `is_cleared`: something removes raw data that is
     in no archive of this policy."""
     archived = archived_reader(context.connections, context.policy, context.state.listed)
-    reader = slice_reader(context.executor, context.connections, context.policy, context.state.listed)
+    reader = slice_reader(context.executor, context.connections, context.policy, archived)
     return roll_up(
         context,
         RollupOptions(within, is_cleared=is_cleared, dry_run=dry_run),
-        Archived(reader, RECEIPTS, archived.span(), archived.superseded),
+        Archived(reader, RECEIPTS, archived.span(), archived.superseded, archived.earliest),
     )
 
 
@@ -40,12 +41,20 @@ class Upkeep:
         self, context: ArchiveContext, readers: Sequence[Policy], *, is_cleared: bool, dry_run: bool = False
     ) -> None:
         """`readers`: other policies that roll up the same collection."""
-        self._context = replace(context, progress=silent, executor=LocalExecutor(context.connections))
+        here = LocalExecutor(context.connections, memory=context.executor.memory)
+        self._context = replace(context, progress=silent, executor=here)
         self._is_cleared = is_cleared
         self._dry_run = dry_run
-        self._watch = Watch(context.database, context.policy, RECEIPTS)
-        self._readers = [Watch(context.database, it, RECEIPTS, dry_run=dry_run) for it in readers]
+        self._reading_policies = readers
+        self._watch: Watch | None = None
         self.written = 0
+
+    @cached_property
+    def _readers(self) -> list[Watch]:
+        """Returns what watches the others; asked for with the first lot, so that a run without any does
+        not look."""
+        database = self._context.database
+        return [Watch(database, it, RECEIPTS, dry_run=self._dry_run) for it in self._reading_policies]
 
     def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool:
         """Returns whether every summary of what lies in the range is now what it should be. Those of other
@@ -56,11 +65,12 @@ class Upkeep:
             return False
         if self._dry_run:
             return True
-        if anew or self._watch.has_changed(start_ms, end_ms, check):
+        watch = self._watch = self._watch or Watch(self._context.database, self._context.policy, RECEIPTS)
+        if anew or watch.has_changed(start_ms, end_ms, check):
             # All that has changed, where that is known: it may have been elsewhere before.
-            tells_all = self._watch.can_tell and not anew
+            tells_all = watch.can_tell and not anew
             within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
             report = roll_up_all(self._context, within, is_cleared=self._is_cleared)
             self.written += report.written
-            self._watch = Watch(self._context.database, self._context.policy, RECEIPTS)
+            self._watch = None  # the next one begins where this roll-up has read to
         return True

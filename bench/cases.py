@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench import bounds, ours, peers
+from bench.identities import UNORDERED
 from bench.place import Action, Place
 from bench.shapes import FURTHER
 from bench.workloads import IRREGULAR, MINUTES, READINGS, SAMPLES, SPARSE, Workload
@@ -35,7 +36,7 @@ class Case:
 
     @property
     def is_irregular(self) -> bool:
-        return self.workload in (*IRREGULAR, SPARSE, *FURTHER)
+        return self.workload in (*IRREGULAR, SPARSE, *FURTHER, *UNORDERED)
 
 
 def _nothing(_place: Place) -> None:
@@ -101,3 +102,4 @@ CASES += [
     for shape, like in FURTHER.items()
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
 ]
+CASES += [Case(unordered, _MOVE, (Against(_DELETE, 0.5),)) for unordered in UNORDERED]

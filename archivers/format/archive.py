@@ -186,16 +186,17 @@ class OfflineArchive:
     def earliest(self, at_or_after_ms: int) -> int | None:
         """Returns an instant at or after the argument, so that nothing archived lies between the two; None
         where nothing is later either. What is asked for doubles, until something is found."""
-        span = self.span()
         at, width = at_or_after_ms, DAY_MS
-        while span is not None and at < span[1]:
-            at = max(at, span[0])
+        span: tuple[int, int] | None = None  # asked for where the first day holds nothing
+        while True:
             end = (at // DAY_MS + 1) * DAY_MS + width - DAY_MS
             starts = [it for commit in self.within(at, end) for it in self._starts(commit, at)]
             if starts:
                 return min(starts)
-            at, width = end, 2 * width
-        return None
+            span = span or self.span()
+            if span is None or end >= span[1]:
+                return None
+            at, width = max(end, span[0]), 2 * width
 
     def _starts(self, commit: Commit, at_or_after_ms: int) -> list[int]:
         """Where the days of a commit begin, as far as they reach on."""

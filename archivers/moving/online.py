@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pymongo import ASCENDING
+from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
@@ -77,12 +77,11 @@ class OnlineRun:
             indexes[self._target].append([(field, ASCENDING)])
         if self._overflow and policy.overflow:
             indexes[self._overflow] = [[(policy.overflow.ref_field, ASCENDING)]]
-        present = set(database.list_collection_names())
+        present = set(database.list_collection_names(filter={"name": {"$in": list(indexes)}}))
         for name, keys in indexes.items():
             if name not in present:
                 make_packed(database, name)
-            for key in keys:
-                database[name].create_index(key)
+            database[name].create_indexes([IndexModel(list(key)) for key in dict.fromkeys(map(tuple, keys))])
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
         del series  # a collection holds any

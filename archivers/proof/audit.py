@@ -94,12 +94,12 @@ class _Audit:
     def summaries(self) -> Iterator[Finding]:
         if self.policy.rollup is None:
             return
-        context = self.context
-        reader = slice_reader(context.executor, context.connections, self.policy, context.state.listed)
+        context, archived = self.context, self.archived
+        reader = slice_reader(context.executor, context.connections, self.policy, archived)
         report = roll_up(
             replace(context, policy=_settling_later(self.policy), guard=dry),
             RollupOptions(whole=True, dry_run=True),
-            Archived(reader, RECEIPTS, self.archived.span()),
+            Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest),
         )
         targets: dict[str, str] = dict(self.policy.rollup.targets.items())
         for level, counts in report.counts.items():
@@ -183,7 +183,7 @@ class _Audit:
             self.context,
             now=self.context.now - SLACK,
             keys=self.context.keys.lenient(),  # what is not signed is found above
-            executor=LocalExecutor(self.context.connections),
+            executor=LocalExecutor(self.context.connections, memory=self.context.executor.memory),
         )
         return plan_archive(context, ArchiveOptions())
 

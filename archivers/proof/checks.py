@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pymongo.database import Database
 
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.misfits import misfits
-from archivers.proof.privileges import Needs, missing_rights, needs_of
+from archivers.proof.privileges import Needs, Privileges, needs_of
 from archivers.stores.base import ObjectStore, StoreError, probe_class
 from buckets.models import timeseries
 from buckets.models.covered import first_and_last
@@ -80,16 +81,15 @@ def check(
 
     Raises PyMongoError where the server can't be asked.
     """
-    rights = list(_Check(database, policy, {}).rights(own_collections))
+    checker = _Check(database, policy)
+    rights = list(checker.rights(own_collections))
     if any(action in it.message for it in rights for action in _LOOKS):
         return Checked(rights, None, [])  # the rest can't be looked at
-    here = {info["name"]: dict(info) for info in database.list_collections()}
-    checker = _Check(database, policy, here)
     kind = list(checker.source())
     may_look = not any("find" in it.message and it.place in policy.sources for it in rights)
     fit = None
     if may_look and all(it.severity != "error" for it in kind):
-        fit = fit_of(sample(Source(database, policy)), policy)
+        fit = fit_of(sample(checker.buckets), policy)
     unfit = misfits(fit, policy) if fit else []
     findings = [
         *kind,
@@ -108,7 +108,21 @@ def check(
 class _Check:
     database: Database[Document]
     policy: Policy
-    here: dict[str, Document]  # what list_collections tells, by name
+
+    @cached_property
+    def buckets(self) -> Source:
+        return Source(self.database, self.policy)
+
+    @cached_property
+    def here(self) -> dict[str, Document]:
+        """Returns what MongoDB lists of the policy's collections, by name, and of no others: many policies
+        may share the database."""
+        named = {"name": {"$in": [*self.policy.sources, *self._kept()]}}
+        return {info["name"]: dict(info) for info in self.database.list_collections(filter=named)}
+
+    @cached_property
+    def _privileges(self) -> Privileges:
+        return Privileges.of(self.database)
 
     def source(self) -> Iterator[Finding]:
         policy, info = self.policy, self.here.get(self.policy.collection)
@@ -166,7 +180,7 @@ class _Check:
         yield self._finding("index-missing", f"{collection}, {field}", "warning", message)
 
     def expiry(self) -> Iterator[Finding]:
-        for expiry in ttl.conflicts(Source(self.database, self.policy)):
+        for expiry in ttl.conflicts(self.buckets):
             message = (
                 f"MongoDB deletes after {expiry.after} what is archived after {self._after}: drop the index "
                 "or the option, or make it longer"
@@ -199,7 +213,7 @@ class _Check:
 
     def rights(self, own_collections: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
         needs = needs_of(self.policy, own_collections, deletes=self._deletes)
-        for missing in missing_rights(self.database, needs):
+        for missing in self._privileges.missing(needs):
             where = "there" if missing.collection else "in the database as a whole"
             message = f"the user lacks {', '.join(missing.actions)} {where}: grant that, or readWrite"
             place = missing.collection or self.database.name
@@ -211,7 +225,7 @@ class _Check:
         policy = self.policy
         if policy.rollup is None or not may_stream(policy):
             return
-        for missing in missing_rights(self.database, [Needs("", ("find", "changeStream"))]):
+        for missing in self._privileges.missing([Needs("", ("find", "changeStream"))]):
             message = f"the user lacks {', '.join(missing.actions)} in the database as a whole: "
             if policy.rollup.late_data == "stream":
                 message += 'late readings can\'t be told; grant it, or write rollup.late_data = "auto"'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,17 +43,27 @@ def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: boo
         yield Needs(name, actions)
 
 
-def missing_rights(database: Database[Document], needs: Iterable[Needs]) -> Iterator[Needs]:
-    """Of what is needed, what is not granted. Nothing where the server asks nobody who they are."""
-    status = database.client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
-    if not status["authenticatedUsers"]:
-        return
-    privileges = status["authenticatedUserPrivileges"]
-    for need in needs:
-        granted = granted_actions(privileges, database.name, need.collection)
-        lacking = tuple(action for action in need.actions if action not in granted)
-        if lacking:
-            yield Needs(need.collection, lacking)
+@dataclass(frozen=True)
+class Privileges:
+    """What the user may do. `granted` is None where the server asks nobody who they are."""
+
+    database: str
+    granted: Sequence[Document] | None
+
+    @classmethod
+    def of(cls, database: Database[Document]) -> Privileges:
+        """Returns those of the connection's user."""
+        status = database.client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
+        is_asked = bool(status["authenticatedUsers"])
+        return cls(database.name, status["authenticatedUserPrivileges"] if is_asked else None)
+
+    def missing(self, needs: Iterable[Needs]) -> Iterator[Needs]:
+        """Yields of what is needed what is not granted."""
+        for need in needs if self.granted is not None else ():
+            granted = granted_actions(self.granted or (), self.database, need.collection)
+            lacking = tuple(action for action in need.actions if action not in granted)
+            if lacking:
+                yield Needs(need.collection, lacking)
 
 
 def granted_actions(privileges: Iterable[Document], database: str, collection: str) -> set[str]:

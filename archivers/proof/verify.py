@@ -6,9 +6,16 @@ from dataclasses import dataclass, field
 
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Commit, DamagedError, Manifest, manifest_key, owner_key
+from archivers.format.manifest import (
+    Commit,
+    DamagedError,
+    LastReceipt,
+    Manifest,
+    manifest_key,
+    owner_key,
+)
 from archivers.records.deletions import check_deletions
-from archivers.records.heads import check_heads, check_none_back, is_forgotten, read_heads
+from archivers.records.heads import Heads, check_heads, check_none_back, is_forgotten, read_heads
 from archivers.records.receipts import COLLECTION, REPLACED, Receipts
 from archivers.stores.base import Corrupt, NotFound
 from archivers.versions.kept import KeptVersions
@@ -40,56 +47,114 @@ class VerifyReport:
 
 def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
     """Reads every file of every commit that touches the range: size, SHA-256, page checksums, and that
-    the documents rebuilt from them are those that were archived. The chain of manifests and the receipts are
-    read whole: seals, signatures, and that none is missing; so are the versions beside an online archive."""
-    report, receipts, store = VerifyReport(), context.receipts, context.store
-    chain: list[Manifest] = []
-    if context.to == "offline" and store is not None:
-        registered = receipts.all_registered()  # before the heads, which then lead to all of these
-        archive = context.offline(context.keys)
-        assert archive is not None
-        archive.chain.expect({name: it.seal for name, it in registered.items()})
-        chain = _verify_chain(receipts, archive, registered, report)
-        _verify_commits(context, archive, within, report)
-        for error in Superseded(store, context.policy.name).damaged():
+    the documents rebuilt from them are those that were archived. Of all there is, without a range, also the
+    chain of manifests and the receipts: seals, signatures, and that none is missing; and the versions beside
+    an archive."""
+    report = VerifyReport()
+    archive = context.offline(context.keys)
+    if archive is not None and within.is_bounded:
+        _Verifier(context, archive, report, within).verify_range()
+    if within.is_bounded:
+        return report
+    told: list[LastReceipt] = []
+    if archive is not None:
+        told = _Verifier(context, archive, report).verify_all()
+        for error in Superseded(archive.store, context.policy.name).damaged():
             report.add(error)
     if context.to == "online":
         for error in KeptVersions(context.database, context.policy).damaged():
             report.add(error)
-    for error in check_deletions(receipts, context.keys, chain):
+    for error in check_deletions(context.receipts, context.keys, told):
         report.add(error)
     return report
 
 
-def _verify_chain(
-    receipts: Receipts, archive: OfflineArchive, registered: dict[str, Commit], report: VerifyReport
-) -> list[Manifest]:
-    """The manifests of the chain, as far as they are to be had."""
-    try:
-        check_heads(receipts, archive)
-        check_none_back(receipts, archive)
-    except DamagedError as error:
-        report.add(error)
-    except HaltedError as error:
-        report.bad.append(Bad("chain-broken", COLLECTION, str(error)))
-    heads = read_heads(receipts)
-    if heads is None:
-        return []
-    _verify_owner(receipts, archive, report)
-    found: list[Manifest] = []
-    is_whole = True
-    for it in archive.chain.walk(heads.roots(registered.values()), lost=heads.lost):
-        if isinstance(it, Manifest):
-            found.append(it)
-        else:
-            is_whole = False
-            report.add(it)
-    reached = {(it.commit, it.sha256) for it in found}
-    for commit in registered.values():
-        if is_whole and (commit.name, commit.seal) not in reached and commit.seal not in heads.lost:
-            place = _place(archive, commit)
-            report.add(DamagedError("chain-broken", place, "the chain of manifests does not lead to it"))
-    return found
+@dataclass
+class _Verifier:
+    """Verifies an offline archive. Each manifest and each part is read once."""
+
+    context: ArchiveContext
+    archive: OfflineArchive
+    report: VerifyReport
+    within: TimeRange = EVER
+    done: set[str] = field(default_factory=set)  # commits
+
+    def verify_range(self) -> None:
+        self._verify_heads()
+        start, end = self.within.start_ms, self.within.end_ms
+        for commit in self.archive.within(start, end):
+            self._verify(commit)
+
+    def verify_all(self) -> list[LastReceipt]:
+        """Returns the last receipts that the manifests of the chain tell of."""
+        receipts, archive = self.context.receipts, self.archive
+        registered = receipts.all_registered()  # before the heads, which then lead to all of these
+        archive.chain.expect({name: it.seal for name, it in registered.items()})
+        replaced = {it["_id"]["name"] for it in receipts.in_state(REPLACED, "offline")}
+        there = {it.name: it for it in archive.commits() if it.name not in replaced}
+        told = self._verify_chain(registered, there)
+        for commit in archive.missing(receipts.commits):
+            if not is_forgotten(receipts, archive, commit):
+                self.report.add(_missing(archive, commit))
+        for commit in sorted(there.values(), key=lambda it: it.first):
+            if commit.name not in self.done:
+                self._verify(commit)
+        return told
+
+    def _verify_heads(self) -> Heads | None:
+        receipts = self.context.receipts
+        try:
+            check_heads(receipts, self.archive)
+            if not self.within.is_bounded:
+                check_none_back(receipts, self.archive)
+        except DamagedError as error:
+            self.report.add(error)
+        except HaltedError as error:
+            self.report.bad.append(Bad("chain-broken", COLLECTION, str(error)))
+        heads = read_heads(receipts)
+        if heads is not None:
+            _verify_owner(receipts, self.archive, self.report)
+        return heads
+
+    def _verify_chain(self, registered: dict[str, Commit], there: dict[str, Commit]) -> list[LastReceipt]:
+        """The manifests of the chain, as far as they are to be had, each with its commit if that is there."""
+        archive, heads = self.archive, self._verify_heads()
+        if heads is None:
+            return []
+        told: list[LastReceipt] = []
+        reached: set[tuple[str, str]] = set()
+        is_whole = True
+        for it in archive.chain.walk(heads.roots(registered.values()), lost=heads.lost):
+            if not isinstance(it, Manifest):
+                is_whole = False
+                self.report.add(it)
+                continue
+            reached.add((it.commit, it.sha256))
+            told += [it.receipt] if it.receipt is not None else []
+            if it.commit in there and it.commit not in self.done:
+                self._verify(it.name)
+        for commit in registered.values():
+            is_reached = (commit.name, commit.seal) in reached or commit.seal in heads.lost
+            if is_whole and not is_reached:
+                place = _place(archive, commit)
+                what = "the chain of manifests does not lead to it"
+                self.report.add(DamagedError("chain-broken", place, what))
+        return told
+
+    def _verify(self, commit: Commit) -> None:
+        self.context.check()
+        self.done.add(commit.name)
+        try:
+            manifest = self.archive.manifest(commit)
+            self.archive.load(manifest)
+        except (DamagedError, NotFound) as error:
+            if not _is_dropped(self.context.receipts, self.archive, commit):
+                damage = error if isinstance(error, DamagedError) else _missing(self.archive, commit)
+                self.report.add(damage)
+            return
+        self.report.parts += len(manifest.parts)
+        self.report.readings += manifest.readings
+        self.context.progress("verified parts", len(manifest.parts))
 
 
 def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> None:
@@ -104,30 +169,6 @@ def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyRep
         report.add(DamagedError("part-missing", place, "it is missing: it says which database archives here"))
     except Corrupt as error:
         report.add(DamagedError("part-differs", place, error.reason))
-
-
-def _verify_commits(
-    context: ArchiveContext, archive: OfflineArchive, within: TimeRange, report: VerifyReport
-) -> None:
-    receipts, (start, end) = context.receipts, (within.start_ms, within.end_ms)
-    for commit in archive.missing(receipts.commits):
-        if commit.may_hold(start, end) and not is_forgotten(receipts, archive, commit):
-            report.add(_missing(archive, commit))
-    replaced = {it["_id"]["name"] for it in receipts.in_state(REPLACED, "offline")}
-    for commit in sorted(archive.commits(), key=lambda it: it.first):
-        if not commit.may_hold(start, end) or commit.name in replaced:
-            continue
-        context.check()
-        try:
-            manifest = archive.manifest(commit)
-            archive.load(manifest)
-        except (DamagedError, NotFound) as error:
-            if not _is_dropped(receipts, archive, commit):
-                report.add(error if isinstance(error, DamagedError) else _missing(archive, commit))
-            continue
-        report.parts += len(manifest.parts)
-        report.readings += manifest.readings
-        context.progress("verified parts", len(manifest.parts))
 
 
 def _place(archive: OfflineArchive, commit: Commit) -> str:

@@ -8,8 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from archivers.context import offline_archive
-from archivers.format.archive import Listed
-from archivers.reading.reader import archived_reader
+from archivers.reading.reader import ArchivedReader, archived_reader
 from archivers.records.heads import commit_of_link, read_heads
 from archivers.records.receipts import Receipts
 from archivers.tasks import Connections, Executor, LocalExecutor
@@ -21,12 +20,11 @@ from rollups.rolling.slices import Asked, Found, Reader, here, read
 
 
 def slice_reader(
-    executor: Executor, connections: Connections, policy: Policy, listed: Listed | None = None
+    executor: Executor, connections: Connections, policy: Policy, archived: ArchivedReader
 ) -> Reader:
     """Returns the reader of one roll-up: what is archived by then does not change until it is done."""
     if isinstance(executor, LocalExecutor):
-        archived = archived_reader(connections, policy, listed=listed)
-        return here(Source(connections.database, policy), archived.batches, policy)
+        return here(Source(connections.database, policy), archived.batches, policy, executor.memory)
     run, seen = uuid.uuid4().hex, Sight.of(connections, policy)
 
     def read_elsewhere(asked: Asked) -> Future[Found]:

@@ -189,9 +189,10 @@ def deletions(receipts: Receipts, **query: Any) -> Iterator[Document]:
     yield from receipts.collection.with_options(codec_options=CODEC).find(wanted).sort("_id")
 
 
-def check_deletions(receipts: Receipts, keys: Keys, manifests: Sequence[Manifest]) -> Iterator[DamagedError]:
+def check_deletions(receipts: Receipts, keys: Keys, known: Sequence[LastReceipt]) -> Iterator[DamagedError]:
     """What is wrong with the receipts: each has to be there as it was written, behind the one before, and the
-    archive must not tell of others. `manifests` are some that were there before this is called."""
+    archive must not tell of others. `known` are some that manifests tell of, which were there before this is
+    called."""
     last = last_receipt(receipts)
     checker = _Checker(receipts, keys)
     for receipt in deletions(receipts):
@@ -208,8 +209,7 @@ def check_deletions(receipts: Receipts, keys: Keys, manifests: Sequence[Manifest
     elif last is not None and checker.seals.get(last.sequence) != last.sha256:
         what = f"the last receipt was number {last.sequence}, and it is gone, or another one"
         yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
-    told = [it.receipt for it in manifests if it.receipt is not None and not checker.knows(it.receipt)]
-    if told:
+    if told := [it for it in known if not checker.knows(it)]:
         number = max(it.sequence for it in told)
         what = (
             f"manifests of the archive tell of receipt {number}, and the database has none or another one: "

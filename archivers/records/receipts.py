@@ -33,6 +33,8 @@ from buckets.bson.raw import LOSSLESS, Docs
 from rollups.guarded import majority
 
 COLLECTION = "bucketwise_receipts"
+#: What is known of copies whose originals stay.
+COPIES = "bucketwise_copies"
 _PAGE = 1000
 #: States of online receipts: later versions of archived buckets were copied; were merged into these.
 MERGING, MERGED = "merging", "merged"
@@ -44,7 +46,8 @@ Document = dict[str, Any]
 _OF_COMMITS = (
     "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
     "first_day", "committed", "compacted", "buckets", "readings", "bytes", "documents_bytes",
-    "kin", "replaced_by", "replaced_at",
+    "kin", "copied", "known",
+    "replaced_by", "replaced_at",
 )  # fmt: skip
 #: Documents as plain ones: for what the suite alone writes.
 CODEC: CodecOptions[Document] = CodecOptions(
@@ -61,6 +64,7 @@ class Receipts:
         self.collection: Collection[Document] = database.get_collection(
             COLLECTION, codec_options=LOSSLESS, write_concern=majority(database)
         )
+        self.copies = self.collection.database.get_collection(COPIES, write_concern=majority(database))
 
     def prepare(self) -> None:
         """The indexes that find an online copy by its `_id`, and the few receipts that a run asks for among
@@ -101,9 +105,16 @@ class Receipts:
     def bury(self, name: str) -> None:
         """Of a commit that was dropped only its number and its seal stay: it must not come back."""
         gone = dict.fromkeys(_OF_COMMITS, "")
-        self.collection.update_one(
+        found = self.collection.find_one_and_update(
             {"_id": self.identity(name), "kind": "offline"}, {"$set": {"kind": "dropped"}, "$unset": gone}
         )
+        if found is not None and found.get("known"):
+            self.forget_copies(name)
+
+    def forget_copies(self, name: str) -> None:
+        """Of a commit: drop what is known of its copies."""
+        low, high = (self.identity(f"{name}{end}") for end in ("-", "."))
+        self.copies.delete_many({"_id": {"$gte": low, "$lt": high}})
 
     def dropped(self) -> dict[str, str]:
         """The commits that were dropped, and their seals."""
@@ -296,4 +307,5 @@ def facts_of(manifest: Manifest) -> Document:
         "bytes": manifest.size,
         "documents_bytes": manifest.documents_bytes,
         "kin": manifest.kin,
+        "copied": manifest.newest.created,
     }

@@ -109,9 +109,11 @@ def compare(
     """What of the batch is live as it was verified, live but changed, or gone. Deletes nothing."""
     source = Source(database, policy, session=session)
     found = Batch.concat(list(source.by_raw_ids(verified.main.raw_ids)))
-    if found.equals(verified.take(verified.main.id_order())):
+    place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
+    order = [place[raw_id] for raw_id in verified.main.raw_ids if raw_id in place]
+    if len(order) == len(verified) and found.take(np.array(order, dtype=np.int64)).equals(verified):
         return Outcome(list(range(len(verified))), [], [])
-    live = {found.main.raw_id(i): found.unit(i) for i in range(len(found))}
+    live = {raw_id: found.unit(i) for raw_id, i in place.items()}
     outcome = Outcome([], [], [])
     for i in range(len(verified)):
         now = live.get(verified.main.raw_id(i))

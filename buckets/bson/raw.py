@@ -17,8 +17,9 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
 
+from buckets.bson.identities import raw_ids
 from buckets.bson.rows import Rows, back_to_back, filled, take_rows
-from buckets.bson.types import DOCUMENT, OBJECT_ID, decode_value, first_at
+from buckets.bson.types import DOCUMENT, OBJECT_ID, decode_value
 
 #: Bytes of an `_id` that may be asked for: a query names a thousand. Of a longer one so many are told.
 LONGEST_ID, _TOLD = 8192, 40
@@ -151,7 +152,7 @@ class Docs:
     def raw_ids(self) -> list[bytes]:
         """Of each document, as `raw_id` gives it."""
         if self._object_ids is None:
-            return [first_at(document, ("_id",)) for document in self]
+            return raw_ids(self.data, self.offsets)
         size = _OBJECT_ID_SIZE
         found = np.insert(self._object_ids, 0, OBJECT_ID, axis=1).tobytes()
         return [found[at : at + size] for at in range(0, len(found), size)]
@@ -162,7 +163,7 @@ class Docs:
         if self._object_ids is not None:
             return _mixed(self._object_ids)
         names = np.fromiter(map(hash, self.raw_ids), np.int64, len(self)).view(np.uint64)
-        at = [i for i, raw_id in enumerate(self.raw_ids) if are_object_ids([raw_id])]
+        at = [i for i, raw_id in enumerate(self.raw_ids) if _is_object_id(raw_id)]
         found = np.frombuffer(b"".join([self.raw_ids[i][1:] for i in at]), np.uint8)
         names[at] = _mixed(found.reshape(len(at), _OBJECT_ID_SIZE - 1))
         return names
@@ -236,7 +237,11 @@ class Docs:
 
 def are_object_ids(raw_ids: Sequence[bytes]) -> bool:
     """Returns whether all of these are."""
-    return all(len(raw) == _OBJECT_ID_SIZE and raw[0] == OBJECT_ID for raw in raw_ids)
+    return all(map(_is_object_id, raw_ids))
+
+
+def _is_object_id(raw_id: bytes) -> bool:
+    return len(raw_id) == _OBJECT_ID_SIZE and raw_id[0] == OBJECT_ID
 
 
 def _mixed(object_ids: NDArray[np.uint8]) -> NDArray[np.uint64]:

@@ -28,7 +28,7 @@ TYPE_NAMES = {
     DECIMAL128: "a decimal", MIN_KEY: "MinKey", MAX_KEY: "MaxKey",
 }  # fmt: skip
 
-_FIXED = {
+FIXED = {
     DOUBLE: 8, UNDEFINED: 0, OBJECT_ID: 12, BOOL: 1, DATE: 8, NULL: 0, INT32: 4, TIMESTAMP: 8, INT64: 8,
     DECIMAL128: 16, MIN_KEY: 0, MAX_KEY: 0,
 }  # fmt: skip
@@ -45,7 +45,7 @@ _LEGIBLE = _LOSSLESS.with_options(
 
 def extent(document: bytes, kind: int, start: int) -> tuple[int, int, int]:
     """Of a value: its size, and the offset and width of its hole."""
-    fixed = _FIXED.get(kind)
+    fixed = FIXED.get(kind)
     if fixed is not None:
         return fixed, start, fixed
     if kind == REGEX:

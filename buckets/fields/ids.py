@@ -53,6 +53,7 @@ _RANKS = {
 _DTYPES = {DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
 #: The driver has no type for them that goes back to the server as it came.
 _UNQUERIED = (DB_POINTER, CODE_WITH_SCOPE)
+_ASCII = 128  # has so many characters: bytes below are UTF-8
 _SIGN, _ALL = 1 << 63, (1 << 64) - 1
 _EXACT = Context(prec=10_000)  # the difference of any decimal and any double fits
 
@@ -120,21 +121,61 @@ def sort_keys(group: Group, element: Element | None) -> NDArray[np.bytes_]:
     """The keys of a group's `_id`s (or of fields that refer to one)."""
     if element is None:
         return np.full(len(group.members), b"", dtype="S1")
-    values = group.matrix[:, element.start : element.start + element.size]
-    ranks = np.full((len(values), 1), _RANKS[element.type], dtype=np.uint8)
-    if element.type == OBJECT_ID:
-        return _strings(ranks, values)
-    if element.type in _DTYPES:
-        numbers = read_holes(group.matrix, np.array([element.hole]), _DTYPES[element.type])
-        doubles = numbers.astype(np.float64)
-        doubles[doubles == 0] = 0.0  # -0.0 and 0.0 are one
-        if element.type != INT64 or np.all((numbers >= -(2**53)) & (numbers <= 2**53)):  # type: ignore[operator]
-            bits = doubles.view(np.uint64)
-            bits = np.where(bits & _SIGN, ~bits, bits | _SIGN)
-            bits[np.isnan(doubles)] = 0
-            return _strings(ranks, bits.astype(">u8").view(np.uint8), np.full_like(ranks, 0x80))
-    keys = [sort_key(element.type, group.raw(row, element)) for row in range(len(values))]
+    if (bodies := _bodies(group, element)) is not None:
+        return _strings(_repeated(group, bytes([_RANKS[element.type]])), bodies)
+    keys = [sort_key(element.type, group.raw(row, element)) for row in range(len(group.members))]
     return np.array(keys, dtype=np.bytes_)
+
+
+def _bodies(group: Group, element: Element) -> Bytes2D | None:
+    """Returns what `_body` gives of each, all at once; None where they are not alike enough for that."""
+    values = group.matrix[:, element.start : element.start + element.size]
+    if element.type == OBJECT_ID:
+        return values
+    if element.type in _DTYPES:
+        return _numbers(group, element)
+    if group.present is not None:
+        return None
+    if element.type == DATE:
+        return (_holes(group, element, "<u8") ^ _SIGN).astype(">u8").view(np.uint8)
+    if element.type == STRING and values[:, 4:-1].all():
+        return np.hstack([values[:, 4:-1], _repeated(group, b"\0\0")])
+    if element.type == BINARY:
+        return np.hstack([values[:, 3::-1], values[:, 4:]])
+    return _documents(group, element) if element.type == DOCUMENT else None
+
+
+def _numbers(group: Group, element: Element) -> Bytes2D | None:
+    numbers = _holes(group, element, _DTYPES[element.type])
+    if element.type == INT64 and not np.all((numbers >= -(2**53)) & (numbers <= 2**53)):
+        return None
+    doubles = numbers.astype(np.float64)
+    doubles[doubles == 0] = 0.0  # -0.0 and 0.0 are one
+    bits = doubles.view(np.uint64)
+    bits = np.where(bits & _SIGN, ~bits, bits | _SIGN)
+    bits[np.isnan(doubles)] = 0
+    return np.hstack([bits.astype(">u8").view(np.uint8), _repeated(group, b"\x80")])
+
+
+def _documents(group: Group, element: Element) -> Bytes2D | None:
+    parts: list[Bytes2D] = []
+    end = element.start + 4
+    for child in group.layout.children(element.path):
+        if (body := _bodies(group, child)) is None:
+            return None
+        name = group.matrix[:, end + 1 : child.start]
+        parts += [_repeated(group, bytes([_RANKS[child.type]])), name, body]
+        end = child.start + child.size
+    return np.hstack([*parts, _repeated(group, b"\0")])
+
+
+def _holes(group: Group, element: Element, dtype: str) -> NDArray[Any]:
+    return read_holes(group.matrix, np.array([element.hole]), dtype)
+
+
+def _repeated(group: Group, these: bytes) -> Bytes2D:
+    """Returns the same bytes for each document."""
+    return np.tile(np.frombuffer(these, np.uint8), (len(group.members), 1))
 
 
 def unnameable(group: Group, element: Element | None) -> tuple[list[int], str]:
@@ -147,7 +188,8 @@ def unnameable(group: Group, element: Element | None) -> tuple[list[int], str]:
         ), f"it has {element.size:,} bytes, and at most {LONGEST_ID:,} can be"
     if element.type in _UNQUERIED:
         return list(range(len(group.members))), f"{TYPE_NAMES[element.type]} can't be asked for"
-    if element.type not in (STRING, SYMBOL, CODE):
+    texts = group.matrix[:, element.start + 4 : element.start + element.size]
+    if element.type not in (STRING, SYMBOL, CODE) or not (texts >= _ASCII).any():
         return [], ""
     rows = []
     for row in range(len(group.members)):

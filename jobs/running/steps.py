@@ -17,6 +17,7 @@ from archivers.proof.verify import verify
 from archivers.records.deletions import legible
 from archivers.records.pins import COLLECTION as PINS
 from archivers.records.receipts import COLLECTION as RECEIPTS
+from archivers.records.receipts import COPIES
 from archivers.report import ArchiveReport
 from archivers.restoring.options import RestoreOptions
 from archivers.restoring.restore import restore
@@ -51,6 +52,7 @@ OWN_COLLECTIONS = {
     quarantine.COLLECTION: ("find", "insert", "update", "remove"),
     RECEIPTS: ("find", "insert", "update", "createIndex"),
     PINS: ("find", "update", "remove"),
+    COPIES: ("find", "insert", "update", "remove"),
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from buckets.fields.timeforms import own_form
 from buckets.fields.times import as_date
@@ -28,6 +28,13 @@ class Change:
     overflow: Sequence[Any] = ()  # `_id`s of overflow documents: the time that their buckets cover now
     open_ended: bool = False  # the buckets' time, and all after it
     unknown: bool = False  # and time that the event does not tell
+
+
+class Transaction(NamedTuple):
+    """What tells a transaction from others. Its events come one after the other."""
+
+    session: Any
+    number: int
 
 
 @dataclass(frozen=True)
@@ -126,3 +133,8 @@ def touched_fields(event: Document) -> list[str]:
 def touches(name: str, touched: Iterable[str]) -> bool:
     """Whether one of the touched fields is the named one, lies in it, or holds it."""
     return any(f"{one}.".startswith(f"{name}.") or f"{name}.".startswith(f"{one}.") for one in touched)
+
+
+def transaction_of(event: Document) -> Transaction | None:
+    """Returns the transaction that an event is part of."""
+    return Transaction(event["lsid"]["id"], event["txnNumber"]) if "lsid" in event else None

@@ -15,7 +15,8 @@ from config.policies import LevelName, Policy
 from rollups.calendar.due import Calendar, Spans, widened
 from rollups.calendar.levels import Span, bases, levels_of
 from rollups.calendar.windows import HIGHEST
-from rollups.changes.stream import Changed, LostError, Stream, UnavailableError, collections_of, flat
+from rollups.changes.gathering import Changed, flat
+from rollups.changes.stream import LostError, Stream, UnavailableError, collections_of
 from rollups.context import RunContext
 from rollups.progress import Bookmark, Progress, load, store
 

@@ -1,18 +1,22 @@
 """Change streams: what has changed in the source since the last roll-up, read from where it left off.
 
 The stream is the database's, and tells of the source, of its overflow, and of two collections of our own: of
-the books that each transaction of an archive run writes to, whichever policy's it is (its deletes move
-readings, and change none), and of the mark that a run leaves to know when it has read far enough.
+the receipts that archive runs, whichever policy's, write in each transaction that deletes from the source
+(its deletes move readings, and change none), and of the mark that a run leaves to know when it has read far
+enough.
+
+Which deletes are an archive run's, their receipt tells only after them. Where there are many, the receipts
+are read ahead, and the server then leaves out what their transactions deleted.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
-import bson
+from bson.timestamp import Timestamp
 from pymongo.change_stream import ChangeStream
 from pymongo.errors import OperationFailure
 
@@ -21,22 +25,20 @@ from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups import progress
-from rollups.calendar.due import Spans
-from rollups.calendar.levels import Span
-from rollups.calendar.windows import HIGHEST
-from rollups.changes.events import Change, EventReader
-from rollups.summaries.documents import OPTIONS
+from rollups.changes.events import EventReader, transaction_of
+from rollups.changes.gathering import Changed, Gathering
 
 Document = dict[str, Any]
+Token = Mapping[str, Any]
 T = TypeVar("T")
 _UNAVAILABLE = {13: "the user lacks the right to it", 40573: "it takes a replica set"}
-_AT_ONCE = 1000
 _WAIT_MS = 250
 _MOST_WAITS = 480  # two minutes without an event
-#: Spans are widened to multiples of it, so that few remain. Windows begin and end at such.
-_QUARTER_MS = 900_000
 _CHANGES = ("insert", "update", "replace", "delete")
-OPERATIONS = ("insert", "update", "move", "delete")
+#: After so many deletes of archive runs, receipts are read ahead: of so many transactions.
+_MANY, _READ_AHEAD = 1000, 10_000
+#: Events of a reply, which else has up to 16 MB of what is not wanted any more.
+_REPLY = 1000
 
 
 class LostError(Exception):
@@ -45,38 +47,6 @@ class LostError(Exception):
 
 class UnavailableError(Exception):
     """There are no change streams to read here. The text says why."""
-
-
-@dataclass
-class Changed:
-    """What has changed since the last run: by operation (`EventReader.operation`), the time that was touched,
-    and how many of them don't tell what time that was. `is_anything`: deletes of an archive run count too."""
-
-    token: Mapping[str, Any]
-    spans: Mapping[str, Spans]
-    unknown: Counter[str]
-    events: int
-    is_anything: bool
-
-    def then(self, later: Changed) -> Changed:
-        """This, and what has changed after it."""
-        spans = {kind: Spans([*some.spans, *later.spans[kind].spans]) for kind, some in self.spans.items()}
-        return Changed(
-            later.token,
-            spans,
-            self.unknown + later.unknown,
-            self.events + later.events,
-            self.is_anything or later.is_anything,
-        )
-
-    @property
-    def told(self) -> list[Span]:
-        """All spans, whatever the operation."""
-        return flat(self.spans)
-
-
-def flat(spans: Mapping[str, Spans]) -> list[Span]:
-    return [span for some in spans.values() for span in some.spans]
 
 
 def collections_of(source: Source) -> dict[str, str]:
@@ -101,41 +71,64 @@ class Stream:
         self._books = books
         self._reader = EventReader(policy)
 
-    def token_now(self) -> Mapping[str, Any]:
+    def token_now(self) -> Token:
         """From here on. Raises UnavailableError."""
-        with self._open(None, None) as stream:
+        with self._open(self._changes(None, []), None) as stream:
             while stream.resume_token is None:  # where something came in just as it was opened
                 _read(stream.try_next, is_resumed=False)
             return stream.resume_token
 
-    def drain(self, token: Mapping[str, Any], rolled_up_to: int | None, check: Callable[[], None]) -> Changed:
+    def drain(self, token: Token, rolled_up_to: int | None, check: Callable[[], None]) -> Changed:
         """Read all that has happened up to now. Readings that came in at or after `rolled_up_to`
         (milliseconds) are left out.
 
         Raises LostError, UnavailableError, and BucketwiseError where the stream stays silent.
         """
-        found = _Gathering(self._source, self._reader)
+        found = Gathering(self._source, self._reader)
         # Before the stream is opened: most often its first reply tells of the mark.
-        mark = progress.leave_mark(self._database, self.policy) if self.leaves_marks else None
-        with self._open(token, rolled_up_to) as stream:
-            started = None if mark else self._database.client.admin.command("ping").get("operationTime")
-            for event in self._events(stream, mark, check):
-                if started is not None and event["clusterTime"] > started:
-                    break
-                self._take(event, found)
-            assert stream.resume_token is not None
-            return found.changed(stream.resume_token)
+        end, archived = self._end(), list[Document]()
+        while True:
+            with self._open(self._changes(rolled_up_to, archived), token) as stream:
+                is_read = self._take_all(self._events(stream, end, check), found)
+                assert stream.resume_token is not None
+                token = stream.resume_token
+            if is_read:
+                return found.changed(token)
+            archived = self._archived_from(token, end, check)
 
-    def _take(self, event: Document, found: _Gathering) -> None:
-        if event["ns"]["coll"] == self._books:
-            found.drop(event)
-        elif event["operationType"] in _CHANGES:
-            found.add(event)
-        else:
-            raise LostError(f"the collection {event['ns']['coll']} met with a {event['operationType']}")
+    def _end(self) -> _End:
+        if self.leaves_marks:
+            return _End(mark=progress.leave_mark(self._database, self.policy))
+        return _End(time=self._database.client.admin.command("ping").get("operationTime"))
+
+    def _take_all(self, events: Iterator[Document], found: Gathering) -> bool:
+        """Returns whether that was all; not where most of it seems to be what archive runs deleted."""
+        dropped = 0
+        for event in events:
+            if event["ns"]["coll"] == self._books:
+                dropped += found.drop(event)
+                if dropped >= _MANY:
+                    return False
+            elif event["operationType"] in _CHANGES:
+                found.add(event)
+            else:
+                raise LostError(f"the collection {event['ns']['coll']} met with a {event['operationType']}")
+        return True
+
+    def _archived_from(self, token: Token, end: _End, check: Callable[[], None]) -> list[Document]:
+        """Returns the next transactions of archive runs from the token on, as what their events match."""
+        names = ("operationType", "ns.coll", "clusterTime", "lsid.id", "txnNumber")
+        told = {**dict.fromkeys(names, 1), "mark": "$fullDocument.mark"}
+        pipeline: list[Document] = [{"$match": {"$or": self._own}}, {"$project": told}]
+        numbers: dict[Any, list[int]] = {}
+        with self._open(pipeline, token) as stream:
+            for event in islice(self._events(stream, end, check), _READ_AHEAD):
+                if (transaction := transaction_of(event)) is not None:
+                    numbers.setdefault(transaction.session, []).append(transaction.number)
+        return [{"lsid.id": session, "txnNumber": {"$in": some}} for session, some in numbers.items()]
 
     def _events(
-        self, stream: ChangeStream[Document], mark: str | None, check: Callable[[], None]
+        self, stream: ChangeStream[Document], end: _End, check: Callable[[], None]
     ) -> Iterator[Document]:
         """Up to the mark. It was written after all that is to be read, so that the stream tells it last."""
         waits = 0
@@ -143,16 +136,16 @@ class Stream:
             check()
             event = _read(stream.try_next, is_resumed=True)
             if event is None:
-                if mark is None:
+                if end.mark is None:
                     return
                 waits += 1
+            elif end.is_past(event):
+                return
             elif "ns" not in event or event["ns"]["coll"] != progress.COLLECTION:
                 waits = 0
-                if event["operationType"] == "invalidate":
+                if event.get("operationType") == "invalidate":
                     break
                 yield event
-            elif event.get("mark") == mark:
-                return
         if waits < _MOST_WAITS:
             raise LostError("the database was dropped")
         raise BucketwiseError(
@@ -161,26 +154,48 @@ class Stream:
             'to run again; rollup.late_data = "scan" does without the stream'
         )
 
-    def _open(self, token: Mapping[str, Any] | None, rolled_up_to: int | None) -> ChangeStream[Document]:
+    def _open(self, pipeline: list[Document], token: Token | None) -> ChangeStream[Document]:
         def watch() -> ChangeStream[Document]:
             return self._database.watch(
-                self._pipeline(rolled_up_to),
+                pipeline,
                 start_after=token,
                 full_document_before_change="whenAvailable",
                 max_await_time_ms=_WAIT_MS,
+                batch_size=_REPLY,
             )
 
         return _read(watch, is_resumed=token is not None)
 
-    def _pipeline(self, rolled_up_to: int | None) -> list[Document]:
-        own = [
-            {"ns.coll": self._books},
-            {"ns.coll": progress.COLLECTION, "documentKey._id": progress.mark_id(self.policy)},
-        ]
-        pipeline: list[Document] = [{"$match": {"$or": [{"ns.coll": {"$in": self.policy.sources}}, *own]}}]
+    @property
+    def _own(self) -> list[Document]:
+        """Matches the receipts of deletes, and the mark."""
+        receipt = {"fullDocument.kind": "delete", "fullDocument.collection": self.policy.collection}
+        mark = {"ns.coll": progress.COLLECTION, "documentKey._id": progress.mark_id(self.policy)}
+        return [{"ns.coll": self._books, **receipt}, mark]
+
+    def _changes(self, rolled_up_to: int | None, archived: list[Document]) -> list[Document]:
+        """Returns the pipeline of all that may tell of a change. `archived`: transactions whose deletes are
+        left out."""
+        sources = {"ns.coll": {"$in": self.policy.sources}}
+        pipeline: list[Document] = [{"$match": {"$or": [sources, *self._own]}}]
+        if archived:
+            pipeline.append({"$match": {"$nor": [{"operationType": "delete", **sources, "$or": archived}]}})
         if rolled_up_to is not None:
             pipeline.append({"$match": {"$nor": [self._reader.new_readings(rolled_up_to)]}})
         return [*pipeline, {"$project": self._reader.projection()}]
+
+
+@dataclass(frozen=True)
+class _End:
+    """How far to read: up to the mark, where one was left; else to what was written after this time."""
+
+    mark: str | None = None
+    time: Timestamp | None = None
+
+    def is_past(self, event: Document) -> bool:
+        if self.mark is not None:
+            return bool(event.get("mark") == self.mark)
+        return self.time is not None and "clusterTime" in event and bool(event["clusterTime"] > self.time)
 
 
 def _read(step: Callable[[], T], *, is_resumed: bool) -> T:
@@ -195,87 +210,3 @@ def _read(step: Callable[[], T], *, is_resumed: bool) -> T:
         # The oplog has rolled over, an event is too large … : what it was is told, and a new stream shows
         # whether it was that.
         raise LostError((error.details or {}).get("errmsg", str(error))) from error
-
-
-class _Gathering:
-    """What the events add up to. Grows with the spans of time that have changed, not with the changes."""
-
-    def __init__(self, source: Source, reader: EventReader) -> None:
-        self._source = source
-        self._reader = reader
-        self._spans: dict[str, list[Span]] = {kind: [] for kind in OPERATIONS}
-        self._buckets: dict[tuple[bytes, str, bool], Any] = {}
-        self._overflow: dict[bytes, Any] = {}
-        self._deletes: tuple[Document, list[Change]] | None = None  # of one transaction
-        self._unknown: Counter[str] = Counter()
-        self._events = 0
-        self._is_anything = False
-        self._most_spans = _AT_ONCE
-
-    def add(self, event: Document) -> None:
-        self._is_anything = True
-        change, operation = self._reader.read(event), self._reader.operation(event)
-        transaction = _transaction(event)
-        if self._deletes is not None and self._deletes[0] != transaction:
-            self._keep_deletes()
-        if operation == "delete" and transaction is not None:
-            # It may be our own: the books tell, later in the transaction.
-            self._deletes = self._deletes or (transaction, [])
-            self._deletes[1].append(change)
-        else:
-            self._take(change, operation)
-
-    def drop(self, event: Document) -> None:
-        """The deletes of this transaction are our own: what they took is archived."""
-        if self._deletes is not None and self._deletes[0] == _transaction(event):
-            self._deletes = None
-
-    def changed(self, token: Mapping[str, Any]) -> Changed:
-        self._keep_deletes()
-        self._look_up()
-        spans = {kind: Spans(spans) for kind, spans in self._spans.items()}
-        return Changed(token, spans, self._unknown, self._events, self._is_anything)
-
-    def _keep_deletes(self) -> None:
-        for change in self._deletes[1] if self._deletes is not None else ():
-            self._take(change, "delete")
-        self._deletes = None
-
-    def _take(self, change: Change, operation: str) -> None:
-        self._events += 1
-        self._unknown[operation] += change.unknown
-        self._spans[operation] += change.spans
-        self._buckets.update({(_key(it), operation, change.open_ended): it for it in change.buckets})
-        self._overflow.update({_key(it): it for it in change.overflow})
-        enough = max(len(self._buckets), len(self._overflow)) >= _AT_ONCE
-        if enough or sum(map(len, self._spans.values())) >= self._most_spans:
-            self._look_up()
-
-    def _look_up(self) -> None:
-        """What is gone by now has an event of its own, here or in what the next run reads."""
-        for owner in self._source.owners(list(self._overflow.values())):
-            self._buckets[_key(owner), "update", False] = owner
-        ids: dict[tuple[str, bool], list[Any]] = {}
-        for (_, operation, open_ended), identity in self._buckets.items():
-            ids.setdefault((operation, open_ended), []).append(identity)
-        for (operation, open_ended), some in ids.items():
-            for start, end in self._source.spans(some):
-                self._spans[operation].append((start, HIGHEST if open_ended else end))
-        self._spans = {kind: _in_quarters(spans) for kind, spans in self._spans.items()}
-        self._most_spans = 2 * sum(map(len, self._spans.values())) + _AT_ONCE
-        self._buckets.clear()
-        self._overflow.clear()
-
-
-def _in_quarters(spans: Iterable[Span]) -> list[Span]:
-    quarters = ((start // _QUARTER_MS, -(-end // _QUARTER_MS)) for start, end in spans)
-    return list(Spans((start * _QUARTER_MS, end * _QUARTER_MS) for start, end in quarters).spans)
-
-
-def _transaction(event: Document) -> Document | None:
-    """What tells a transaction from others. Its events come one after the other."""
-    return {"session": event["lsid"]["id"], "number": event["txnNumber"]} if "lsid" in event else None
-
-
-def _key(identity: Any) -> bytes:
-    return bson.encode({"": identity}, codec_options=OPTIONS)

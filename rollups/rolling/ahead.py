@@ -35,7 +35,7 @@ class SliceFinder:
     database: Database[Document]
     calendar: Calendar
     source: Source
-    archived_span: Span | None
+    archived_next: Callable[[int], int | None]  # see `Archived.next`
 
     def slices(self, wanted: Mapping[LevelName, Sequence[Span]], standing: Standing) -> Iterator[Slice]:
         """Yields them in the order of time, with the due windows that touch the spans of their level."""
@@ -58,9 +58,7 @@ class SliceFinder:
 
     def _next(self, at: int) -> int | None:
         """The first instant at or after `at` where there is something to look at."""
-        found = [self.source.earliest(at)]
-        if self.archived_span is not None and at < self.archived_span[1]:
-            found.append(max(at, self.archived_span[0]))
+        found = [self.source.earliest(at), self.archived_next(at)]
         for level in self.calendar.levels:
             later = {"start": {"$gte": DatetimeMS(at)}}
             first = target(self.database, level.collection).find_one(later, {"start": 1}, sort=[("start", 1)])
@@ -98,6 +96,7 @@ class ReadAhead:
                 found = _joined(under_way[0][1], self.check)
                 largest = max(largest, found.size() if found else 0)
                 yield under_way.popleft()[0], found
+                del found  # before the next one is read
         for it, parts in under_way:
             self.check()
             yield it, _joined(parts, self.check)
@@ -109,7 +108,8 @@ class ReadAhead:
             return []
         edges = {local: sorted({edge for span in it for edge in span}) for local, it in by_clock.items()}
         bounds = self._bounds(of_each) if of_each > 1 else []
-        return [self.reader.read(Asked(edges, share, self.source.is_plain)) for share in shares(bounds)]
+        plain, memory = self.source.is_plain, self.reader.memory_of_each
+        return [self.reader.read(Asked(edges, share, plain, memory)) for share in shares(bounds)]
 
     def _bounds(self, count: int) -> list[Any]:
         """Values of the first series field that cut the series in so many parts, each about as large. They

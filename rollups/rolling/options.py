@@ -36,14 +36,27 @@ class RollupOptions:
         return max(LOWEST, self.within.start_ms), min(HIGHEST, self.within.end_ms)
 
 
+def as_it_is(at: int) -> int | None:
+    """Returns the instant: there may be something at any."""
+    return at
+
+
 @dataclass(frozen=True)
 class Archived:
     """The archived half of a policy's readings, and how it is read together with the live one."""
 
     reader: Reader  # reads slices of what is live and what is archived
-    receipts: str  # the collection that each transaction of an archive run writes to
+    receipts: str  # the collection that gets a receipt in each transaction that deletes
     span: Span | None = None  # holds all archived readings
     superseded: Callable[[], Iterable[Span]] = tuple  # where copies of live buckets lie
+    earliest: Callable[[int], int | None] = as_it_is  # at or after an instant: before it nothing is archived
+
+    def next(self, at: int) -> int | None:
+        """Returns an instant at or after `at`, and nothing archived lies between; None where nothing is later
+        either."""
+        if self.span is None or at >= self.span[1]:
+            return None
+        return self.earliest(max(at, self.span[0]))
 
 
 @dataclass

@@ -41,7 +41,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     report = RollupReport({level.name: Counts() for level in calendar.levels}, late=plan.late)
     writer = SummaryWriter(context, calendar, records, _worn(planner, plan), report)
     watermark = Watermark(plan, calendar, records.save)
-    finder = SliceFinder(context.database, calendar, planner.source, planner.archived.span)
+    finder = SliceFinder(context.database, calendar, planner.source, planner.archived.next)
     reading = ReadAhead(
         context.database,
         planner.source,
@@ -55,6 +55,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         writer.write(piece, found)
         if found is not None:
             watermark.reach(piece.span[1])
+            del found  # before the next one is read
     writer.finish()
     report.quarantined, report.quarantined_total = records.quarantine.details, records.quarantine.total
     if plan.late is not None:

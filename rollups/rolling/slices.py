@@ -6,7 +6,8 @@ writes: see `rollups.rolling.rollup`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,21 +17,26 @@ import numpy as np
 
 from buckets.bson.raw import Batch
 from buckets.columns import Quarantined, Series
-from buckets.decoding.decode import decode
+from buckets.decoding.decode import Decoded, decode
 from buckets.decoding.local import LARGEST_MS
 from buckets.layouts.groups import Unions
 from buckets.models.series import series_key
 from buckets.source import Source
 from config.policies import Policy
 from rollups.calendar.levels import Span
+from rollups.rolling.portions import ALL, Shelf, portion_of
 from rollups.summaries.coverage import interval_of
-from rollups.summaries.summary import State, aggregate, merge
+from rollups.summaries.summary import State, aggregate, merge, plain, state_of
 from rollups.tasks import at_once
 
 Document = dict[str, Any]
 Archived = Callable[[int, int], Iterable[Batch]]
 #: Bytes of a state of one value field, and of a bin of it, as Python holds them: about.
 _STATE, _BIN = 1000, 100
+#: Buckets that are decoded at once.
+_PIECE = 10_000
+#: Of what a run may take, states of a slice take so much less: documents are made of them, and compared.
+_TIMES = 4
 
 
 @dataclass(frozen=True)
@@ -64,11 +70,13 @@ def shares(bounds: Sequence[Any]) -> list[Share]:
 class Asked:
     """What to read: the readings in the cells between these edges (milliseconds), by whether the cells go by
     the readings' own clocks; of one share of the live buckets, the archived ones with the first. `is_plain`:
-    the times of all live ones are plain, as who asks has seen. See `Source.look_at_texts`."""
+    the times of all live ones are plain, as who asks has seen. See `Source.look_at_texts`. `memory`: what the
+    states may take, see `Found`."""
 
     edges: Mapping[bool, Sequence[int]]
     share: Share = WHOLE
     is_plain: bool = False
+    memory: int = 0
 
 
 @dataclass
@@ -78,11 +86,21 @@ class Cells:
     edges: Sequence[int]  # of the cells
     series: dict[bytes, Series] = field(default_factory=dict)
     states: dict[tuple[bytes, int], State] = field(default_factory=dict)
+    size: int = 0  # bytes that the states take in memory, about
 
     def add(self, key: bytes, series: Series, cell: int, state: State) -> None:
         self.series.setdefault(key, series)
         standing = self.states.get((key, cell))
-        self.states[key, cell] = state if standing is None else merge(standing, state)
+        if standing is not None:
+            self.size -= _size(standing)
+            state = merge(standing, state)
+        self.size += _size(state)
+        self.states[key, cell] = state
+
+    def entries(self) -> Iterator[tuple[bytes, Series, int, State]]:
+        """Yields what `add` takes."""
+        for (key, cell), state in self.states.items():
+            yield key, self.series[key], cell, state
 
     def by_window(self, windows: Mapping[Span, Span]) -> dict[tuple[bytes, Span], State]:
         """Returns the states of windows. `windows`: which window a span of whole cells is a part of."""
@@ -99,34 +117,93 @@ class Cells:
         return merged
 
 
+def _size(state: State) -> int:
+    return sum(_STATE + _BIN * len(value.bins) for value in state.values.values())
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What a slice holds of some portions of the series: see `rollups.rolling.portions`. `elsewhere`: starts
+    of cells in which series of any portion have readings; empty where this is all."""
+
+    numbers: range = ALL
+    cells: Mapping[bool, Cells] = field(default_factory=dict)
+    elsewhere: Mapping[bool, Set[int]] = field(default_factory=dict)
+
+
 @dataclass
 class Found:
-    """What a slice holds; by whether its cells go by the readings' own clocks."""
+    """What a slice holds; by whether its cells go by the readings' own clocks. Where the states take more
+    than `memory` (bytes; 0: any), they are put aside in a file."""
 
     cells: dict[bool, Cells]
+    memory: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)
+    aside: Shelf | None = None
+    filled: dict[bool, set[int]] = field(default_factory=dict)  # starts of the cells of what is put aside
+
+    def take(self, local: bool, states: Iterable[tuple[bytes, Series, int, State]]) -> None:
+        """Adds states of series in cells, each under the series' key."""
+        for state in states:
+            self.cells[local].add(*state)
+            if 0 < self.memory < self.cells[local].size:
+                self._put_aside()
 
     def add(self, other: Found) -> None:
         """What another share of the same slice holds."""
         for local, cells in other.cells.items():
-            for (key, cell), state in cells.states.items():
-                self.cells[local].add(key, cells.series[key], cell, state)
+            self.take(local, cells.entries())
+        if other.aside is not None:
+            self._put_aside().take(other.aside)
+            for local, filled in other.filled.items():
+                self.filled.setdefault(local, set()).update(filled)
         self.quarantined += other.quarantined
 
     def size(self) -> int:
         """Bytes that it takes in memory, about."""
-        states = [state for cells in self.cells.values() for state in cells.states.values()]
-        return sum(_STATE + _BIN * len(value.bins) for state in states for value in state.values.values())
+        return sum(cells.size for cells in self.cells.values())
+
+    def portions(self) -> Iterator[Portion]:
+        """Yields all that it holds, by as many portions of the series at once as memory holds."""
+        if self.aside is None:
+            yield Portion(ALL, self.cells)
+            return
+        aside, start, cells = self._put_aside(), 0, self._empty()
+        for portion in ALL:
+            for record in aside.get(portion):
+                local, key, series, cell, state = pickle.loads(record)
+                cells[local].add(key, series, cell, state_of(state))
+            if portion == ALL[-1] or sum(it.size for it in cells.values()) >= self.memory:
+                yield Portion(range(start, portion + 1), cells, self.filled)
+                start, cells = portion + 1, self._empty()
+
+    def _empty(self) -> dict[bool, Cells]:
+        return {local: Cells(it.edges) for local, it in self.cells.items()}
+
+    def _put_aside(self) -> Shelf:
+        aside = self.aside = self.aside or Shelf()
+        for local, cells in self.cells.items():
+            filled = self.filled.setdefault(local, set())
+            for key, series, cell, state in cells.entries():
+                aside.put(portion_of(key), pickle.dumps((local, key, series, cell, plain(state))))
+                filled.add(cells.edges[cell])
+        self.cells = self._empty()
+        return aside
 
 
 @dataclass(frozen=True)
 class Reader:
     """How slices are read. `read(asked)` may be under way for several at once; `memory` (bytes) is what those
-    that wait for their turn may take."""
+    that wait for their turn may take, and what a run may take at all; 0: any."""
 
     read: Callable[[Asked], Future[Found]]
     workers: int = 1  # slices that are read at once; 1: each when it is asked for
     memory: int = 0
+
+    @property
+    def memory_of_each(self) -> int:
+        """Bytes that the states of a slice may take: while they are written, as much again is in hand."""
+        return self.memory // (_TIMES * self.workers)
 
     def ahead(self, size: int) -> int:
         """How many may be under way, where each is of this size."""
@@ -136,30 +213,38 @@ class Reader:
         return max(1, min(most, self.memory // size if size else most))
 
 
-def here(source: Source, archived: Archived, policy: Policy) -> Reader:
+def here(source: Source, archived: Archived, policy: Policy, memory: int = 0) -> Reader:
     """Slices are read in this process, one after another."""
     unions = Unions()
-    return Reader(lambda asked: at_once(read, source, archived, policy, asked, unions))
+    return Reader(lambda asked: at_once(read, source, archived, policy, asked, unions), memory=memory)
 
 
 def read(source: Source, archived: Archived, policy: Policy, asked: Asked, unions: Unions) -> Found:
     """Live and archived buckets alike; of one that reaches over a slice's rim, what is inside.
     `archived(start_ms, end_ms)` gives archived ones that may hold a reading in the range and are not live."""
-    found = Found({local: Cells(edges) for local, edges in asked.edges.items()})
+    found = Found({local: Cells(edges) for local, edges in asked.edges.items()}, asked.memory)
     start = min(edges[0] - local * LARGEST_MS for local, edges in asked.edges.items())
     end = max(edges[-1] + local * LARGEST_MS for local, edges in asked.edges.items())
-    binned = bool(policy.rollup and policy.rollup.percentiles)
-    interval = interval_of(policy)
     live = (source.rough if asked.is_plain else source).batches(start, end, asked.share.query(policy))
-    for batch in chain(live, () if asked.share.low else archived(start, end)):
-        decoded = decode(batch, policy, unions)
-        found.quarantined += decoded.quarantined
-        columns = decoded.columns
-        keys = [series_key(series) for series in columns.series]
-        for local, cells in found.cells.items():
-            edges = np.array(cells.edges, dtype=np.int64)
-            for series, cell, state in aggregate(
-                columns, edges, binned=binned, interval=interval, local=local
-            ):
-                cells.add(keys[series], columns.series[series], cell, state)
+    for batch in _pieces(chain(live, () if asked.share.low else archived(start, end))):
+        _aggregate(decode(batch, policy, unions), policy, found)
     return found
+
+
+def _aggregate(decoded: Decoded, policy: Policy, found: Found) -> None:
+    """Adds what a batch holds."""
+    found.quarantined += decoded.quarantined
+    binned = bool(policy.rollup and policy.rollup.percentiles)
+    interval, columns = interval_of(policy), decoded.columns
+    keys = [series_key(series) for series in columns.series]
+    for local, cells in found.cells.items():
+        edges = np.array(cells.edges, dtype=np.int64)
+        states = aggregate(columns, edges, binned=binned, interval=interval, local=local)
+        found.take(local, ((keys[i], columns.series[i], cell, state) for i, cell, state in states))
+
+
+def _pieces(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yields them cut to so many buckets that their states are no matter, were each of another series."""
+    for batch in batches:
+        for at in range(0, len(batch), _PIECE):
+            yield batch.slice(at, min(at + _PIECE, len(batch)))

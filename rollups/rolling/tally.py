@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import bson
@@ -16,10 +19,11 @@ from config.policies import Policy
 from rollups.calendar.levels import Level, Span
 from rollups.calendar.parts import Part
 from rollups.context import RunContext
+from rollups.rolling.portions import Shelved, portion_of
 from rollups.rolling.slices import Cells
 from rollups.summaries import documents
 from rollups.summaries.summary import State, merge
-from rollups.summaries.targets import target
+from rollups.summaries.targets import identity_of, target
 
 #: One series, by its key, in one window.
 Cell = tuple[bytes, Span]
@@ -35,6 +39,7 @@ class Tally:
     states: dict[Cell, State] = field(default_factory=dict)
     outlived: set[Cell] = field(default_factory=set)  # hold a summary whose readings are gone
     unsound: set[Cell] = field(default_factory=set)  # lack a summary that can't be merged
+    elsewhere: Set[int] = frozenset()  # where series that are not in it have readings: starts of cells
 
     def open(self, parts: Iterable[Part]) -> None:
         """Takes note of windows, and where they are made of readings."""
@@ -58,6 +63,12 @@ class Tally:
         standing = self.states.get(cell)
         self.states[cell] = state if standing is None else merge(standing, state)
 
+    def filled(self) -> set[Span]:
+        """Returns the windows that hold a reading of any series."""
+        starts = sorted(self.elsewhere)
+        touched = {it for it in self.windows if bisect_left(starts, it[0]) < bisect_left(starts, it[1])}
+        return touched | {window for _, window in self.states}
+
     def judged(self, window: Span) -> Span:
         """Returns where readings that are gone may make a window less than it was: where it is made of them.
         What finer summaries tell is what it should be."""
@@ -65,24 +76,44 @@ class Tally:
         return (window[0], read_to) if read_to is not None and window in self.merged else window
 
 
-@dataclass(frozen=True)
+@dataclass
 class StandingSummaries:
-    """Reads summaries of finer levels again, to make coarser ones of them."""
+    """Reads summaries of finer levels again, to make coarser ones of them; of one slice."""
 
     context: RunContext
+    shelved: Shelved
 
-    def of(self, level: Level, windows: Sequence[Span]) -> Iterator[tuple[Cell, Series, State | None]]:
-        """Yields the states of all series in these windows; None for a state that can't be merged."""
-        wanted = set(windows)
+    def of(
+        self, level: Level, windows: Sequence[Span], portions: range
+    ) -> Iterator[tuple[Cell, Series, State | None]]:
+        """Yields the states of all series of these portions in these windows; None for a state that can't be
+        merged."""
+        wanted, policy = set(windows), self.context.policy
+        for raw in self.shelved.of((level.name, *windows), partial(self._read, level, windows), portions):
+            summary = bson.decode(raw, documents.OPTIONS)
+            if is_of_series(policy, summary) and (window := window_of(summary)) in wanted:
+                series = documents.series_of(policy, summary)
+                yield (series_key(series), window), series, sound_state(policy, summary)
+
+    def _read(self, level: Level, windows: Sequence[Span]) -> Iterator[bytes]:
         query = {"start": {"$gte": DatetimeMS(windows[0][0]), "$lt": DatetimeMS(windows[-1][1])}}
-        policy = self.context.policy
-        fields = documents.leaving_out(policy)
-        for found in find_raw(target(self.context.database, level.collection), query, fields=fields):
-            for raw in found:
-                summary = bson.decode(raw, documents.OPTIONS)
-                if is_of_series(policy, summary) and (window := window_of(summary)) in wanted:
-                    series = documents.series_of(policy, summary)
-                    yield (series_key(series), window), series, sound_state(policy, summary)
+        fields = documents.leaving_out(self.context.policy)
+        return chain.from_iterable(
+            find_raw(target(self.context.database, level.collection), query, fields=fields)
+        )
+
+
+def portion_of_summary(policy: Policy, raw: bytes) -> int:
+    """Returns which portion a summary is in: that of its series; where it was made with other settings, the
+    first, so that it goes before another is written in its place."""
+    identity = identity_of(raw)
+    try:
+        summary = {"_id": bson.decode(identity, documents.OPTIONS)}
+    except bson.InvalidBSON:
+        return 0
+    if not is_of_series(policy, summary):
+        return 0
+    return portion_of(series_key(documents.series_of(policy, summary)))
 
 
 def is_of_series(policy: Policy, document: Mapping[str, Any]) -> bool:

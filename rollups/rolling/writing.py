@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,9 +19,18 @@ from rollups.calendar.parts import Slice
 from rollups.calendar.windows import LOWEST
 from rollups.context import RunContext
 from rollups.rolling.options import RollupReport
+from rollups.rolling.portions import ALL, Shelved
 from rollups.rolling.records import Records
-from rollups.rolling.slices import Cells, Found
-from rollups.rolling.tally import Cell, StandingSummaries, Tally, is_of_series, sound_state, window_of
+from rollups.rolling.slices import Cells, Found, Portion
+from rollups.rolling.tally import (
+    Cell,
+    StandingSummaries,
+    Tally,
+    is_of_series,
+    portion_of_summary,
+    sound_state,
+    window_of,
+)
 from rollups.rolling.worn import Worn
 from rollups.summaries import documents
 from rollups.summaries.summary import State
@@ -42,19 +52,27 @@ class SummaryWriter:
     report: RollupReport
     counted_to: int = LOWEST  # readings before it are counted already
     _tallies: dict[LevelName, Tally] = field(default_factory=dict)  # of windows that are yet to be complete
-    _made: dict[LevelName, Tally] = field(default_factory=dict)  # of this slice
+    _made: dict[LevelName, Tally] = field(default_factory=dict)  # of this slice, or some portions of it
+    _shelved: Shelved = field(init=False)  # summaries that stand, where the slice is in portions
+
+    def __post_init__(self) -> None:
+        self._shelved = Shelved(partial(portion_of_summary, self.context.policy))
 
     def write(self, piece: Slice, found: Found | None) -> None:
         """Takes one slice. Slices come in the order of time."""
         self._settle(piece.span[0])
-        self._made.clear()
-        if found is not None:
+        if found is None:
+            self._take(piece, Portion())
+        else:
             self.records.quarantine.add(found.quarantined)
             counted = min(found.cells)  # readings are counted by one clock only
-            self._count(found.cells[counted], piece.to_read(self.calendar.levels)[counted])
-        for level in self.calendar.levels:
-            if piece.parts[level.name]:
-                self._gather(level, piece, found)
+            spans = Spans(piece.to_read(self.calendar.levels)[counted])
+            for portion in found.portions():
+                self._count(portion.cells[counted], spans)
+                self._take(piece, portion)
+                del portion  # before the next one is made
+            self.counted_to = max(self.counted_to, found.cells[counted].edges[-1])
+        self._shelved.clear()
         self._settle(piece.span[1])
 
     def finish(self) -> None:
@@ -70,11 +88,18 @@ class SummaryWriter:
             if tally is not None and all(end <= before for _, end in tally.windows):
                 self._write(level, self._tallies.pop(level.name))
 
-    def _gather(self, level: Level, piece: Slice, found: Found | None) -> None:
+    def _take(self, piece: Slice, portion: Portion) -> None:
+        """Of a slice: some portions of its series, from the finest level up."""
+        for level in self.calendar.levels:
+            if piece.parts[level.name]:
+                self._gather(level, piece, portion)
+        self._made.clear()
+
+    def _gather(self, level: Level, piece: Slice, portion: Portion) -> None:
         tally = self._tallies.setdefault(level.name, Tally()) if level.is_long else Tally()
         tally.open(piece.parts[level.name])
-        if found is not None and (parts := piece.read(level)):
-            tally.add_read(found.cells[level.local], parts)
+        if portion.cells and (parts := piece.read(level)):
+            tally.add_read(portion.cells[level.local], parts)
         for source in {part.source for part in piece.merged(level)}:
             assert source is not None
             inner = {
@@ -83,42 +108,47 @@ class SummaryWriter:
                 if part.source is source
                 for window in source.windows(*part.span)
             }
-            self._merge(source, inner, piece, tally)
+            due = set(piece.windows(source))
+            standing = [window for window in inner if window not in due]
+            self._merge(source, inner, tally)
+            self._merge_standing(source, inner, standing, portion.numbers, tally)
         if not level.is_long:
-            self._made[level.name] = self._write(level, tally)
+            tally.elsewhere = portion.elsewhere.get(level.local, frozenset())
+            self._made[level.name] = self._write(level, tally, portion.numbers)
 
-    def _merge(self, source: Level, inner: Mapping[Span, Span], piece: Slice, tally: Tally) -> None:
-        """Adds finer summaries: those of this slice as it made them, the others as they stand. `inner`: the
-        window that each finer one is in."""
+    def _merge(self, source: Level, inner: Mapping[Span, Span], tally: Tally) -> None:
+        """Adds finer summaries of this slice as it made them. `inner`: the window that each is in."""
         made = self._made.get(source.name, Tally())
         tally.series |= made.series
         for (key, window), state in made.states.items():
             if window in inner:
                 tally.add((key, inner[window]), state)
         tally.outlived |= {(key, inner[window]) for key, window in made.outlived if window in inner}
-        due = set(piece.windows(source))
-        if standing := [window for window in inner if window not in due]:
-            for (key, window), series, found in StandingSummaries(self.context).of(source, standing):
-                cell = key, inner[window]
-                tally.series.setdefault(key, series)
-                if found is None:
-                    tally.unsound.add(cell)
-                else:
-                    tally.add(cell, found)
 
-    def _count(self, piece: Cells, windows: list[Span]) -> None:
-        spans = Spans(windows)
+    def _merge_standing(
+        self, source: Level, inner: Mapping[Span, Span], standing: list[Span], portions: range, tally: Tally
+    ) -> None:
+        """Adds finer summaries as they stand."""
+        reading = StandingSummaries(self.context, self._shelved)
+        for (key, window), series, found in reading.of(source, standing, portions) if standing else ():
+            cell = key, inner[window]
+            tally.series.setdefault(key, series)
+            if found is None:
+                tally.unsound.add(cell)
+            else:
+                tally.add(cell, found)
+
+    def _count(self, piece: Cells, spans: Spans) -> None:
         cells = [start >= self.counted_to and spans.touch(start, end) for start, end in pairwise(piece.edges)]
         states = [state for (_, cell), state in piece.states.items() if cells[cell]]
         readings = sum(state.count for state in states)
-        self.counted_to = max(self.counted_to, piece.edges[-1])
         self.report.readings += readings
         for name in self.context.policy.numeric_names:
             self.report.finite[name] += sum(state.values[name].count for state in states)
         self.context.progress("rolled-up readings", readings)
 
-    def _write(self, level: Level, tally: Tally) -> Tally:
-        """Returns what the windows hold now: what outlived its readings is in it."""
+    def _write(self, level: Level, tally: Tally, portions: range = ALL) -> Tally:
+        """Returns what the windows hold now of these portions: what outlived its readings is in it."""
         policy = self.context.policy
         computed = {
             documents.identity(policy, tally.series[key], window[0]): documents.summary(
@@ -131,9 +161,10 @@ class SummaryWriter:
         }
         changes = Changes(self.context.database, level.collection)
         keeper = _Keeper(self.context, self.worn, tally)
-        changes.compare(list(tally.windows), computed, keeper.keeps, outlived)
+        narrowed = partial(self._shelved.of, level.name, portions=portions)
+        changes.compare(list(tally.windows), computed, keeper.keeps, outlived, narrowed)
         self.records.apply(changes)
-        self.report.of(level.name).add(changes, len(tally.windows))
+        self.report.of(level.name).add(changes, len(tally.windows) if portions.start == 0 else 0)
         return keeper.made
 
 
@@ -144,7 +175,7 @@ class _Keeper:
         self._policy = context.policy
         self._worn = worn
         self._tally = tally
-        self._filled = {window for _, window in tally.states}
+        self._filled = tally.filled()
         self._kept: dict[Cell, State] = {}
 
     def keeps(self, window: Span, standing: RawBSONDocument, computed: bytes | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -79,14 +79,16 @@ class Changes:
         computed: dict[bytes, bytes],
         keeps: Callable[[Span, RawBSONDocument, bytes | None], bool],
         outlived: Container[bytes] = (),
+        narrowed: Callable[[Callable[[], Iterable[bytes]]], Iterable[bytes]] = lambda read: read(),
     ) -> None:
         """`computed`: `_id` → document, both BSON, for all series of the windows. `keeps` is asked of a
         standing summary that differs: its window, it, and what was computed (None: it has no reading).
-        `outlived`: the `_id`s of those that are made of a summary whose readings are gone."""
+        `outlived`: the `_id`s of those that are made of a summary whose readings are gone. `narrowed`: gives
+        the standing summaries of those series alone that were computed, given how all are read."""
         starts = [start for start, _ in windows]
         waiting = dict(computed)
-        for raw in self._standing(windows):
-            name = _identity(raw)
+        for raw in narrowed(partial(self._standing, windows)):
+            name = identity_of(raw)
             if name in waiting and waiting[name] == raw:
                 del waiting[name]
                 self.unchanged += name not in outlived
@@ -134,7 +136,7 @@ class Changes:
                 raise BucketwiseError(_explain(policy, self._collection.name, error)) from error
 
 
-def _identity(document: bytes) -> bytes:
+def identity_of(document: bytes) -> bytes:
     """The BSON of a document's `_id`, where that is a document and stands first; else something else."""
     start = 4 + len(_ID_FIRST)
     return document[start : start + int.from_bytes(document[start : start + 4], "little")]

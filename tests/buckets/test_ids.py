@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from bson.raw_bson import RawBSONDocument
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +14,8 @@ from pymongo.errors import BulkWriteError
 
 from buckets.bson.raw import Batch, Docs
 from buckets.decoding.decode import decode
-from buckets.fields.ids import sort_key
+from buckets.fields.ids import sort_key, sort_keys
+from buckets.layouts.groups import group
 from config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Value
@@ -143,3 +145,38 @@ def test_what_mongodb_holds_equal_has_one_key(equal: list[Value]) -> None:
 def test_no_key_is_the_beginning_of_another(pair: list[Value]) -> None:
     one, other = (sort_key(*value) for value in pair)
     assert one == other or not (one.startswith(other) or other.startswith(one))
+
+
+#: `_id`s of one shape: they differ in what is as long in each.
+alike = st.tuples(
+    st.integers(-(2**31), 2**31 - 1).map(bson_of.int32),
+    st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-9, 9)).map(bson_of.int64),
+    st.one_of(st.floats(), st.sampled_from([0.0, -0.0])).map(bson_of.double),
+    st.text("a\0~ä", min_size=3, max_size=3).map(lambda text: bson_of.text(text.encode().ljust(6, b"-"))),
+    st.integers(-(2**63), 2**63 - 1).map(bson_of.date),
+    st.binary(min_size=3, max_size=3).map(lambda data: bson_of.binary(data, 5)),
+    st.binary(min_size=12, max_size=12).map(bson_of.object_id),
+    st.booleans().map(bson_of.boolean),
+)
+FIELDS = ("i", "long", "x", "text", "at", "data", "oid", "is")
+
+
+@given(
+    st.lists(alike, min_size=1, max_size=12),
+    st.one_of(st.sampled_from(FIELDS).map(lambda it: [it]), st.lists(st.sampled_from(FIELDS), unique=True)),
+    st.booleans(),
+)
+def test_many_alike_have_the_keys_of_each(
+    found: list[tuple[Value, ...]], named: list[str], alone: bool
+) -> None:
+    """Also as sub-documents, one inside another."""
+    identities = []
+    for values in found:
+        fields = [(name, values[FIELDS.index(name)]) for name in named]
+        is_one = alone and len(fields) == 1
+        identities.append(fields[0][1] if is_one else bson_of.sub(*fields, ("more", bson_of.sub(*fields))))
+    docs = Docs.of([bson_of.document(("_id", identity)) for identity in identities])
+    for some in group(docs, None):
+        keys = sort_keys(some, some.layout.get(("_id",)))
+        expected = [sort_key(*identities[member]) for member in some.members]
+        assert keys.tolist() == np.array(expected, dtype=np.bytes_).tolist()

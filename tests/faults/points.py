@@ -16,7 +16,6 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partialmethod
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -185,8 +184,8 @@ def _make_small() -> None:
     setattr(import_module("rollups.rolling.rollup"), "_MUCH", 1)  # noqa: B010
     for module in ("archivers.writes.delete", "archivers.moving.online"):
         setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010
-    database: Any = import_module("pymongo.database").Database
-    database.watch = partialmethod(database.watch, batch_size=1)
+    for name, few in (("_REPLY", 1), ("_MANY", 3), ("_READ_AHEAD", 2)):
+        setattr(import_module("rollups.changes.stream"), name, few)
     endpoint: Any = import_module("botocore.endpoint")
     endpoint.time = SimpleNamespace(sleep=lambda _seconds: None)  # between tries
 

@@ -28,6 +28,7 @@ from bson import encode
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from archivers.format.manifest import DamagedError
+from archivers.reading.reader import archived_reader
 from archivers.reading.slices import slice_reader
 from archivers.stores import open_store
 from archivers.stores.base import Corrupt, Denied, NotFound, StoreError
@@ -441,7 +442,8 @@ def test_a_worker_that_sees_another_place_is_refused(empty: Place) -> None:
         where = Where.of(settings.model_copy(update={"mongodb": mongodb, "store": store}))
         here = Where.of(settings)
         for place, is_right in ((here, True), (where, False)):
-            reader = slice_reader(_Travelling(place), _opened_here(empty, settings), policy)
+            opened = _opened_here(empty, settings)
+            reader = slice_reader(_Travelling(place), opened, policy, archived_reader(opened, policy))
             if is_right:
                 assert len(reader.read(asked).result().cells[False].states) == 4
             else:

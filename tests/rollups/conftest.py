@@ -36,9 +36,10 @@ def nobody_else(_session: ClientSession) -> None:
 
 @dataclass
 class Bench:
-    """Rolls up a policy whose archive is the collection `archive`."""
+    """Rolls up a policy whose archive is the collection `archive`. `memory`: what a run may take; 0: any."""
 
     database: Database[Document]
+    memory: int = 0
     slices: list[int] = field(default_factory=list)  # readings of each slice looked at
 
     def roll_up(
@@ -53,7 +54,7 @@ class Bench:
 
         guard = more.pop("guard", nobody_else)
         progress = more.pop("progress", lambda _what, count: self.slices.append(count))
-        reader = more.pop("reader", here(Source(self.database, policy), archived, policy))
+        reader = more.pop("reader", here(Source(self.database, policy), archived, policy, self.memory))
         span = None if first is None or last is None else (first, last + 86_400_000)
         return roll_up(
             RunContext(self.database, policy, now, guard, check, progress),
@@ -71,9 +72,13 @@ class Bench:
         return sorted(document["start"] for document in self.database[collection].find({}, {"start": 1}))
 
 
+#: Whole modules are tried with all series of a slice at once, and with portions of them as small as can be.
+WHOLE_AND_IN_PORTIONS = pytest.mark.parametrize("bench", [0, 4], ids=["whole", "in portions"], indirect=True)
+
+
 @pytest.fixture
-def bench(database: Database[Document]) -> Bench:
-    return Bench(database)
+def bench(request: pytest.FixtureRequest, database: Database[Document]) -> Bench:
+    return Bench(database, getattr(request, "param", 0))
 
 
 def stopped_at(count: int) -> Callable[[], None]:

@@ -26,7 +26,7 @@ from rollups.calendar.windows import to_ms
 from rollups.progress import rolled_up_through
 from rollups.rolling.expiry import expire_summaries
 from rollups.rolling.options import RollupReport
-from tests.rollups.conftest import Bench, stopped_at
+from tests.rollups.conftest import WHOLE_AND_IN_PORTIONS, Bench, stopped_at
 from tests.rollups.test_stream import Commands
 
 Document = dict[str, Any]
@@ -157,6 +157,7 @@ def check(bench: Bench, policy: Policy, zone: str, now: datetime, found: Sequenc
     )
 
 
+@WHOLE_AND_IN_PORTIONS
 @pytest.mark.parametrize("zone", STORIES)
 def test_every_level_equals_plain_python_and_late_readings_mend_it(bench: Bench, zone: str) -> None:
     first = STORIES[zone]
@@ -216,6 +217,7 @@ def test_a_late_reading_is_all_that_is_read_for_the_levels_above(bench: Bench) -
     assert given.counts["monthly"].unchanged == 1
 
 
+@WHOLE_AND_IN_PORTIONS
 @pytest.mark.parametrize("late_data", ["stream", "scan"])
 def test_a_range_or_a_scan_trusts_no_hours_of_a_day_that_it_touches(bench: Bench, late_data: str) -> None:
     """Another hour of the day has changed as well: the day is right all the same."""
@@ -235,6 +237,7 @@ def test_a_range_or_a_scan_trusts_no_hours_of_a_day_that_it_touches(bench: Bench
     assert (hour["count"], day["count"]) == (1, 25)
 
 
+@WHOLE_AND_IN_PORTIONS
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kathmandu", "Pacific/Apia"])
 def test_made_of_readings_or_of_finer_summaries_it_is_the_same_to_the_byte(bench: Bench, zone: str) -> None:
     """Also what is no number, what is missing, and series of every type."""
@@ -392,6 +395,7 @@ def test_a_run_that_is_stopped_in_a_month_is_taken_up_again(bench: Bench) -> Non
     assert not bench.roll_up(policy, now, whole=True, dry_run=True).written
 
 
+@WHOLE_AND_IN_PORTIONS
 def test_what_outlived_its_readings_counts_further_up(bench: Bench) -> None:
     """A late reading on a day whose first hours were cleared away: nothing of the day is given up, nor is it
     left out."""
@@ -417,6 +421,7 @@ def test_what_outlived_its_readings_counts_further_up(bench: Bench) -> None:
 def test_runs_in_any_steps_come_to_the_same(database_of_bench: Bench, data: st.DataObject) -> None:
     """Roll-ups at any times, late readings and deletes between them."""
     bench = database_of_bench
+    bench.memory = data.draw(st.sampled_from([0, 4]))
     bench.database.client.drop_database(bench.database.name)
     zone = data.draw(st.sampled_from(sorted(STORIES)))
     levels = data.draw(

@@ -84,9 +84,11 @@ def test_shares_hold_each_bucket_once(database: Database[Document], kind: str) -
 class Elsewhere:
     """Slices are read by threads, as other processes would; and how many were under way."""
 
-    def __init__(self, bench: Bench, policy: Policy, pool: ThreadPoolExecutor, workers: int) -> None:
+    def __init__(
+        self, bench: Bench, policy: Policy, pool: ThreadPoolExecutor, workers: int, memory: int
+    ) -> None:
         self._bench, self._policy, self._pool = bench, policy, pool
-        self.reader = Reader(self._read, workers, 10**9)
+        self.reader = Reader(self._read, workers, memory)
         self.asked: list[Asked] = []
         self.under_way = self.most = 0
         self._unions = Unions()
@@ -104,9 +106,9 @@ class Elsewhere:
 
 
 @contextmanager
-def elsewhere(bench: Bench, policy: Policy, workers: int) -> Iterator[Elsewhere]:
+def elsewhere(bench: Bench, policy: Policy, workers: int, memory: int = 10**9) -> Iterator[Elsewhere]:
     with ThreadPoolExecutor(workers) as pool:
-        yield Elsewhere(bench, policy, pool, workers)
+        yield Elsewhere(bench, policy, pool, workers, memory)
 
 
 def standing(bench: Bench) -> dict[bytes, bytes]:
@@ -114,12 +116,13 @@ def standing(bench: Bench) -> dict[bytes, bytes]:
 
 
 def test_read_by_several_it_is_what_one_reads(bench: Bench) -> None:
-    """Live and archived, sound and broken, late ones and ranges: the same summaries, to the byte, and the
-    same report."""
+    """Live and archived, sound and broken, late ones and ranges, with much memory and with none: the same
+    summaries, to the byte, and the same report."""
 
     @settings(max_examples=8)
-    @given(st.integers(2, 250), st.integers(1, 6), st.integers(2, 5), st.integers(0, 3), st.booleans())
-    def equal(count: int, days: int, workers: int, bad: int, again: bool) -> None:
+    @given(st.integers(2, 250), st.integers(1, 6), st.integers(2, 5), st.integers(0, 3), st.data())
+    def equal(count: int, days: int, workers: int, bad: int, data: st.DataObject) -> None:
+        again, memory = data.draw(st.booleans()), data.draw(st.sampled_from([10**9, 4 * workers]))
         found = ticks(count, days)
         odd: list[Any] = [None, 5, 5.5, {"a": 1}, ["no series"], math.inf]
         found += [{**tick(10_000 + i, "", FIRST + i * DAY), "symbol": it} for i, it in enumerate(odd)]
@@ -129,7 +132,7 @@ def test_read_by_several_it_is_what_one_reads(bench: Bench) -> None:
             bench.database.client.drop_database(bench.database.name)
             bench.database["archive"].insert_many(found[: count // 2])
             bench.database["ticks"].insert_many(found[count // 2 :])
-            with elsewhere(bench, policy, reads) as there:
+            with elsewhere(bench, policy, reads, memory) as there:
                 given_: dict[str, Any] = {} if reads == 1 else {"reader": there.reader}
                 told = [bench.roll_up(policy, NOW, **given_)]
                 bench.database["ticks"].insert_one(tick(20_000, "late", FIRST))

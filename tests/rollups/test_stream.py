@@ -26,8 +26,9 @@ from config.errors import BucketwiseError, InterruptedRun
 from config.policies import Policy
 from rollups.calendar.windows import to_ms
 from rollups.changes import late
+from rollups.changes.gathering import Changed
 from rollups.changes.late import Watch
-from rollups.changes.stream import Changed, Stream
+from rollups.changes.stream import Stream
 from rollups.rolling import rollup
 from rollups.rolling.options import RollupReport
 from tests.rollups.conftest import Bench
@@ -307,7 +308,7 @@ def test_deletes_of_an_archive_run_are_no_changes(bench: Bench) -> None:
         with bench.database.client.start_session() as session, session.start_transaction():
             for one in found:
                 bench.database["ticks"].delete_one({"_id": one["_id"]}, session=session)
-            receipt = {"_id": {"policy": "ticks", "name": books}}
+            receipt = {"_id": {"policy": "ticks", "name": books}, "kind": "delete", "collection": "ticks"}
             bench.database[books].insert_one(receipt, session=session)
 
     bench.database["archive"].insert_many(found)
@@ -639,7 +640,7 @@ def test_a_look_back_leaves_out_what_was_not_live(bench: Bench) -> None:
     bench.database["archive"].insert_many(bench.database["ticks"].find(middle))
     with bench.database.client.start_session() as session, session.start_transaction():
         bench.database["ticks"].delete_many(middle, session=session)
-        bench.database["books"].insert_one({}, session=session)
+        bench.database["books"].insert_one({"kind": "delete", "collection": "ticks"}, session=session)
     assert windows(bench.roll_up(policy, NOW)) == (0, 0)
     bench.database["ticks"].delete_many({"_id": {"$in": [3, 90]}})
     report = mended(bench, policy)

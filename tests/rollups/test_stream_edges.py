@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from buckets.source import Source
-from rollups.changes.stream import Stream, _Gathering
+from rollups.changes.gathering import Gathering
+from rollups.changes.stream import Stream
 from rollups.progress import load as loaded
 from tests.rollups.conftest import Bench
 from tests.rollups.test_stream import (
@@ -147,16 +148,16 @@ def test_deletes_in_many_transactions_are_not_gathered_one_by_one(
 ) -> None:
     policy, held = readings(), []
     load(bench, policy)
-    taken = _Gathering.add
+    taken = Gathering.add
 
-    def add(self: _Gathering, event: Document) -> None:
+    def add(self: Gathering, event: Document) -> None:
         taken(self, event)
         held.append(len(self._deletes[1]) if self._deletes else 0)
 
     for n in range(20):
         with bench.database.client.start_session() as session, session.start_transaction():
             bench.database["ticks"].delete_one({"_id": n}, session=session)
-    monkeypatch.setattr(_Gathering, "add", add)
+    monkeypatch.setattr(Gathering, "add", add)
     assert bench.roll_up(policy, NOW).hourly.kept == 20, "the oldest"
     assert held == [1] * 20
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.rollups.conftest import Bench
+from tests.rollups.conftest import WHOLE_AND_IN_PORTIONS, Bench
 from tests.rollups.test_stream import (
     DAY,
     FIRST,
@@ -23,6 +23,7 @@ from tests.rollups.test_stream import (
 )
 
 Document = dict[str, Any]
+pytestmark = WHOLE_AND_IN_PORTIONS
 
 
 def one(at: Any, price: float = 9.0) -> Document:

@@ -1,0 +1,65 @@
+"""Minute buckets whose `_id`s are in no order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from bson.binary import UUID_SUBTYPE, Binary
+
+from bench.workloads import MINUTES, SLOT_KEYS, Document, Workload
+
+#: The `_id` of a bucket.
+_Identify = Callable[[Document, np.random.Generator], Any]
+
+
+def _uuid(_bucket: Document, chance: np.random.Generator) -> Binary:
+    return Binary(chance.bytes(16), UUID_SUBTYPE)
+
+
+def _hash(_bucket: Document, chance: np.random.Generator) -> str:
+    return chance.bytes(20).hex()
+
+
+def _text(bucket: Document, _chance: np.random.Generator) -> str:
+    return f"{bucket['symbol']}_{bucket['d']:%Y-%m-%dT%H:%M}"
+
+
+def _compound(bucket: Document, _chance: np.random.Generator) -> Document:
+    return {"symbol": bucket["symbol"], "d": bucket["d"]}
+
+
+def _named(identify: _Identify, number: int, chance: np.random.Generator) -> Iterator[Document]:
+    for bucket in MINUTES.day(number, chance):
+        yield {"_id": identify(bucket, chance), **bucket}
+
+
+def _uuids(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    return _named(_uuid, number, chance)
+
+
+def _hashes(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    return _named(_hash, number, chance)
+
+
+def _texts(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    return _named(_text, number, chance)
+
+
+def _compounds(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    return _named(_compound, number, chance)
+
+
+def _imported(number: int, chance: np.random.Generator) -> Iterator[Document]:
+    """ObjectIds in the order of the import: of each day, one series after another."""
+    yield from sorted(MINUTES.day(number, chance), key=lambda bucket: str(bucket["symbol"]))
+
+
+UNORDERED = (
+    Workload("minute buckets, UUIDs", _uuids, SLOT_KEYS),
+    Workload("minute buckets, hashes", _hashes, SLOT_KEYS),
+    Workload("minute buckets, texts of series and time", _texts, SLOT_KEYS),
+    Workload("minute buckets, documents of series and time", _compounds, SLOT_KEYS),
+    Workload("minute buckets, imported series by series", _imported, SLOT_KEYS),
+)

@@ -1,0 +1,46 @@
+"""The `_id`s of documents that lie back to back: the type and the bytes of each."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bson.types import ARRAY, BINARY, CODE, DOCUMENT, FIXED, STRING, SYMBOL, first_at
+
+#: Where the `_id` comes first: its type lies here in the document, behind the length; its value here; and
+#: where that begins with its length, this ends here.
+_TYPE, _VALUE, _TOLD = 4, 9, 13
+_NAME = np.frombuffer(b"_id\0", np.uint8)
+#: Sizes of values by their types; of those that begin with a length: what they have beyond it.
+_SIZES, _BEYOND = np.full(256, -1), np.full(256, -1)
+_SIZES[list(FIXED)] = list(FIXED.values())
+_BEYOND[[STRING, CODE, SYMBOL, BINARY, DOCUMENT, ARRAY]] = [4, 4, 4, 5, 0, 0]
+
+
+def raw_ids(data: bytes, offsets: NDArray[np.int64]) -> list[bytes]:
+    """Returns of each document the type and the bytes of its `_id`; empty bytes where it has none. Where it
+    comes first, as in ordinary collections, all are found at once."""
+    starts = offsets[:-1]
+    sizes = _sizes_of_first(np.frombuffer(data, np.uint8), starts, np.diff(offsets))
+    ends = np.where(sizes < 0, offsets[1:], starts + _VALUE + sizes)
+    found = zip(starts.tolist(), ends.tolist(), (sizes < 0).tolist(), strict=True)
+    return [
+        first_at(data[start:end], ("_id",))
+        if is_elsewhere
+        else data[start + _TYPE : start + _TYPE + 1] + data[start + _VALUE : end]
+        for start, end, is_elsewhere in found
+    ]
+
+
+def _sizes_of_first(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Returns the size of each `_id` that comes first, and lies inside its document; else -1."""
+    if not len(starts):
+        return lengths
+    heads = data[np.minimum(starts[:, None] + np.arange(_TYPE, _TOLD), len(data) - 1)]
+    kinds, told = heads[:, 0], np.ascontiguousarray(heads[:, _VALUE - _TYPE :]).view("<i4")[:, 0]
+    has_length = (_BEYOND[kinds] >= 0) & (told >= 0) & (lengths > _TOLD)
+    sizes = np.where(has_length, told + _BEYOND[kinds], _SIZES[kinds])
+    is_named = (heads[:, 1 : _VALUE - _TYPE] == _NAME).all(axis=1)
+    return np.where(is_named & (_VALUE + sizes < lengths), sizes, -1)

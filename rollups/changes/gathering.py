@@ -1,0 +1,138 @@
+"""What the events of a change stream add up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+
+from buckets.source import Source
+from rollups.calendar.due import Spans
+from rollups.calendar.levels import Span
+from rollups.calendar.windows import HIGHEST
+from rollups.changes.events import Change, EventReader, Transaction, transaction_of
+from rollups.summaries.documents import OPTIONS
+
+Document = dict[str, Any]
+_AT_ONCE = 1000
+#: Spans are widened to multiples of it, so that few remain. Windows begin and end at such.
+_QUARTER_MS = 900_000
+OPERATIONS = ("insert", "update", "move", "delete")
+
+
+@dataclass
+class Changed:
+    """What has changed since the last run: by operation (`EventReader.operation`), the time that was touched,
+    and how many of them don't tell what time that was. `is_anything`: deletes of an archive run count too."""
+
+    token: Mapping[str, Any]
+    spans: Mapping[str, Spans]
+    unknown: Counter[str]
+    events: int
+    is_anything: bool
+
+    def then(self, later: Changed) -> Changed:
+        """This, and what has changed after it."""
+        spans = {kind: Spans([*some.spans, *later.spans[kind].spans]) for kind, some in self.spans.items()}
+        return Changed(
+            later.token,
+            spans,
+            self.unknown + later.unknown,
+            self.events + later.events,
+            self.is_anything or later.is_anything,
+        )
+
+    @property
+    def told(self) -> list[Span]:
+        """All spans, whatever the operation."""
+        return flat(self.spans)
+
+
+def flat(spans: Mapping[str, Spans]) -> list[Span]:
+    return [span for some in spans.values() for span in some.spans]
+
+
+class Gathering:
+    """What the events add up to. Grows with the spans of time that have changed, not with the changes."""
+
+    def __init__(self, source: Source, reader: EventReader) -> None:
+        self._source = source
+        self._reader = reader
+        self._spans: dict[str, list[Span]] = {kind: [] for kind in OPERATIONS}
+        self._buckets: dict[tuple[bytes, str, bool], Any] = {}
+        self._overflow: dict[bytes, Any] = {}
+        self._deletes: tuple[Transaction, list[Change]] | None = None  # of one transaction
+        self._unknown: Counter[str] = Counter()
+        self._events = 0
+        self._is_anything = False
+        self._most_spans = _AT_ONCE
+
+    def add(self, event: Document) -> None:
+        self._is_anything = True
+        change, operation = self._reader.read(event), self._reader.operation(event)
+        transaction = transaction_of(event)
+        if self._deletes is not None and self._deletes[0] != transaction:
+            self._keep_deletes()
+        if operation == "delete" and transaction is not None:
+            # It may be our own: the books tell, later in the transaction.
+            self._deletes = self._deletes or (transaction, [])
+            self._deletes[1].append(change)
+        else:
+            self._take(change, operation)
+
+    def drop(self, receipt: Document) -> int:
+        """The deletes of this transaction are our own: what they took is archived. Returns how many were
+        told."""
+        self._is_anything = True
+        if self._deletes is None or self._deletes[0] != transaction_of(receipt):
+            return 0
+        dropped, self._deletes = len(self._deletes[1]), None
+        return dropped
+
+    def changed(self, token: Mapping[str, Any]) -> Changed:
+        self._keep_deletes()
+        self._look_up()
+        spans = {kind: Spans(spans) for kind, spans in self._spans.items()}
+        return Changed(token, spans, self._unknown, self._events, self._is_anything)
+
+    def _keep_deletes(self) -> None:
+        for change in self._deletes[1] if self._deletes is not None else ():
+            self._take(change, "delete")
+        self._deletes = None
+
+    def _take(self, change: Change, operation: str) -> None:
+        self._events += 1
+        self._unknown[operation] += change.unknown
+        self._spans[operation] += change.spans
+        self._buckets.update({(_key(it), operation, change.open_ended): it for it in change.buckets})
+        self._overflow.update({_key(it): it for it in change.overflow})
+        enough = max(len(self._buckets), len(self._overflow)) >= _AT_ONCE
+        if enough or sum(map(len, self._spans.values())) >= self._most_spans:
+            self._look_up()
+
+    def _look_up(self) -> None:
+        """What is gone by now has an event of its own, here or in what the next run reads."""
+        for owner in self._source.owners(list(self._overflow.values())):
+            self._buckets[_key(owner), "update", False] = owner
+        ids: dict[tuple[str, bool], list[Any]] = {}
+        for (_, operation, open_ended), identity in self._buckets.items():
+            ids.setdefault((operation, open_ended), []).append(identity)
+        for (operation, open_ended), some in ids.items():
+            for start, end in self._source.spans(some):
+                self._spans[operation].append((start, HIGHEST if open_ended else end))
+        self._spans = {kind: _in_quarters(spans) for kind, spans in self._spans.items()}
+        self._most_spans = 2 * sum(map(len, self._spans.values())) + _AT_ONCE
+        self._buckets.clear()
+        self._overflow.clear()
+
+
+def _in_quarters(spans: Iterable[Span]) -> list[Span]:
+    quarters = ((start // _QUARTER_MS, -(-end // _QUARTER_MS)) for start, end in spans)
+    return list(Spans((start * _QUARTER_MS, end * _QUARTER_MS) for start, end in quarters).spans)
+
+
+def _key(identity: Any) -> bytes:
+    return bson.encode({"": identity}, codec_options=OPTIONS)
