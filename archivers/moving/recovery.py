@@ -79,6 +79,7 @@ class Recovery:
         """Finish the exchange of commits for those that took them over."""
         delay = self._work.archive.compact.delay
         for receipt in list(self._receipts.in_state(REPLACED, "offline")):
+            self._work.check()
             if "replaced_at" in receipt and self._work.now < receipt["replaced_at"] + delay:
                 continue  # a query may be reading it
             self._see_successor(receipt["replaced_by"])
