@@ -33,6 +33,7 @@ from archivers.format.manifest import (
     commit_name,
     commit_of_file,
     commits,
+    day,
     day_number,
     manifest_key,
     owner_key,
@@ -82,6 +83,9 @@ class CommitIndex(Protocol):
     def seal(self, commit: str) -> str | None:
         """Returns the seal that a commit's manifest has to have, where that is known."""
 
+    def knows(self, commit: Commit) -> bool:
+        """Returns whether a commit is registered by now, or was once and has been dropped."""
+
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the registered commits that may hold something of [start, end)."""
 
@@ -94,6 +98,13 @@ class CommitIndex(Protocol):
 
     def types(self, fields: Sequence[str]) -> dict[str, str] | None:
         """Returns the types of the columns of these series fields; None where that is not known."""
+
+
+def _counting(manifests: Sequence[Manifest], commits: Iterable[Commit]) -> list[Manifest]:
+    """Returns those of these commits without any that is not registered and replaces one that is: until the
+    receipts have changed hands, they alone tell what is live."""
+    registered = {it.name for it in commits if it.seal is not None}
+    return [it for it in manifests if it.commit in registered or registered.isdisjoint(it.replaces)]
 
 
 #: By policy: what was listed of an archive behind its registered commits.
@@ -156,19 +167,19 @@ class OfflineArchive:
         known = self.index.within(start_ms, end_ms) if self.index else []
         names = {it.name for it in known}
         tail = (it for it in self.tail if it.name not in names and it.may_hold(start_ms, end_ms))
-        return known + [it for it in tail if not self._is_known(it.name)]
+        return known + [it for it in tail if not self._is_known(it)]
 
-    def _is_known(self, name: str) -> bool:
-        """Whether a commit is registered: what is, and is not among those of a range, holds nothing of it, or
-        has been replaced."""
-        return self.index is not None and self.index.seal(name) is not None
+    def _is_known(self, commit: Commit) -> bool:
+        """Whether a commit of the tail is registered: what is, and is not among those of a range, holds
+        nothing of it, or has been replaced."""
+        return self.index is not None and self.index.knows(commit)
 
     def manifests(self, start_ms: int, end_ms: int, among: Iterable[Commit] | None = None) -> list[Manifest]:
         """What holds something of [start, end), without what another commit has taken over (a crash may
         leave both). `among` these commits, or all that there are."""
-        there = self.within(start_ms, end_ms) if among is None else among
+        there = self.within(start_ms, end_ms) if among is None else list(among)
         read = [self._standing(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
-        named = [manifest for manifest in read if manifest is not None]
+        named = _counting([manifest for manifest in read if manifest is not None], there)
         found = [it for it in named if as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms]
         replaced = {name for manifest in named for name in manifest.replaces}
         return [manifest for manifest in found if manifest.commit not in replaced]
@@ -190,13 +201,22 @@ class OfflineArchive:
         span: tuple[int, int] | None = None  # asked for where the first day holds nothing
         while True:
             end = (at // DAY_MS + 1) * DAY_MS + width - DAY_MS
-            starts = [it for commit in self.within(at, end) for it in self._starts(commit, at)]
-            if starts:
-                return min(starts)
+            if (found := self._first_start(at, end)) is not None:
+                return found
             span = span or self.span()
             if span is None or end >= span[1]:
                 return None
             at, width = max(end, span[0]), 2 * width
+
+    def _first_start(self, start_ms: int, end_ms: int) -> int | None:
+        """As `earliest`, in [start, end): where a commit goes on later, another one may lie before that.
+        Manifests that begin on later days than what was found are not read."""
+        found = end_ms
+        for commit in sorted(self.within(start_ms, end_ms), key=lambda it: it.first):
+            if commit.first > day(found):
+                break
+            found = min([found, *self._starts(commit, start_ms)])
+        return found if found < end_ms else None
 
     def _starts(self, commit: Commit, at_or_after_ms: int) -> list[int]:
         """Where the days of a commit begin, as far as they reach on."""

@@ -14,7 +14,7 @@ from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest, Origin
 from archivers.records.deletions import LAST, last_of, ranges
 from archivers.records.heads import HEADS, Heads, advanced, heads_of, typed
-from archivers.records.receipts import REPLACED, Document, facts_of, live_of
+from archivers.records.receipts import REPLACED, Document, commit_of, facts_of, live_of
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome
@@ -88,9 +88,11 @@ class CommitRegistry:
         stay restorable, as versions that count no more.
 
         The exchange is done when the receipts say so. Until then, and until the old commit is dropped, who
-        reads manifests skips the one that is replaced; recovery goes on, or back, after a crash.
+        reads manifests skips the one that is replaced; recovery goes on, or back, after a crash. Its manifest
+        alone tells them to skip what it had taken over itself, so that this goes first.
         """
         held = self._archive.load(manifest)
+        self._drop_what_it_replaced(manifest)
         staying = np.setdiff1d(np.arange(len(held)), leaving)
         self._archive.set_aside(manifest.commit, held.take(np.array(leaving, dtype=np.int64)))
         if len(kept):
@@ -110,6 +112,18 @@ class CommitRegistry:
         self._archive.drop(manifest)
         self.receipts.bury(manifest.commit)
         return successor
+
+    def _drop_what_it_replaced(self, manifest: Manifest) -> None:
+        for receipt in list(self.receipts.in_state(REPLACED, "offline")):
+            if receipt["replaced_by"] == manifest.commit:
+                self._archive.check_present(manifest)
+                self.drop_replaced(receipt)
+
+    def drop_replaced(self, receipt: Document) -> None:
+        """Drop a commit that another one has taken over, as far as a crash hasn't left that half-done."""
+        if (commit := commit_of(receipt)) is not None and self._archive.is_there(commit):
+            self._archive.drop(self._archive.manifest(commit))
+        self.receipts.bury(receipt["_id"]["name"])
 
     def merge(self, manifests: Sequence[Manifest], copied: Copied) -> Manifest:
         """Let the copy of all buckets of some commits take their place, in this order. What it replaces stays

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest
+from archivers.format.manifest import Commit, Manifest
 from archivers.moving.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
@@ -35,6 +35,17 @@ class ForgottenMerges:
         self._archive = archive
         self._registry = registry
         self._dropped = Superseded(archive.store, archive.policy.name)
+
+    def finish(self, unknown: Sequence[Manifest], listed: dict[str, Commit]) -> None:
+        """Drops the rest of what was merged where a part is gone, though this database has not dropped it: a
+        run that it has forgotten was cut off while it dropped all."""
+        buried = self._registry.receipts.dropped() if any(it.replaces for it in unknown) else {}
+        for manifest in unknown:
+            gone = [name for name in manifest.replaces if name not in listed and name not in buried]
+            if any(self._dropped.dropped(name) for name in gone):
+                self._work.check()
+                for name in listed.keys() & set(manifest.replaces):
+                    self._archive.drop(self._archive.manifest(listed.pop(name)))
 
     def adopt(self, unknown: Sequence[Manifest], listed: set[str], sequence: int) -> None:
         """Lets those of some unregistered commits take the place of what they were merged from that came

@@ -23,7 +23,7 @@ from archivers.records.heads import (
     read_heads,
     write_heads,
 )
-from archivers.records.receipts import REPLACED, commit_of
+from archivers.records.receipts import REPLACED
 from archivers.run import ArchiveRun
 from archivers.writes.delete import compare_all, units
 from buckets.bson.raw import Batch
@@ -44,8 +44,9 @@ class Recovery:
         heads = check_heads(self._receipts, self._archive)
         self._receipts.prepare()
         self._archive.claim(self._receipts.owner(), self._work.database.name)
-        self._drop_replaced()
-        if not (self._work.state.is_clean and self._is_tail_known()):
+        if self._work.state.is_clean and self._is_tail_known():
+            self._drop_replaced()
+        else:
             self._go_through_all(heads)
             self._archive.list_anew()
         self._work.state.is_clean = True
@@ -57,18 +58,25 @@ class Recovery:
 
     def _go_through_all(self, heads: list[Manifest]) -> None:
         check_none_back(self._receipts, self._archive)
-        listed = {commit.name: commit for commit in self._archive.commits()}
-        self._adopt_merges(listed)
+        unknown = self._adopt_merges(self._listed())
         for forgotten in check_all_there(self._receipts, self._archive):
             self._receipts.bury(forgotten.name)
+        self._drop_replaced()
         self._archive.clear(self._work.fence, self._receipts.registered, self._receipts.parts)
-        self._adopt_unknown(listed, heads)
+        self._adopt_unknown(self._listed(), [*heads, *unknown])
 
-    def _adopt_merges(self, listed: dict[str, Commit]) -> None:
-        heads = read_heads(self._receipts)
+    def _listed(self) -> dict[str, Commit]:
+        return {commit.name: commit for commit in self._archive.commits()}
+
+    def _adopt_merges(self, listed: dict[str, Commit]) -> list[Manifest]:
+        """Before anything is dropped, or missed: a merge that was forgotten tells where it went. Returns the
+        manifests that had no receipt before."""
+        merges = ForgottenMerges(self._work, self._archive, self._registry)
+        unknown, heads = self._unknown(listed), read_heads(self._receipts)
+        merges.finish(unknown, listed)
         if heads is not None:
-            merges = ForgottenMerges(self._work, self._archive, self._registry)
-            merges.adopt(self._unknown(listed), set(listed), heads.sequence)
+            merges.adopt(unknown, set(listed), heads.sequence)
+        return unknown
 
     def _unknown(self, listed: dict[str, Commit]) -> list[Manifest]:
         """The manifests of the commits that have no receipt."""
@@ -76,16 +84,18 @@ class Recovery:
         return [self._archive.manifest(listed[name]) for name in names]
 
     def _drop_replaced(self) -> None:
-        """Finish the exchange of commits for those that took them over."""
-        delay = self._work.archive.compact.delay
-        for receipt in list(self._receipts.in_state(REPLACED, "offline")):
+        """Finish the exchange of commits for those that took them over. What one of these took over before
+        goes first: its manifest alone tells that it did."""
+        delay, staying = self._work.archive.compact.delay, set[str | None]()
+        found = self._receipts.in_state(REPLACED, "offline")
+        for receipt in sorted(found, key=lambda it: it["sequence"]):
             self._work.check()
-            if "replaced_at" in receipt and self._work.now < receipt["replaced_at"] + delay:
-                continue  # a query may be reading it
+            is_read = "replaced_at" in receipt and self._work.now < receipt["replaced_at"] + delay
+            if is_read or receipt["_id"]["name"] in staying:  # a query may be reading it
+                staying.add(receipt["replaced_by"])
+                continue
             self._see_successor(receipt["replaced_by"])
-            if (commit := commit_of(receipt)) is not None and self._archive.is_there(commit):
-                self._archive.drop(self._archive.manifest(commit))
-            self._receipts.bury(receipt["_id"]["name"])
+            self._registry.drop_replaced(receipt)
 
     def _see_successor(self, name: str | None) -> None:
         """Raises DamagedError where what took a commit over is registered, and its manifest is gone."""
@@ -95,7 +105,8 @@ class Recovery:
 
     def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
         """Register the commits that have no receipt, each after those that came before it; `last` are those
-        of the heads. Where the archive tells of receipts that are not there, a new one says so."""
+        of the heads, and those that had none before. Where the archive tells of receipts that are not there,
+        a new one says so."""
         manifests = self._unknown(listed)
         chain, heads = self._archive.chain, read_heads(self._receipts)
         if heads is None and listed:  # all receipts are lost

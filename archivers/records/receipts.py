@@ -119,6 +119,15 @@ class Receipts:
         query = {"_id.policy": self.policy, "kind": "dropped"}
         return {it.name: it.seal for it in self._commits(query) if it.seal is not None}
 
+    def knows(self, commit: Commit) -> bool:
+        """Whether a commit is registered, or was dropped. One that was dropped may be made anew by the same
+        name, and not by the same number."""
+        wanted = {"kind": 1, "sequence": 1, "seal": 1}
+        found = self.collection.find_one({"_id": self.identity(commit.name)}, wanted)
+        if found is None or "seal" not in found:
+            return False
+        return bool(found["kind"] == "offline" or found["sequence"] == commit.sequence)
+
     def seal(self, name: str) -> str | None:
         """Of an offline commit: the seal of its manifest. None for one that is not registered."""
         found = self.registered([name]).get(name)
@@ -145,7 +154,9 @@ class Receipts:
                 yield commit
 
     def in_state(self, state: str, kind: str) -> Iterator[Document]:
-        query = {"_id.policy": self.policy, "state": state, "kind": kind}
+        """Those of offline commits only once they are registered: one may be restored before."""
+        whole = {"seal": {"$exists": True}} if kind == "offline" else {}
+        query = {"_id.policy": self.policy, "state": state, "kind": kind, **whole}
         yield from self.collection.find(query, {"live": 0}).sort("_id")
 
     def policies(self) -> dict[str, str]:
@@ -214,11 +225,13 @@ class Receipts:
     def parts(self) -> Iterator[str]:
         """The keys of their parts."""
         for found in self.collection.find(self._standing, {"parts": 1}):
-            yield from found.get("parts", ())  # restored before it was registered: none yet
+            yield from found["parts"]
 
     @property
     def _standing(self) -> Document:
-        return {"_id.policy": self.policy, "kind": "offline", "state": {"$in": ["open", "closed"]}}
+        """Without a seal it was restored before it was registered."""
+        whole = {"seal": {"$exists": True}, "state": {"$in": ["open", "closed"]}}
+        return {"_id.policy": self.policy, "kind": "offline", **whole}
 
     def live(self, name: str, buckets: int, session: ClientSession | None = None) -> NDArray[np.bool_]:
         """Of an offline commit's buckets: which may be live as it holds them. Without a receipt: all."""

@@ -23,6 +23,9 @@ class Registry:
     def seal(self, commit: str) -> str | None:
         return self._receipts.seal(commit)
 
+    def knows(self, commit: Commit) -> bool:
+        return self._receipts.knows(commit)
+
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         return self._receipts.within(start_ms // DAY_MS, (end_ms - 1) // DAY_MS, self._session)
 

@@ -116,6 +116,8 @@ class Runner:
                     return result
                 with Lease(self.database, policy.name) as lease:
                     if not is_wanted():
+                        if lease.is_clean:
+                            lease.leave_clean()
                         return None
                     self._do_recorded(result, policy, lease, executor)
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn

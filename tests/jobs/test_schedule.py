@@ -23,6 +23,7 @@ from jobs import clock
 from jobs.output.progress import Progress
 from jobs.output.report import Result
 from jobs.running import ledger
+from jobs.running.lease import Lease
 from jobs.running.ledger import Ledger
 from jobs.running.runner import Runner
 from jobs.running.steps import RUN
@@ -215,6 +216,19 @@ def test_what_failed_is_asked_for_again_soon(place: Place, mongodb_uri: str) -> 
     Looking([policy], Ledger(place.database), runner_at, look, stop, "").serve()
     (next_time,) = asked_for
     assert timedelta(0) < next_time - clock.current() <= scheduler.AGAIN
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_turn_that_is_not_wanted_leaves_the_lease_as_it_was(place: Place, is_clean: bool) -> None:
+    """Else the next run would look through the whole archive for what a crash has left."""
+    policy = load(place.config, {"MONGODB_URI": place.uri}).policies["ticks"]
+    with Lease(place.database, "ticks") as held:
+        if is_clean:
+            held.leave_clean()
+    runner = Runner("run", RUN, place.database, None, clock.current(), Stop(), Progress(quiet=True))
+    assert runner.run_if(policy, lambda: False) is None
+    with Lease(place.database, "ticks") as held:
+        assert held.is_clean == is_clean
 
 
 class Held:
