@@ -102,11 +102,11 @@ class Receipts:
     def bury(self, name: str) -> None:
         """Of a commit that was dropped only its number and its seal stay: it must not come back."""
         gone = dict.fromkeys(_OF_COMMITS, "")
-        found = self.collection.find_one_and_update(
+        if (self.get(name) or {}).get("known"):
+            self.forget_copies(name)
+        self.collection.update_one(
             {"_id": self.identity(name), "kind": "offline"}, {"$set": {"kind": "dropped"}, "$unset": gone}
         )
-        if found is not None and found.get("known"):
-            self.forget_copies(name)
 
     def forget_copies(self, name: str) -> None:
         """Of a commit: drop what is known of its copies. No run may remove receipts, so empty ones stay."""
