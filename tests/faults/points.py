@@ -28,7 +28,6 @@ Document = dict[str, Any]
 Moment = Literal["before", "after", "lost", "goes on"]
 T = TypeVar("T")
 _CODEC: CodecOptions[Document] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
-_RECEIPTS = "bucketwise_receipts"
 _IGNORED = {"hello", "ismaster", "isMaster", "endSessions", "killCursors", "ping"}
 #: What is done to the files of a store, by the function of `os` that does it.
 _FILE_OPERATIONS = {
@@ -290,7 +289,7 @@ def _command(message: bytes) -> Document:
 def _detail(collection: str, command: Document) -> str:
     """What tells the writes to our own books apart."""
     statements = command.get("updates") or [{}]
-    change = statements[0].get("u", {}) or (command.get("update", {}) if collection == _RECEIPTS else {})
+    change = statements[0].get("u", {})
     if collection == "bucketwise_lease":
         if "guards" in str(change):
             return "guard"
@@ -299,9 +298,9 @@ def _detail(collection: str, command: Document) -> str:
         return {True: "release", False: "renew"}["holder" in str(change)] if change else ""
     if collection == "bucketwise_runs" and change == {"$set": {"outcome": "died"}}:
         return "died"
-    if collection == _RECEIPTS and change:
+    if collection == "bucketwise_receipts" and change:
         state = change.get("$set", {}).get("state", "")
-        kind = {**change.get("$set", {}), **change.get("$setOnInsert", {})}.get("kind")
+        kind = change.get("$set", {}).get("kind")
         if "$setOnInsert" in change or kind in ("heads", "dropped"):
             return kind or "policy"
         if change.get("kind") == "copies":
@@ -310,9 +309,8 @@ def _detail(collection: str, command: Document) -> str:
             return "known no more"
         if "live" in change.get("$set", {}):
             return "live"
-        for word in ("compacted", "known"):
-            if word in {**change.get("$set", {}), **change.get("$unset", {})} and not state:
-                return word
+        if "compacted" in change.get("$set", {}) and not state:
+            return "compacted"
         return str(state or ("pull" if "$pullAll" in change else "deleted"))
     if collection == "bucketwise_progress" and change:
         about = statements[0]["q"]["_id"]

@@ -40,7 +40,7 @@ _DELETES = ("offline", "amended", "grace", "online", "online changed")
 _OVERFLOW = ("offline s3", "online", "online changed")
 _ONLINE = ("online", "online changed")
 _LATE = ("late", "late and grace")
-_IDLE, _GRACE = ("nothing to do",), ("grace",)
+_IDLE = ("nothing to do",)
 _AMENDS = ("amended", "amended s3")
 _MERGES, _DROPS = ("compacted", "compacted s3"), ("compacted and dropped", "compacted and dropped s3")
 _COMPACTS = (*_MERGES, "nothing to do")
@@ -49,7 +49,6 @@ _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
 _BOOKS, _OFFLINE = "archivers.moving.commits:CommitRegistry.", "archivers.format.archive:OfflineArchive."
 _ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.records.receipts:Receipts."
 _MERGING, _KEPT = "archivers.versions.merging:Merging.", "archivers.versions.kept:KeptVersions."
-_KNOWN = "archivers.moving.known:KnownCopies."
 _SUPERSEDED = "archivers.versions.superseded:Superseded."
 _CHAIN, _DELETIONS = "archivers.format.chain:Chain.", "archivers.records.deletions:Deletions."
 _PROGRESS, _STREAM = "rollups.progress:", "rollups.changes.stream:Stream."
@@ -113,7 +112,7 @@ STEPS = (
     Step("temporary removed", "file remove .tmp", _FILES + "FileStore.put_bytes", _FILE),
     Step("receipts' index", "mongo createIndexes bucketwise_receipts", _RECEIPTS + "prepare", _RECOVERS),
     Step("receipts read", "mongo find bucketwise_receipts", _RECEIPTS + "in_state", _RECOVERS),
-    Step("owner known", "mongo findAndModify bucketwise_receipts owner", _RECEIPTS + "owner", _RECOVERS),
+    Step("owner known", "mongo findAndModify bucketwise_receipts", _RECEIPTS + "owner", _RECOVERS),
     Step("owner's folder", "file make folder other", _FILES + "_make_folders", ("first run",)),
     Step("folder for temporaries", "file make folder .tmp", _FILES + "_make_folders", ("first run",)),
     Step("owner put", "file put owner", _OFFLINE + "claim", ("first run",)),
@@ -209,8 +208,6 @@ STEPS = (
         ("offline", "grace"),
     ),
     Step("delete committed", "mongo commit delete", "archivers.writes.delete:guarded_delete", _DELETES),
-    Step("copies forgotten, offline", "mongo delete bucketwise_copies", _RECEIPTS + "forget_copies", _GRACE),
-    Step("copies no longer known", "mongo update bucketwise_receipts known", _KNOWN + "forget", _GRACE),
     # A commit without what has changed since
     Step("folder for what leaves", "file make folder superseded", _FILES + "_make_folders", ("amended",)),
     Step("what leaves put aside", "file put superseded", _OFFLINE + "set_aside", ("amended",)),
@@ -230,9 +227,7 @@ STEPS = (
     Step("old part removed", "file remove data", _OFFLINE + "drop", ("amended",)),
     Step("old buckets file removed", "file remove buckets", _OFFLINE + "drop", ("amended",)),
     Step("old manifest removed, S3", "s3 DeleteObjects manifests", _OFFLINE + "drop", ("amended s3",)),
-    Step(
-        "old receipt removed", "mongo findAndModify bucketwise_receipts dropped", _RECEIPTS + "bury", _AMENDS
-    ),
+    Step("old receipt removed", "mongo update bucketwise_receipts dropped", _RECEIPTS + "bury", _AMENDS),
     # The commits of a day become one
     Step("days asked for", "mongo aggregate bucketwise_receipts", _RECEIPTS + "days_to_compact", _COMPACTS),
     Step("commits of a day read", "mongo find bucketwise_receipts", _RECEIPTS + "beginning_on", _MERGES),
@@ -299,12 +294,7 @@ STEPS = (
     Step("replaced part removed", "file remove data", _OFFLINE + "drop", _DROPS[:1]),
     Step("replaced buckets file removed", "file remove buckets", _OFFLINE + "drop", _DROPS[:1]),
     Step("replaced files removed, S3", "s3 DeleteObjects data", _OFFLINE + "drop", _DROPS[1:]),
-    Step(
-        "replaced receipt removed",
-        "mongo findAndModify bucketwise_receipts dropped",
-        _RECEIPTS + "bury",
-        _DROPS,
-    ),
+    Step("replaced receipt removed", "mongo update bucketwise_receipts dropped", _RECEIPTS + "bury", _DROPS),
     # Online
     Step("archive made", "mongo create it_archive", _ONLINE_RUN + "_make_collections", ("first run online",)),
     Step(
