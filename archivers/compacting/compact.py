@@ -125,6 +125,7 @@ class _Compactor:
         """Commits that stay as they are need not be looked at again, until another one comes."""
         names = [it.commit.name for it in resting if not it.is_compacted]
         if names and self.context.fence:
+            self.context.check()
             self.context.receipts.note_compacted(names)
 
     def _merge(self, group: Sequence[StandingCommit]) -> Manifest:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import partial
-from tempfile import SpooledTemporaryFile
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +12,9 @@ from archivers.format.archive import Maker
 from archivers.format.manifest import Commit, Manifest
 from archivers.moving.commits import CommitRegistry
 from archivers.moving.copies import Copies
+from archivers.moving.known import KnownCopies
 from archivers.moving.recovery import Recovery
+from archivers.moving.waiting import Waiting
 from archivers.records.receipts import commit_of
 from archivers.report import NOT_ROLLED_UP
 from archivers.run import ArchiveRun
@@ -32,99 +29,6 @@ from buckets.models import timeseries
 from config.policies import Policy
 
 Indices = NDArray[np.int64]
-#: Bytes of names that need no file.
-_IN_MEMORY = 1 << 20
-
-
-class _UnderWay(NamedTuple):
-    """A lot that is not committed yet."""
-
-    first: int  # what its buckets cover, milliseconds
-    last: int
-    names: NDArray[np.uint64]  # sorted
-
-
-class _Names(NamedTuple):
-    """Of buckets of one lot: where they lie."""
-
-    first: int
-    last: int
-    at: int
-    bytes: int
-    are_gone: bool
-
-
-class _Waiting:
-    """Buckets that this run has copied, and not deleted, or not yet, or that somebody else has. As many may
-    stay as the collection has: their names, eight bytes each, are kept in a file, and those of lots of the
-    same time are read again."""
-
-    def __init__(self) -> None:
-        self._under_way: deque[_UnderWay] = deque()
-        self._lots: list[_Names] = []
-        self._file = SpooledTemporaryFile(_IN_MEMORY, prefix="bucketwise-")  # noqa: SIM115 - see `close`
-
-    def begin(self, batch: Batch, first_ms: int, last_ms: int) -> None:
-        self._under_way.append(_UnderWay(first_ms, last_ms, np.sort(batch.main.id_names)))
-
-    def settle(self, *, stay: bool) -> None:
-        """The lot that was begun first: do its buckets stay?"""
-        lot = self._under_way.popleft()
-        if stay:
-            self._write(lot, are_gone=False)
-
-    def miss(self, gone: Batch, first_ms: int, last_ms: int) -> None:
-        """Somebody else has deleted these buckets, that lie among others that cover first to last."""
-        self._write(_UnderWay(first_ms, last_ms, np.sort(gone.main.id_names)), are_gone=True)
-
-    def _write(self, lot: _UnderWay, *, are_gone: bool) -> None:
-        self._file.seek(0, os.SEEK_END)
-        self._lots.append(_Names(lot.first, lot.last, self._file.tell(), lot.names.nbytes, are_gone))
-        self._file.write(lot.names.tobytes())
-
-    def under_way(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """n: which of these buckets, that cover first to last, are in a lot that is not settled."""
-        return _among(batch, [lot.names for lot in self._under_way if _touches(lot, first_ms, last_ms)])
-
-    def staying(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """n: which of them are in one that was, and stayed."""
-        return self._found(batch, first_ms, last_ms, are_gone=False)
-
-    def gone(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """n: which of them were missed."""
-        return self._found(batch, first_ms, last_ms, are_gone=True)
-
-    def _found(self, batch: Batch, first_ms: int, last_ms: int, *, are_gone: bool) -> NDArray[np.bool_]:
-        near = (it for it in self._lots if it.are_gone == are_gone and _touches(it, first_ms, last_ms))
-        return _among(batch, map(self._read, near))
-
-    def _read(self, lot: _Names) -> NDArray[np.uint64]:
-        self._file.seek(lot.at)
-        return np.frombuffer(self._file.read(lot.bytes), np.uint64)
-
-    def close(self) -> None:
-        with suppress(OSError):  # a disk that is full: nobody needs the names any more
-            self._file.close()
-
-
-def _covered(lot: Lot) -> tuple[int, int]:
-    """Its first and last reading, milliseconds; of a bucket that holds none, its own last time counts."""
-    times, last = lot.decoded.columns.time, lot.decoded.last
-    return int(times.min(initial=last.min())), int(last.max())
-
-
-def _touches(lot: _UnderWay | _Names, first_ms: int, last_ms: int) -> bool:
-    return lot.first <= last_ms and lot.last >= first_ms
-
-
-def _among(batch: Batch, lots: Iterable[NDArray[np.uint64]]) -> NDArray[np.bool_]:
-    found = np.zeros(len(batch), dtype=np.bool_)
-    for there in lots:
-        order = np.argsort(batch.main.id_names)
-        mine = batch.main.id_names[order]  # these find their places one after another
-        at = np.searchsorted(there, mine)
-        found[order] |= there[np.minimum(at, len(there) - 1)] == mine
-    return found
 
 
 class OfflineRun:
@@ -141,7 +45,8 @@ class OfflineRun:
             made_with = timeseries.made_with(work.database, work.policy.collection)
         maker = Maker(work.database.name, work.fence, work.now, made_with)
         self._made: set[str] = set()  # the commits of this run
-        self._waiting = _Waiting()
+        self._waiting = Waiting()
+        self._known = KnownCopies(work)
         self._registry = CommitRegistry(work, self._archive, maker)
         self._copies = Copies(self._archive, maker, work.executor, work.check)
 
@@ -169,18 +74,23 @@ class OfflineRun:
     def _open(self) -> list[Manifest]:
         """Returns the commits that may go and hold live buckets, the oldest first: where a bucket has moved
         to another day, an older copy has to leave before a newer one is deleted on."""
-        found = [commit_of(receipt) for receipt in self._receipts.in_state("open", "offline")]
+        open_ones = self._receipts.in_state("open", "offline")
+        found = [commit_of(it) for it in open_ones if not self._work.in_grace(it["copied"])]
         known = [self._archive.manifest(commit) for commit in found if commit is not None]
-        known.sort(key=lambda it: (it.oldest.sequence, it.oldest.fence))
-        return [manifest for manifest in known if not self._work.in_grace(manifest.newest.created)]
+        return sorted(known, key=lambda it: (it.oldest.sequence, it.oldest.fence))
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
         return self._archive.misfit(series)
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
         """Buckets that are copied already stay out; where one has changed since, its old copy goes."""
-        others = self._archive.manifests(first_ms, last_ms + 1, self._earlier(first_ms, last_ms))
+        earlier = self._earlier(first_ms, last_ms)
+        held = self._known.held(batch, [commit.name for commit in earlier])
+        others = self._archive.manifests(
+            first_ms, last_ms + 1, [commit for commit in earlier if commit.name not in held.commits]
+        )
         found = self._not_held(batch, others) if others else np.arange(len(batch))
+        found = found[~held.buckets[found]]
         return found[~self._met_before(batch, first_ms, last_ms)[found]]
 
     def _earlier(self, first_ms: int, last_ms: int) -> list[Commit]:
@@ -245,6 +155,7 @@ class OfflineRun:
         waits = work.waits(manifest.newest.created)
         if waits:
             work.report.leave(len(same), waits)
+            self._known.note(manifest, self._archive.load(manifest))
         if not live[same].all():  # they were deleted, and came back as they were
             live[same] = True
             self._registry.register(manifest, live, is_new=False)
@@ -285,6 +196,7 @@ class OfflineRun:
                 stay = NOT_ROLLED_UP
             if stay:
                 report.leave(manifest.buckets, stay)
+                self._known.note(manifest, self._archive.load(manifest))
             elif changed := self._delete(manifest, np.arange(manifest.buckets)):
                 report.change(len(changed))
                 self._amend(manifest, changed)
@@ -316,6 +228,7 @@ class OfflineRun:
         if gone:
             self._miss(manifest, gone)
             self._keep(manifest, gone)
+        self._known.forget(manifest)
         return changed
 
     def _miss(self, manifest: Manifest, gone: Sequence[int]) -> None:
@@ -350,3 +263,9 @@ class OfflineRun:
     def _waits(self) -> str | None:
         """Why nothing that this run copies is deleted by it."""
         return self._work.waits(self._work.now)
+
+
+def _covered(lot: Lot) -> tuple[int, int]:
+    """Its first and last reading, milliseconds; of a bucket that holds none, its own last time counts."""
+    times, last = lot.decoded.columns.time, lot.decoded.last
+    return int(times.min(initial=last.min())), int(last.max())

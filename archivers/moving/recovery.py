@@ -92,6 +92,7 @@ class Recovery:
         delay, staying = self._work.archive.compact.delay, set[str | None]()
         found = self._receipts.in_state(REPLACED, "offline")
         for receipt in sorted(found, key=lambda it: it["sequence"]):
+            self._work.check()
             is_read = "replaced_at" in receipt and self._work.now < receipt["replaced_at"] + delay
             if is_read or receipt["_id"]["name"] in staying:  # a query may be reading it
                 staying.add(receipt["replaced_by"])

@@ -44,7 +44,8 @@ Document = dict[str, Any]
 _OF_COMMITS = (
     "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
     "first_day", "committed", "compacted", "buckets", "readings", "bytes", "documents_bytes",
-    "kin", "replaced_by", "replaced_at",
+    "kin", "copied", "known",
+    "replaced_by", "replaced_at",
 )  # fmt: skip
 #: Documents as plain ones: for what the suite alone writes.
 CODEC: CodecOptions[Document] = CodecOptions(
@@ -101,9 +102,17 @@ class Receipts:
     def bury(self, name: str) -> None:
         """Of a commit that was dropped only its number and its seal stay: it must not come back."""
         gone = dict.fromkeys(_OF_COMMITS, "")
+        if (self.get(name) or {}).get("known"):
+            self.forget_copies(name)
         self.collection.update_one(
             {"_id": self.identity(name), "kind": "offline"}, {"$set": {"kind": "dropped"}, "$unset": gone}
         )
+
+    def forget_copies(self, name: str) -> None:
+        """Of a commit: drop what is known of its copies. No run may remove receipts, so empty ones stay."""
+        low, high = (self.identity(f"copies-{name}{end}") for end in ("-", "."))
+        gone = dict.fromkeys(("buckets", "ids"), "")
+        self.collection.update_many({"_id": {"$gte": low, "$lt": high}}, {"$unset": gone})
 
     def dropped(self) -> dict[str, str]:
         """The commits that were dropped, and their seals."""
@@ -309,4 +318,5 @@ def facts_of(manifest: Manifest) -> Document:
         "bytes": manifest.size,
         "documents_bytes": manifest.documents_bytes,
         "kin": manifest.kin,
+        "copied": manifest.newest.created,
     }

@@ -20,7 +20,7 @@ from archivers.moving import filling
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from buckets.fields.times import TimeRange
 from config.errors import HaltedError
-from config.policies import Store
+from config.policies import Compact, Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,
@@ -153,6 +153,44 @@ def test_it_dies_at_each_step(
         cycle.run(LATER + 3 * HOUR)
         assert cycle.listing() == before
     assert not steps.died and die_at > 50
+
+
+@pytest.mark.parametrize("delay", [HOUR, DAYS])
+def test_what_was_replaced_stays_as_long_as_the_delay(
+    database: Database[Document], file_store: Store, delay: timedelta
+) -> None:
+    """For a query that is under way."""
+    cycle = often(
+        Cycle(database, slots("minute").with_archive(compact=Compact(delay=delay)), file_store).load()
+    )
+    assert cycle.compact(LATER).commits > 1
+    there = manifests(cycle)
+    parts = [cycle.root / part["key"] for it in there for part in it["parts"]]
+    cycle.run(LATER + delay - timedelta(seconds=1))
+    assert manifests(cycle) == there
+    assert all(path.exists() for path in parts)
+    cycle.run(LATER + delay)
+    replaced = {name for it in there for name in it["replaces"]}
+    assert [it["commit"] for it in manifests(cycle)] == [
+        it["commit"] for it in there if it["commit"] not in replaced
+    ]
+
+
+def test_who_has_to_stop_drops_no_more(database: Database[Document], file_store: Store) -> None:
+    """As after the loss of the lease."""
+    cycle = often(Cycle(database, slots("minute"), file_store).load())
+    cycle.compact(LATER)
+    there = len(manifests(cycle))
+
+    def check() -> None:
+        if len(manifests(cycle)) < there:
+            raise Crash
+
+    with pytest.raises(Crash):
+        cycle.run(LATER + HOUR, check=check)
+    assert len(manifests(cycle)) == there - 1
+    cycle.run(LATER + HOUR)
+    assert cycle.rows() == expected_rows(cycle.case)
 
 
 def test_live_copies_are_merged_as_well(database: Database[Document], file_store: Store) -> None:

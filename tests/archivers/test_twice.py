@@ -17,6 +17,7 @@ from pymongo.database import Database
 
 from archivers.moving import filling, sweep
 from archivers.moving import offline as offline_run
+from archivers.moving import waiting as waiting_buckets
 from buckets.bson.raw import Batch, Docs
 from config.policies import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, samples
@@ -60,7 +61,7 @@ def test_a_bucket_that_grows_after_its_copy(
 
     monkeypatch.setattr(sweep, "prefetch", lambda days, *_: days)  # the next day is read once it has grown
     monkeypatch.setattr(filling, "MAX_READINGS", 4)
-    monkeypatch.setattr(offline_run, "_IN_MEMORY", in_memory)
+    monkeypatch.setattr(waiting_buckets, "_IN_MEMORY", in_memory)
     monkeypatch.setattr(sweep.Sweep, "_flush", flush)
     report = cycle.run()
     monkeypatch.setattr(sweep.Sweep, "_flush", inner)
@@ -130,7 +131,7 @@ def test_no_folder_for_names_that_wait(
 ) -> None:
     """The run fails, and the next one does the work."""
     cycle = Cycle(database, samples("dates").with_archive(delete=False), file_store).load()
-    monkeypatch.setattr(offline_run, "_IN_MEMORY", 1)
+    monkeypatch.setattr(waiting_buckets, "_IN_MEMORY", 1)
     with monkeypatch.context() as patch:
         patch.setattr("tempfile.tempdir", "/nowhere")
         with pytest.raises(FileNotFoundError, match="/nowhere"):
@@ -149,8 +150,8 @@ def test_names_that_wait(data: st.DataObject, in_memory: int) -> None:
         st.lists(st.tuples(span, st.lists(ids, min_size=1, max_size=20, unique=True)), max_size=6)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offline_run, "_IN_MEMORY", in_memory)
-        waiting = offline_run._Waiting()
+        patch.setattr(waiting_buckets, "_IN_MEMORY", in_memory)
+        waiting = waiting_buckets.Waiting()
     stay, settled = data.draw(st.lists(st.booleans(), min_size=6, max_size=6)), 0
     with closing(waiting):
         for number, ((first, last), names) in enumerate(lots):

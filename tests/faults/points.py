@@ -303,6 +303,10 @@ def _detail(collection: str, command: Document) -> str:
         kind = change.get("$set", {}).get("kind")
         if "$setOnInsert" in change or kind in ("heads", "dropped"):
             return kind or "policy"
+        if change.get("kind") == "copies":
+            return "known"
+        if change.get("$unset", {}).keys() & {"known", "ids"} and "$set" not in change:
+            return "known no more"
         if "live" in change.get("$set", {}):
             return "live"
         if "compacted" in change.get("$set", {}) and not state:

@@ -177,6 +177,12 @@ STEPS = (
     Step("manifest seen", "file look at manifests", _OFFLINE + "check_present", (*_FILE, "grace")),
     Step("policy's text kept", "mongo update bucketwise_receipts policy", _DELETIONS + "_append", _ALL[1:]),
     Step(
+        "fingerprints forgotten",
+        "mongo update bucketwise_receipts known no more",
+        "archivers.moving.known:KnownCopies.forget",
+        ("grace",),
+    ),
+    Step(
         "receipt of the delete",
         "mongo insert bucketwise_receipts in transaction",
         _DELETIONS + "record",

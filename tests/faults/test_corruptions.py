@@ -44,7 +44,8 @@ class Counts:
 @dataclass
 class World:
     """An archive with all that a chain can have: commits whose buckets are deleted, one that took over
-    another, one that was dropped, and two, one of them the head, whose buckets wait for their delete."""
+    another, one that was dropped, one that others were merged into, and two, one of them the head, whose
+    buckets wait for their delete."""
 
     cycle: Cycle
     past: list[Files] = field(default_factory=list)  # the store as it was before
@@ -53,7 +54,7 @@ class World:
     @classmethod
     def make(cls, database: Database[Document], settings: Store, is_signed: bool) -> World:
         base = slots("minute")
-        documents = base.documents[:9]
+        documents = base.documents[:13]
         cycle = Cycle(database, Case("slots", base.policy, documents, []), settings)
         world = cls(cycle)
         cycle.keys = Keys(OLD) if is_signed else Keys()
@@ -67,6 +68,13 @@ class World:
             cycle.run()
             world.past.append(world.read())
 
+        for first in (9, 11):
+            put(first, first + 2)
+            run(delete=True)
+        merged = cycle.compact(LATER - timedelta(hours=2))
+        assert (merged.commits, merged.into) == (2, 1)
+        world.past.append(world.read())
+        run(delete=True)  # what was replaced is dropped
         put(0, 4)
         run(delete=False)
         put(4, 5)

@@ -14,6 +14,7 @@ from pymongo.database import Database
 
 from config.policies import Store
 from jobs.running.ledger import COLLECTION as RUNS
+from tests.faults.crash_jobs import compacted, in_small_commits
 from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, Scene
 from tests.faults.stopping import expire_the_lease, set_parameter, stopped
 from tests.faults.tally import Tally
@@ -47,6 +48,22 @@ AMEND = [
     "before delete manifest",
     "before delete part",
 ]
+MERGE = [
+    "before put part",
+    "before put buckets",
+    "before put manifest",
+    "after put manifest",
+    "before receipt",
+    "receipt: before its commit",
+    "after receipt",
+]
+DROP = [
+    "before put note",
+    "before delete manifest",
+    "after delete manifest",
+    "before delete part",
+    "after delete part",
+]
 
 
 @pytest.fixture
@@ -67,18 +84,19 @@ def scene(
 ) -> Scene:
     model, archive = request.param
     text = MODELS[model] + ROLLUP + ARCHIVES[archive]
-    return Scene(tmp_path, database, mongodb_uri, file_store, bucketwise, text).fill(buckets=12, readings=4)
+    return Scene(tmp_path, database, mongodb_uri, file_store, bucketwise, text)
 
 
 # What lies there before the run
 
 
-def nothing(_it: Scene) -> None:
-    pass
+def filled(it: Scene) -> None:
+    it.fill(buckets=12, readings=4)
 
 
 def copied_and_changed(it: Scene) -> None:
     """All is copied and none deleted; then buckets change, so that a run has to amend the commit."""
+    filled(it)
     text = it.text
     it.text += "delete = false\n"
     it.write_config()
@@ -91,12 +109,19 @@ def copied_and_changed(it: Scene) -> None:
 
 def killed(it: Scene) -> None:
     """A run died before its commit: its files are to be cleared."""
+    filled(it)
     with stopped(it, "before put manifest") as first:
         os.kill(first.pid, signal.SIGKILL)
     assert first.code == -signal.SIGKILL
 
 
-SCENARIOS = {"plain": nothing, "amend": copied_and_changed, "clear": killed}
+SCENARIOS = {
+    "plain": filled,
+    "amend": copied_and_changed,
+    "clear": killed,
+    "merge": in_small_commits,
+    "drop": compacted,
+}
 
 
 def _tries() -> list[Any]:
@@ -106,11 +131,15 @@ def _tries() -> list[Any]:
     names += [("amend", model, "offline", at) for model in MODELS for at in AMEND]
     names += [("amend", "samples", "online", at) for at in ("before copy", "delete: before its commit")]
     names += [("clear", model, "offline", "before delete part") for model in MODELS]
+    names += [("merge", model, "offline", at) for model in MODELS for at in MERGE]
+    names += [("drop", "slots", "offline", at) for at in DROP]
     short = {
         ("plain", "samples", "offline", "before put manifest"),
         ("plain", "slots", "online", "delete: before its commit"),
         ("amend", "slots", "offline", "receipt: before its commit"),
         ("clear", "slots", "offline", "before delete part"),
+        ("merge", "samples", "offline", "before put manifest"),
+        ("drop", "slots", "offline", "before delete manifest"),
     }
     return [
         pytest.param(
@@ -165,13 +194,13 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
-#: The online archive leaves nothing to clear.
+#: The online archive leaves nothing to clear, and has no commits.
 _CUT_OFF = [
     pytest.param(scenario, (model, archive), id=f"{scenario}, {model} {archive}")
     for scenario in SCENARIOS
     for model in MODELS
     for archive in ARCHIVES
-    if (scenario, archive) != ("clear", "online")
+    if archive == "offline" or scenario in ("plain", "amend")
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pymongo.database import Database
 
 from config.loading.load import load
 from config.policies import Store
+from tests.faults.crash_jobs import filled, in_small_commits
 from tests.faults.s3_proxy import HeldBack, Matches, Request, s3_proxy
 from tests.faults.scene import OFFLINE, ROLLUP, SLOTS, Scene
 from tests.faults.stopping import expire_the_lease, stopped
@@ -67,6 +69,7 @@ def buckets(request: Request) -> bool:
     [manifest, pytest.param(part, marks=pytest.mark.soak), pytest.param(buckets, marks=pytest.mark.soak)],
 )
 @pytest.mark.parametrize("kind", ["moto", pytest.param("rclone", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("prepare", [filled, in_small_commits])
 def test_clearing_races_a_slow_upload(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -77,12 +80,13 @@ def test_clearing_races_a_slow_upload(
     tally: Tally,
     kind: str,
     held: Matches,
+    prepare: Callable[[Scene], None],
 ) -> None:
     """A host stands still while its upload is on its way. Another takes the lease, clears, and does the work;
-    then the upload lands, and the first goes on."""
+    then the upload lands, and the first goes on. The work is to archive, or to merge small commits."""
     store: Store = request.getfixturevalue(f"{kind}_store")
     it = Scene(tmp_path, database, mongodb_uri, store, bucketwise, SLOTS + ROLLUP + OFFLINE)
-    it.fill(buckets=12, readings=4)
+    prepare(it)
     with s3_proxy(str(store.endpoint_url)) as proxy:
         fault = proxy.fault = HeldBack(held)
         it.write_config(endpoint_url=proxy.endpoint_url)
@@ -94,7 +98,12 @@ def test_clearing_races_a_slow_upload(
             fault.release.set()
             assert fault.landed.acquire(timeout=60)
         assert it.toll()[1:] == (0, 0)
-    tally(GROUP, f"a slow upload of a {held.__name__}, {kind}", runs=2, **it.toll()._asdict())
+    tally(
+        GROUP,
+        f"a slow upload of a {held.__name__}, {kind}, {prepare.__name__}",
+        runs=2,
+        **it.toll()._asdict(),
+    )
     assert {name for name, data in it.everything().items() if finished.get(name) != data} <= {
         name for name in it.truth.files.names() if name.startswith("it/")
     }

@@ -1,0 +1,137 @@
+"""Copies whose originals stay, known without a look at the archive.
+
+With `delete = false`, while a grace lasts, and of native time series, each run meets buckets again that
+are copied already. Of each copy MongoDB has a fingerprint, so that no file is read to see that nothing has
+changed. Nothing is deleted on the account of fingerprints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo import ReplaceOne
+
+from archivers.format.manifest import Manifest
+from archivers.records.receipts import Document, live_of
+from archivers.run import ArchiveRun
+from archivers.writes.delete import same_id, units
+from buckets.bson.raw import Batch
+
+#: Bytes of the fingerprint of a bucket, and of its `_id`.
+_BUCKET, _ID = 16, 8
+#: So many are in one document.
+_IN_ONE = 200_000
+
+
+class Held(NamedTuple):
+    """What of a batch is known to be archived as it is."""
+
+    buckets: NDArray[np.bool_]  # n
+    commits: set[str]  # nothing else of the batch is in these
+
+
+class _Prints(NamedTuple):
+    """Fingerprints of some buckets, and of their `_id`s."""
+
+    buckets: NDArray[np.bytes_]
+    ids: NDArray[np.bytes_]
+
+    @classmethod
+    def of(cls, work: ArchiveRun, batch: Batch) -> _Prints:
+        return cls(
+            _array((_hash(it, _BUCKET) for it in units(work.policy, batch)), _BUCKET),
+            _array((_hash(same_id(it), _ID) for it in batch.main.raw_ids), _ID),
+        )
+
+
+class KnownCopies:
+    """Of one run."""
+
+    def __init__(self, work: ArchiveRun) -> None:
+        self._work = work
+        self._receipts = work.receipts
+
+    @property
+    def _may_stay(self) -> bool:
+        """Whether copies may be followed by no delete, or by a late one."""
+        return bool(self._work.kept or self._work.archive.grace)
+
+    def held(self, batch: Batch, commits: Sequence[str]) -> Held:
+        """Returns what of a batch these commits are known to hold, if all that they hold of it is as it was.
+        It is reported as what stays."""
+        held = Held(np.zeros(len(batch), dtype=np.bool_), set())
+        if not self._may_stay or not commits:
+            return held
+        receipts = self._receipts.get_all(commits)
+        mine: _Prints | None = None
+        for name, receipt in receipts.items():
+            waits = self._work.waits(receipt["copied"]) if receipt.get("known") else None
+            if waits is None or (copies := self._read(name, receipt["buckets"])) is None:
+                continue
+            mine = mine or _Prints.of(self._work, batch)
+            same = np.isin(copies.buckets, mine.buckets)
+            if self._is_as_it_was(copies, same, live_of(receipt, receipt["buckets"]), mine):
+                self._work.report.leave(int(same.sum()), waits)
+                held.buckets[:] |= np.isin(mine.buckets, copies.buckets[same])
+                held.commits.add(name)
+        return held
+
+    def _is_as_it_was(
+        self, copies: _Prints, same: NDArray[np.bool_], live: NDArray[np.bool_], mine: _Prints
+    ) -> bool:
+        """Whether none that was deleted is there again, and none that is live has become another."""
+        if self._work.measured:
+            return True
+        others = live & ~same
+        return bool(live[same].all() and not np.isin(copies.ids[others], mine.ids).any())
+
+    def note(self, manifest: Manifest, batch: Batch) -> None:
+        """Writes down the copies of a commit, for later runs."""
+        if not self._may_stay:
+            return
+        prints = _Prints.of(self._work, batch)
+        writes = []
+        for identity, at in self._places(manifest.commit, len(batch)):
+            some = slice(at, at + _IN_ONE)
+            told = {"buckets": prints.buckets[some].tobytes(), "ids": prints.ids[some].tobytes()}
+            writes.append(ReplaceOne({"_id": identity}, {"kind": "copies", **told}, upsert=True))
+        self._receipts.collection.bulk_write(writes)
+        self._receipts.update(manifest.commit, {"$set": {"known": True}})
+
+    def forget(self, manifest: Manifest) -> None:
+        """Drops them once nothing of the commit is live."""
+        if self._may_stay:
+            receipt = self._receipts.get(manifest.commit) or {}
+            if receipt.get("known") and receipt.get("state") == "closed":
+                self._receipts.forget_copies(manifest.commit)
+                self._receipts.update(manifest.commit, {"$unset": {"known": ""}})
+
+    def _read(self, commit: str, buckets: int) -> _Prints | None:
+        """None where they are not all there."""
+        found: list[Document] = []
+        for identity, _ in self._places(commit, buckets):
+            document = self._receipts.collection.find_one({"_id": identity})
+            if document is None or "ids" not in document:
+                return None
+            found.append(document)
+        prints = _Prints(
+            np.concatenate([np.frombuffer(it["buckets"], f"S{_BUCKET}") for it in found]),
+            np.concatenate([np.frombuffer(it["ids"], f"S{_ID}") for it in found]),
+        )
+        return prints if len(prints.buckets) == len(prints.ids) == buckets else None
+
+    def _places(self, commit: str, buckets: int) -> Iterator[tuple[Document, int]]:
+        for number, at in enumerate(range(0, buckets, _IN_ONE)):
+            yield self._receipts.identity(f"copies-{commit}-{number:04d}"), at
+
+
+def _hash(data: bytes, size: int) -> bytes:
+    return hashlib.sha256(data).digest()[:size]
+
+
+def _array(hashes: Iterable[bytes], size: int) -> NDArray[np.bytes_]:
+    return np.frombuffer(b"".join(hashes), f"S{size}")

@@ -1,0 +1,103 @@
+"""Buckets that a run has copied, and that are still in the source."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from tempfile import SpooledTemporaryFile
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bson.raw import Batch
+
+#: Bytes of names that need no file.
+_IN_MEMORY = 1 << 20
+
+
+class _UnderWay(NamedTuple):
+    """A lot that is not committed yet."""
+
+    first: int  # what its buckets cover, milliseconds
+    last: int
+    names: NDArray[np.uint64]  # sorted
+
+
+class _Names(NamedTuple):
+    """Of buckets of one lot: where they lie."""
+
+    first: int
+    last: int
+    at: int
+    bytes: int
+    are_gone: bool
+
+
+class Waiting:
+    """Buckets that this run has copied, and not deleted, or not yet, or that somebody else has. As many may
+    stay as the collection has: their names, eight bytes each, are kept in a file, and those of lots of the
+    same time are read again."""
+
+    def __init__(self) -> None:
+        self._under_way: deque[_UnderWay] = deque()
+        self._lots: list[_Names] = []
+        self._file = SpooledTemporaryFile(_IN_MEMORY, prefix="bucketwise-")  # noqa: SIM115 - see `close`
+
+    def begin(self, batch: Batch, first_ms: int, last_ms: int) -> None:
+        self._under_way.append(_UnderWay(first_ms, last_ms, np.sort(batch.main.id_names)))
+
+    def settle(self, *, stay: bool) -> None:
+        """The lot that was begun first: do its buckets stay?"""
+        lot = self._under_way.popleft()
+        if stay:
+            self._write(lot, are_gone=False)
+
+    def miss(self, gone: Batch, first_ms: int, last_ms: int) -> None:
+        """Somebody else has deleted these buckets, that lie among others that cover first to last."""
+        self._write(_UnderWay(first_ms, last_ms, np.sort(gone.main.id_names)), are_gone=True)
+
+    def _write(self, lot: _UnderWay, *, are_gone: bool) -> None:
+        self._file.seek(0, os.SEEK_END)
+        self._lots.append(_Names(lot.first, lot.last, self._file.tell(), lot.names.nbytes, are_gone))
+        self._file.write(lot.names.tobytes())
+
+    def under_way(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """n: which of these buckets, that cover first to last, are in a lot that is not settled."""
+        return _among(batch, [lot.names for lot in self._under_way if _touches(lot, first_ms, last_ms)])
+
+    def staying(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """n: which of them are in one that was, and stayed."""
+        return self._found(batch, first_ms, last_ms, are_gone=False)
+
+    def gone(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """n: which of them were missed."""
+        return self._found(batch, first_ms, last_ms, are_gone=True)
+
+    def _found(self, batch: Batch, first_ms: int, last_ms: int, *, are_gone: bool) -> NDArray[np.bool_]:
+        near = (it for it in self._lots if it.are_gone == are_gone and _touches(it, first_ms, last_ms))
+        return _among(batch, map(self._read, near))
+
+    def _read(self, lot: _Names) -> NDArray[np.uint64]:
+        self._file.seek(lot.at)
+        return np.frombuffer(self._file.read(lot.bytes), np.uint64)
+
+    def close(self) -> None:
+        with suppress(OSError):  # a disk that is full: nobody needs the names any more
+            self._file.close()
+
+
+def _touches(lot: _UnderWay | _Names, first_ms: int, last_ms: int) -> bool:
+    return lot.first <= last_ms and lot.last >= first_ms
+
+
+def _among(batch: Batch, lots: Iterable[NDArray[np.uint64]]) -> NDArray[np.bool_]:
+    found = np.zeros(len(batch), dtype=np.bool_)
+    for there in lots:
+        order = np.argsort(batch.main.id_names)
+        mine = batch.main.id_names[order]  # these find their places one after another
+        at = np.searchsorted(there, mine)
+        found[order] |= there[np.minimum(at, len(there) - 1)] == mine
+    return found
