@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.format.archive import Listed, OfflineArchive
+from archivers.format.archive import OfflineArchive
+from archivers.format.finding import Listed
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.records.deletions import Deletions
 from archivers.records.pins import Pins

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from archivers.format.manifest import Commit
+from archivers.format.names import Commit
 from archivers.moving.filling import MAX_BYTES, MAX_READINGS
 from config.policies import USUAL_MEMORY
 

@@ -11,21 +11,17 @@ from typing import NamedTuple, NoReturn
 
 from archivers.format.keys import Keys
 from archivers.format.manifest import (
-    Commit,
     DamagedError,
     LastReceipt,
     Link,
     Manifest,
-    commit_at,
     encoded,
-    link_key,
-    links,
-    manifest_key,
     read_link,
     read_manifest,
     sealed,
     signed,
 )
+from archivers.format.names import Commit, commit_at, link_key, links, manifest_key
 from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
 from config.errors import HaltedError
 

@@ -1,17 +1,7 @@
 """Manifests: what a commit of the offline archive holds. A commit is there once its manifest is.
 
 A commit is some buckets, archived together: one part a UTC day of their readings, one buckets file, one
-manifest. Its name tells the days it covers, the fence of the lease under which it was made and the digest
-of its documents, so that a listing alone says which commits may hold a range, and which files belong to
-no commit. The name of its manifest begins with its number in the chain, so that a listing can go on where
-another has ended.
-
-    <policy>/data/dt=2018-06-30/<commit>.parquet      parts
-    <policy>/meta/buckets/<commit>.parquet            buckets file
-    <policy>/meta/manifests/<sequence>_<commit>.json  manifest
-    <policy>/meta/superseded/<commit>.bson            what was taken out of a commit: not part of the archive
-    <policy>/meta/superseded/<commit>.<seal>.json     the manifest of a commit that was dropped
-    <policy>/meta/versions/<commit>.<sha256>.bson     versions that count no more (`versions/superseded.py`)
+manifest.
 
 Each manifest names the seals of those that were the heads when it was made, so that they form a chain: none
 can be changed, taken out or put back to what it was without the heads telling. A manifest stays when its
@@ -23,95 +13,24 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from datetime import date, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from archivers.format.names import (
+    COMMIT,
+    DIGITS,
+    EPOCH,
+    Commit,
+    buckets_key,
+    link_key,
+    manifest_key,
+    part_key,
+)
 from archivers.stores.base import Corrupt, ObjectStore
-from buckets.fields.times import as_date
 from config.errors import HaltedError
 from config.policies import LAYOUT_KEYS, Policy
-
-#: 1970-01-01.
-_EPOCH = date(1970, 1, 1).toordinal()
-_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_COMMIT = re.compile(rf"({_DAY})_({_DAY})_f([0-9]+)_([0-9a-f]{{16}})")
-_FILE = re.compile(rf"(?:data/dt={_DAY}|meta/buckets)/([^/]+)\.parquet")
-
-
-class CommitName(NamedTuple):
-    """A commit's name, taken apart."""
-
-    name: str
-    first: str  # UTC days that it covers
-    last: str
-    fence: int
-
-    def may_hold(self, start_ms: int, end_ms: int) -> bool:
-        return self.first <= day(end_ms - 1) and self.last >= day(start_ms)
-
-
-class Commit(NamedTuple):
-    """A commit, as its manifest's key tells it."""
-
-    name: str
-    first: str  # UTC days that it covers
-    last: str
-    fence: int
-    sequence: int  # of its manifest in the chain
-    seal: str | None = None  # that the manifest has to have, where it is known
-
-    def may_hold(self, start_ms: int, end_ms: int) -> bool:
-        return self.first <= day(end_ms - 1) and self.last >= day(start_ms)
-
-
-def day(ms: int) -> str:
-    return as_date(ms).date().isoformat()
-
-
-def day_number(day: str) -> int:
-    """Returns a UTC day since 1970."""
-    return date.fromisoformat(day).toordinal() - _EPOCH
-
-
-def commit_name(first_ms: int, last_ms: int, fence: int, digest: str) -> str:
-    return f"{day(first_ms)}_{day(last_ms)}_f{fence:06d}_{digest[:16]}"
-
-
-def parse_commit(name: str) -> CommitName | None:
-    match = _COMMIT.fullmatch(name)
-    return (
-        CommitName(name, match[1], match[2], int(match[3]))
-        if match and all(map(_is_day, match.group(1, 2)))
-        else None
-    )
-
-
-def commit_at(name: str, sequence: int, seal: str | None = None) -> Commit | None:
-    """Returns the commit of this name, whose manifest has this number; None where it is no such name."""
-    found = parse_commit(name)
-    return None if found is None else Commit(*found, sequence, seal)
-
-
-def _is_day(text: str) -> bool:
-    try:
-        return bool(date.fromisoformat(text))
-    except ValueError:
-        return False
-
-
-def commit_of_file(policy: str, key: str) -> CommitName | None:
-    """Of which commit a run put a part or a buckets file there; None where none did."""
-    match = _FILE.fullmatch(key.removeprefix(f"{policy}/"))
-    return parse_commit(match[1]) if match else None
-
-
-#: Of a manifest's number in its key: more digits than there will be commits.
-_DIGITS = 10
-_MANIFEST = re.compile(rf"(?P<sequence>[0-9]{{{_DIGITS}}})_(?P<commit>.+)\.json")
-_LINK = re.compile(rf"(?P<commit>{_COMMIT.pattern})\.(?P<seal>[0-9a-f]{{16}})\.json")
 
 
 class DamagedError(HaltedError):
@@ -152,8 +71,8 @@ class Part(StoredFile):
 class Link(_Model):
     """A manifest, by its number, its name and its seal."""
 
-    sequence: int = Field(ge=1, lt=10**_DIGITS)
-    commit: str = Field(pattern=f"^{_COMMIT.pattern}$")
+    sequence: int = Field(ge=1, lt=10**DIGITS)
+    commit: str = Field(pattern=f"^{COMMIT.pattern}$")
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
@@ -245,7 +164,7 @@ class Manifest(_Model):
     def days(self) -> list[int]:
         """Returns the UTC days of its readings, since 1970; and those that it covers first and last."""
         dates = {self.first.date(), self.last.date(), *(it.dt for it in self.parts)}
-        return sorted(it.toordinal() - _EPOCH for it in dates)
+        return sorted(it.toordinal() - EPOCH for it in dates)
 
     @property
     def archived_policy(self) -> Policy:
@@ -259,34 +178,6 @@ class Manifest(_Model):
     @property
     def size(self) -> int:
         return sum(file.bytes for file in self.files)
-
-
-def part_key(policy: str, dt: str, commit: str) -> str:
-    return f"{policy}/data/dt={dt}/{commit}.parquet"
-
-
-def buckets_key(policy: str, commit: str) -> str:
-    return f"{policy}/meta/buckets/{commit}.parquet"
-
-
-def manifest_key(policy: str, sequence: int, commit: str) -> str:
-    return f"{policy}/meta/manifests/{sequence:0{_DIGITS}d}_{commit}.json"
-
-
-def parse_manifest_key(policy: str, key: str) -> Commit | None:
-    """Returns the commit that a manifest's key names; None where no run would have given it."""
-    match = _MANIFEST.fullmatch(key.removeprefix(f"{policy}/meta/manifests/"))
-    return commit_at(match["commit"], int(match["sequence"])) if match else None
-
-
-def superseded_key(policy: str, commit: str) -> str:
-    return f"{policy}/meta/superseded/{commit}.bson"
-
-
-def link_key(policy: str, commit: str, seal: str) -> str:
-    """Where the manifest of a dropped commit stays. A run may make and drop one commit twice, and only the
-    seals differ."""
-    return f"{policy}/meta/superseded/{commit}.{seal[:16]}.json"
 
 
 def sealed(manifest: Manifest) -> Manifest:
@@ -305,29 +196,6 @@ def signed(data: bytes, signature: str | None) -> bytes:
     found = _SEALED.search(data)
     assert found is not None
     return data[: found.start("signature")] + json.dumps(signature).encode() + b"\n}"
-
-
-def owner_key(policy: str) -> str:
-    return f"{policy}/meta/owner.json"
-
-
-def commits(store: ObjectStore, policy: str, from_sequence: int = 0) -> Iterator[Commit]:
-    """Returns the commits with this number or a later one, by their numbers."""
-    prefix = f"{policy}/meta/manifests/"
-    after = f"{prefix}{from_sequence:0{_DIGITS}d}" if from_sequence else ""
-    for found in store.list(prefix, after):
-        commit = parse_manifest_key(policy, found.key)
-        if commit is not None:
-            yield commit
-
-
-def links(store: ObjectStore, policy: str, commit: str = "") -> Iterator[tuple[str, str]]:
-    """The dropped commits whose manifests are left: the names, and how their seals begin. `commit`: that one
-    alone."""
-    prefix = f"{policy}/meta/superseded/"
-    for found in store.list(f"{prefix}{commit}"):
-        if match := _LINK.fullmatch(found.key.removeprefix(prefix)):
-            yield match["commit"], match["seal"]
 
 
 def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archivers.format import parquet
-from archivers.format.manifest import Part, StoredFile, day, part_key
+from archivers.format.manifest import Part, StoredFile
+from archivers.format.names import day, part_key
 from buckets.fields.times import DAY_MS, as_date
 from buckets.packing.pack import Packed
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Commit, Manifest
+from archivers.format.manifest import Manifest
+from archivers.format.names import Commit
 from archivers.moving.commits import CommitRegistry
 from archivers.records.receipts import REPLACED
 from archivers.run import ArchiveRun

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archivers.format.archive import Maker
-from archivers.format.manifest import Commit, Manifest
+from archivers.format.manifest import Manifest
+from archivers.format.names import Commit
 from archivers.moving.commits import CommitRegistry
 from archivers.moving.copies import Copies
 from archivers.moving.known import KnownCopies

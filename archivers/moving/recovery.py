@@ -11,7 +11,8 @@ from functools import partial
 import numpy as np
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Commit, Manifest
+from archivers.format.manifest import Manifest
+from archivers.format.names import Commit
 from archivers.moving.commits import CommitRegistry
 from archivers.moving.forgotten import ForgottenMerges
 from archivers.records.deletions import latest

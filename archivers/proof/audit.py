@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from archivers.context import ArchiveContext
+from archivers.format.manifest import DamagedError
 from archivers.moving.archive import ArchiveOptions, plan_archive
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.verify import verify
@@ -40,14 +41,15 @@ MAX_ORPHANS = 10_000
 def audit(context: ArchiveContext) -> list[Finding]:
     """Returns all findings of one policy. Reads every part of its archive, and what is live and due."""
     auditor = _Audit(context)
-    return [
-        *auditor.ttl(),
-        *auditor.parts(),
-        *auditor.summaries(),
-        *auditor.holes(),
-        *auditor.buckets(),
-        *auditor.overflow(),
-    ]
+    found = [*auditor.ttl(), *auditor.parts()]
+    try:
+        for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow):
+            found += more()
+    except DamagedError as error:
+        # Without a manifest nothing of its commit can be held against anything; that it is gone is found.
+        if "/meta/manifests/" not in error.place or all(it.place != error.place for it in found):
+            raise
+    return found
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,8 @@ from dataclasses import dataclass, field
 
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import (
-    Commit,
-    DamagedError,
-    LastReceipt,
-    Manifest,
-    manifest_key,
-    owner_key,
-)
+from archivers.format.manifest import DamagedError, LastReceipt, Manifest
+from archivers.format.names import Commit, manifest_key, owner_key
 from archivers.records.deletions import check_deletions
 from archivers.records.heads import Heads, check_heads, check_none_back, is_forgotten, read_heads
 from archivers.records.receipts import COLLECTION, REPLACED, Receipts

@@ -11,7 +11,8 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from archivers.context import offline_archive
-from archivers.format.archive import Listed, OfflineArchive
+from archivers.format.archive import OfflineArchive
+from archivers.format.finding import Listed
 from archivers.moving.online import archived_source
 from archivers.records.receipts import Receipts
 from archivers.records.registry import Registry

@@ -12,7 +12,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import bson
@@ -36,6 +36,8 @@ Document = dict[str, Any]
 LAST = "last"
 #: Of copies whose originals somebody else has deleted.
 KEPT = "kept"
+#: The files of so many commits are remembered while receipts are listed.
+_KEPT_COMMITS = 1000
 #: The seal comes last, and the signature behind it; neither is sealed.
 _UNSEALED = ("sha256", "signature")
 
@@ -153,9 +155,12 @@ def legible(receipts: Receipts, since: datetime | None, until: datetime | None) 
     """The receipts of [since, until) for people: without what the database needs alone, and the `_id`s
     unpacked."""
     asked = {op: at for op, at in (("$gte", since), ("$lt", until)) if at is not None}
+    files = lru_cache(_KEPT_COMMITS)(receipts.files)
     for receipt in deletions(receipts, **({"at": asked} if asked else {})):
         del receipt["_id"]
         receipt.pop("fingerprints", None)
+        if "commit" in (receipt.get("held_by") or {}):
+            receipt["held_by"]["files"] = [{"key": key} for key in files(receipt["held_by"]["commit"])]
         if "ids" in receipt:
             ids = bson.decode(zlib.decompress(receipt["ids"]), codec_options=CODEC)
             receipt["ids"] = ids["ids"]

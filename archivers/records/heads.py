@@ -13,7 +13,8 @@ from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Commit, DamagedError, Link, Manifest, commit_at, manifest_key
+from archivers.format.manifest import DamagedError, Link, Manifest
+from archivers.format.names import Commit, commit_at, manifest_key
 from archivers.records.receipts import Receipts
 from config.errors import HaltedError
 

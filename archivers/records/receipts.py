@@ -28,8 +28,10 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from archivers.format.manifest import Commit, Manifest, commit_at
+from archivers.format.manifest import Manifest
+from archivers.format.names import Commit, commit_at
 from buckets.bson.raw import LOSSLESS, Docs
+from config.errors import HaltedError
 from rollups.guarded import majority
 
 COLLECTION = "bucketwise_receipts"
@@ -108,6 +110,11 @@ class Receipts:
             {"_id": self.identity(name), "kind": "offline"}, {"$set": {"kind": "dropped"}, "$unset": gone}
         )
 
+    def files(self, name: str) -> list[str]:
+        """The keys of the parts of a commit; none where it was dropped, or replaced."""
+        found = self.get(name) or {}
+        return list(found.get("parts", ())) if found.get("state") != REPLACED else []
+
     def forget_copies(self, name: str) -> None:
         """Of a commit: drop what is known of its copies. No run may remove receipts, so empty ones stay."""
         low, high = (self.identity(f"copies-{name}{end}") for end in ("-", "."))
@@ -150,8 +157,12 @@ class Receipts:
     def _commits(self, query: Document, session: ClientSession | None = None) -> Iterator[Commit]:
         whole = {**query, "seal": {"$exists": True}}
         for found in self.collection.find(whole, {"seal": 1, "sequence": 1}, session=session):
-            if (commit := commit_of(found)) is not None:
-                yield commit
+            if (commit := commit_of(found)) is None:
+                raise HaltedError(
+                    f"{COLLECTION}, {found['_id']['name']}: it is the receipt of a commit, and no commit has "
+                    "such a name. Nothing was changed. Find out who wrote it, and remove it"
+                )
+            yield commit
 
     def in_state(self, state: str, kind: str) -> Iterator[Document]:
         """Those of offline commits only once they are registered: one may be restored before."""

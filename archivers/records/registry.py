@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pymongo.client_session import ClientSession
 
-from archivers.format.manifest import Commit
+from archivers.format.names import Commit
 from archivers.records.heads import HEADS, heads_of, types_of
 from archivers.records.receipts import Document, Receipts
 from buckets.fields.times import DAY_MS

@@ -23,15 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from archivers.format.manifest import (
-    CommitName,
-    DamagedError,
-    Manifest,
-    links,
-    manifest_key,
-    parse_commit,
-    read_link,
-)
+from archivers.format.manifest import DamagedError, Manifest, read_link
+from archivers.format.names import CommitName, links, manifest_key, parse_commit
 from archivers.stores.base import Corrupt, NotFound, ObjectStore
 from archivers.writes.delete import chunks, same_id
 from buckets.bson.raw import Batch, Docs

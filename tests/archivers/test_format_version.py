@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.format.manifest import (
-    SCHEMA_VERSION,
-    DamagedError,
-    commits,
-    encoded,
-    manifest_key,
-    read_manifest,
-    sealed,
-)
+from archivers.format.manifest import SCHEMA_VERSION, DamagedError, encoded, read_manifest, sealed
+from archivers.format.names import commits, manifest_key
 from config.policies import Store
 from tests.archivers.builders import slots
 from tests.archivers.harness import Cycle

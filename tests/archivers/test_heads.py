@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from pymongo.database import Database
 
-from archivers.format.manifest import Link, commit_at, commit_name
+from archivers.format.manifest import Link
+from archivers.format.names import commit_at, commit_name
 from archivers.records.heads import Heads, advanced, read_heads
 from archivers.records.receipts import Receipts
 from archivers.records.registry import Registry

@@ -199,7 +199,7 @@ class Waiting(FileStore):
 
     def __init__(self, root: Path, day: int, other: int, *, fails: bool) -> None:
         super().__init__(root)
-        self._day, self._other = (f"{DAY0 + number * DAY:/%Y-%m-%d}_" for number in (day, other))
+        self._day, self._other = (f"{DAY0 + number * DAY:%Y-%m-%d}_f" for number in (day, other))
         self._fails = fails
         self._is_there = Event()
 
@@ -246,7 +246,7 @@ class Losing(FileStore):
 
     def __init__(self, root: Path, day: int, other: int) -> None:
         super().__init__(root)
-        self._day, self._other = (f"{DAY0 + number * DAY:/%Y-%m-%d}_" for number in (day, other))
+        self._day, self._other = (f"{DAY0 + number * DAY:%Y-%m-%d}_f" for number in (day, other))
         self._read = Event()
         self._lost = ""
 

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.format.manifest import DamagedError, commit_of_file, parse_commit
+from archivers.format.manifest import DamagedError
+from archivers.format.names import commit_of_file, parse_commit
 from archivers.stores import Corrupt, StoreError, open_store
 from config.checks.names import policy_fault
 from config.errors import HaltedError
@@ -164,10 +165,12 @@ def test_a_receipt_names_no_file(cycle: Cycle, tmp_path: Path) -> None:
     before = snapshot(tmp_path)
     receipts = cycle.database["bucketwise_receipts"]
     for name in ("../outside/precious", "/etc/hostname", "..", "x/../../outside/precious"):
-        forged = {"_id": {"policy": cycle.policy.name, "name": name}, "kind": "offline", "parts": [name]}
-        receipts.insert_one(forged | {"state": "replaced"})
+        identity = {"policy": cycle.policy.name, "name": name}
+        told = {"seal": "0" * 64, "sequence": 1}
+        forged = {"_id": identity, "kind": "offline", "parts": [name], **told}
+        receipts.insert_one(forged | {"state": "replaced", "replaced_by": None})
         cycle.run()
-        assert receipts.find_one({"_id": forged["_id"]}) == {"_id": forged["_id"], "kind": "dropped"}
+        assert receipts.find_one({"_id": identity}) == {"_id": identity, "kind": "dropped", **told}
         receipts.replace_one({"_id": forged["_id"]}, forged | {"state": "open"})
         with pytest.raises(HaltedError):
             cycle.run()

@@ -11,7 +11,7 @@ import pytest
 from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import manifest_key
+from archivers.format.names import manifest_key
 from archivers.stores.s3 import S3Store
 from config.errors import BucketwiseError, HaltedError
 from config.policies import Store

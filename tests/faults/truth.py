@@ -139,7 +139,7 @@ class Truth:
     def manifests(self) -> list[Document]:
         """Those that count: none that another one has taken over."""
         found = self._all_manifests()
-        replaced = {name for manifest in found for name in manifest["replaces"]}
+        replaced = {name for manifest in found for name in manifest.get("replaces", [])}
         # One that was committed too late, by a run that had lost its lease, names files that are gone.
         there = set(self.files.names())
         return [

@@ -63,7 +63,9 @@ def test_a_lease_says_who_holds_it_and_ends_with_the_block(database: Db) -> None
         assert document["fence"] == held.fence == 1
         assert document["expires_at"] - document["taken_at"] == lease.TTL
         assert held.taken_at == document["taken_at"]
-        assert set(document) == {"_id", "holder", "host", "fence", "taken_at", "expires_at"}
+        told = {"was_clean", "clean", "taken_over_at"}
+        assert set(document) - told == {"_id", "holder", "host", "fence", "taken_at", "expires_at"}
+        assert (document["was_clean"], document["clean"], document["taken_over_at"]) == (False, False, None)
         held.check()
     assert stored(database)["holder"] is None
 

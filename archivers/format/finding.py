@@ -1,0 +1,208 @@
+"""The commits of an offline archive, and how those are found that hold something of a range."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from typing import NoReturn, Protocol, Self
+
+from archivers.format.chain import Chain, unknown
+from archivers.format.keys import Keys
+from archivers.format.manifest import DamagedError, Manifest
+from archivers.format.names import Commit, commits, day, day_number, manifest_key
+from archivers.stores.base import NotFound, ObjectStore
+from buckets.fields.times import DAY_MS, as_ms
+from config.policies import Policy
+
+
+class CommitIndex(Protocol):
+    """What is known of the commits without a look at the store."""
+
+    def seal(self, commit: str) -> str | None:
+        """Returns the seal that a commit's manifest has to have, where that is known."""
+
+    def knows(self, commit: Commit) -> bool:
+        """Returns whether a commit is registered by now, or was once and has been dropped."""
+
+    def within(self, start_ms: int, end_ms: int) -> list[Commit]:
+        """Returns the registered commits that may hold something of [start, end)."""
+
+    def span(self) -> tuple[int, int] | None:
+        """Returns the first and the last UTC day, since 1970, of all of them; None where there are none."""
+
+    def sequence(self) -> int:
+        """Returns the number of the last registered commit in the chain: what the store holds from there on
+        may be unregistered. 0 where none is."""
+
+    def types(self, fields: Sequence[str]) -> dict[str, str] | None:
+        """Returns the types of the columns of these series fields; None where that is not known."""
+
+
+def _counting(manifests: Sequence[Manifest], commits: Iterable[Commit]) -> list[Manifest]:
+    """Returns those of these commits without any that is not registered and replaces one that is: until the
+    receipts have changed hands, they alone tell what is live."""
+    registered = {it.name for it in commits if it.seal is not None}
+    return [it for it in manifests if it.commit in registered or registered.isdisjoint(it.replaces)]
+
+
+#: By policy: what was listed of an archive behind its registered commits.
+Listed = dict[str, list[Commit]]
+
+
+class ArchivedCommits:
+    """The commits of one policy in a store, and how they are found.
+
+    With an index of what is registered, the store is asked for what came after it alone, once."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        store: ObjectStore,
+        index: CommitIndex | None = None,
+        keys: Keys | None = None,
+        listed: Listed | None = None,
+    ) -> None:
+        """Without `keys` signatures are not looked at. `listed` is shared by those that need not list the
+        store again."""
+        self.policy = policy
+        self.store = store
+        self.index = index
+        self.chain = Chain(store, policy.name, index.seal if index else unknown, keys)
+        self._listed: Listed = {} if listed is None else listed
+        self._types: dict[str, str] | None = None
+
+    def commits(self) -> list[Commit]:
+        """Returns all of them, by their numbers, as the store lists them."""
+        return list(commits(self.store, self.policy.name))
+
+    def manifest(self, commit: Commit) -> Manifest:
+        """Raises NotFound, and DamagedError where it is not the one that was committed."""
+        return self.chain.manifest(commit)
+
+    @property
+    def tail(self) -> list[Commit]:
+        """Returns what the store holds from the last registered commit on, when this is first asked for. What
+        was not registered then may have been since; nothing that it holds had been deleted by then."""
+        name = self.policy.name
+        if name not in self._listed:
+            known = self.index.sequence() if self.index else 0
+            self._listed[name] = list(commits(self.store, name, known))
+        return self._listed[name]
+
+    def list_anew(self) -> None:
+        """Forget what was listed: it is no longer so."""
+        self._listed.pop(self.policy.name, None)
+
+    def at(self, index: CommitIndex) -> Self:
+        """Returns the same archive, with what was registered at another instant."""
+        other = copy.copy(self)
+        other.index = index
+        return other
+
+    def within(self, start_ms: int, end_ms: int) -> list[Commit]:
+        """Returns the commits that may hold something of [start, end)."""
+        known = self.index.within(start_ms, end_ms) if self.index else []
+        names = {it.name for it in known}
+        tail = (it for it in self.tail if it.name not in names and it.may_hold(start_ms, end_ms))
+        return known + [it for it in tail if not self._is_known(it)]
+
+    def _is_known(self, commit: Commit) -> bool:
+        """Whether a commit of the tail is registered: what is, and is not among those of a range, holds
+        nothing of it, or has been replaced."""
+        return self.index is not None and self.index.knows(commit)
+
+    def manifests(self, start_ms: int, end_ms: int, among: Iterable[Commit] | None = None) -> list[Manifest]:
+        """What holds something of [start, end), without what another commit has taken over (a crash may
+        leave both). `among` these commits, or all that there are."""
+        there = self.within(start_ms, end_ms) if among is None else list(among)
+        read = [self._standing(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
+        named = _counting([manifest for manifest in read if manifest is not None], there)
+        found = [it for it in named if as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms]
+        replaced = {name for manifest in named for name in manifest.replaces}
+        return [manifest for manifest in found if manifest.commit not in replaced]
+
+    def _standing(self, commit: Commit) -> Manifest | None:
+        """None for a commit that was not registered, and was dropped since it was listed. Raises DamagedError
+        where the manifest of a registered one is gone."""
+        try:
+            return self.manifest(commit)
+        except NotFound:
+            if commit.seal is None:
+                return None
+            self.miss(commit)
+
+    def earliest(self, at_or_after_ms: int) -> int | None:
+        """Returns an instant at or after the argument, so that nothing archived lies between the two; None
+        where nothing is later either. What is asked for doubles, until something is found."""
+        at, width = at_or_after_ms, DAY_MS
+        span: tuple[int, int] | None = None  # asked for where the first day holds nothing
+        while True:
+            end = (at // DAY_MS + 1) * DAY_MS + width - DAY_MS
+            if (found := self._first_start(at, end)) is not None:
+                return found
+            span = span or self.span()
+            if span is None or end >= span[1]:
+                return None
+            at, width = max(end, span[0]), 2 * width
+
+    def _first_start(self, start_ms: int, end_ms: int) -> int | None:
+        """As `earliest`, in [start, end): where a commit goes on later, another one may lie before that.
+        Manifests that begin on later days than what was found are not read."""
+        found = end_ms
+        for commit in sorted(self.within(start_ms, end_ms), key=lambda it: it.first):
+            if commit.first > day(found):
+                break
+            found = min([found, *self._starts(commit, start_ms)])
+        return found if found < end_ms else None
+
+    def _starts(self, commit: Commit, at_or_after_ms: int) -> list[int]:
+        """Where the days of a commit begin, as far as they reach on."""
+        manifest = self._standing(commit)
+        parts = manifest.parts if manifest is not None else ()
+        return [max(as_ms(it.first), at_or_after_ms) for it in parts if as_ms(it.last) >= at_or_after_ms]
+
+    def span(self) -> tuple[int, int] | None:
+        """Returns a range, in milliseconds, that holds all readings; None where nothing is archived."""
+        known = self.index.span() if self.index else None
+        days = [*(known or ()), *(day_number(it) for commit in self.tail for it in commit[1:3])]
+        return (min(days) * DAY_MS, (max(days) + 1) * DAY_MS) if days else None
+
+    def missing(self, registered: Callable[[], Iterable[Commit]]) -> list[Commit]:
+        """Returns those of the registered commits that have no manifest, by their names. They are asked for
+        again where some are missing: a run at work may have dropped them since."""
+        missing = self._missing(registered())
+        if not missing:
+            return []
+        still = self._missing(registered())
+        return [still[name] for name in sorted(missing.keys() & still.keys())]
+
+    def _missing(self, registered: Iterable[Commit]) -> dict[str, Commit]:
+        wanted = {commit.name: commit for commit in registered}  # before the listing
+        for commit in self.commits():
+            wanted.pop(commit.name, None)
+        return wanted
+
+    def known_types(self) -> dict[str, str]:
+        """The types of the series columns, as the commits with these series fields have them: one archive
+        is one table."""
+        if self._types is None:
+            fields = self.policy.series_names
+            known = self.index.types(fields) if self.index else None
+            self._types = known or self._types_of(self.tail, fields)
+        return self._types
+
+    def _types_of(self, among: Sequence[Commit], fields: Sequence[str]) -> dict[str, str]:
+        for commit in reversed(among):
+            known = self.manifest(commit).series_types
+            if set(known) == set(fields):
+                return {name: known[name] for name in fields}
+        return {}
+
+    def is_there(self, commit: Commit) -> bool:
+        """Returns whether a commit's manifest is."""
+        return self.store.head(manifest_key(self.policy.name, commit.sequence, commit.name)) is not None
+
+    def miss(self, commit: Commit) -> NoReturn:
+        """Raises DamagedError for a commit whose manifest has gone."""
+        place = f"{self.store.url}/{manifest_key(self.policy.name, commit.sequence, commit.name)}"
+        raise DamagedError("part-missing", place, "the manifest is missing, though a receipt names it")
