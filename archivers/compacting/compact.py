@@ -15,7 +15,6 @@ from datetime import datetime
 from archivers.compacting.plan import StandingCommit, at_rest, groups, most
 from archivers.context import ArchiveContext
 from archivers.format.archive import Maker, OfflineArchive, Replaced
-from archivers.format.manifest import Manifest
 from archivers.moving.archive import recover
 from archivers.moving.commits import CommitRegistry
 from archivers.records.receipts import commit_of
@@ -128,7 +127,7 @@ class _Compactor:
             self.context.check()
             self.context.receipts.note_compacted(names)
 
-    def _merge(self, group: Sequence[StandingCommit]) -> Manifest:
+    def _merge(self, group: Sequence[StandingCommit]) -> None:
         manifests = [self.archive.manifest(it.commit) for it in group]
         whole = Batch.concat([self.archive.load(it) for it in manifests])
         first, context = manifests[0], self.context
@@ -141,4 +140,3 @@ class _Compactor:
         successor = registry.merge(manifests, copied)
         assert self.report.bytes_after is not None
         self.report.bytes_after += successor.size
-        return successor

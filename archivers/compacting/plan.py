@@ -70,13 +70,12 @@ def groups(day: Iterable[StandingCommit], limit: Size) -> Iterator[list[Standing
     for it in day:
         kin.setdefault(it.kin, []).append(it)
     for some in kin.values():
-        group: list[StandingCommit] = []
+        filled: list[list[StandingCommit]] = [[]]
         for it in sorted(some, key=lambda it: it.commit.sequence):
-            if group and _exceeds([*group, it], limit):
-                yield from [group] if len(group) > 1 else []
-                group = []
-            group.append(it)
-        yield from [group] if len(group) > 1 else []
+            if filled[-1] and _exceeds([*filled[-1], it], limit):
+                filled.append([])
+            filled[-1].append(it)
+        yield from (group for group in filled if len(group) > 1)
 
 
 def _exceeds(group: Sequence[StandingCommit], limit: Size) -> bool:

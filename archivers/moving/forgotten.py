@@ -20,6 +20,7 @@ from archivers.records.receipts import REPLACED
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import compare_all
+from buckets.bson.raw import Batch
 
 
 class _Root(NamedTuple):
@@ -89,13 +90,18 @@ class ForgottenMerges:
                 self._registry.receipts.bury(root.manifest.commit)
 
     def _live(self, manifest: Manifest, root: _Root, start: int, end: int) -> NDArray[np.bool_]:
-        """Which buckets of a root may be live. What differs from one that was forgotten is older than it, or
-        another bucket."""
+        """Which buckets of a root may be live."""
         if root.is_registered:
             return self._registry.receipts.live(root.manifest.commit, root.manifest.buckets)
-        live = np.ones(end - start, dtype=np.bool_)
-        if not self._work.measured:
-            batch = self._archive.load(manifest).slice(start, end)
-            found = compare_all(self._work.database, self._work.policy, batch)
-            live[[*found.gone, *found.changed]] = False
-        return live
+        batch = self._archive.load(manifest).slice(start, end)
+        return may_be_live(self._work, batch, is_forgotten=True)
+
+
+def may_be_live(work: ArchiveRun, copied: Batch, *, is_forgotten: bool) -> NDArray[np.bool_]:
+    """Returns which buckets of a commit without a receipt may be live. What differs from one that was
+    forgotten is older than it, or another bucket: no newer version."""
+    live = np.ones(len(copied), dtype=np.bool_)
+    if not work.measured:
+        found = compare_all(work.database, work.policy, copied)
+        live[[*found.gone, *found.changed] if is_forgotten else found.gone] = False
+    return live

@@ -156,7 +156,8 @@ class OfflineRun:
         waits = work.waits(manifest.newest.created)
         if waits:
             work.report.leave(len(same), waits)
-            self._known.note(manifest, self._archive.load(manifest))
+            if not outdated:  # else another commit takes its place at once
+                self._known.note(manifest, self._archive.load(manifest))
         if not live[same].all():  # they were deleted, and came back as they were
             live[same] = True
             self._registry.register(manifest, live, is_new=False)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit
 from archivers.moving.commits import CommitRegistry
-from archivers.moving.forgotten import ForgottenMerges
+from archivers.moving.forgotten import ForgottenMerges, may_be_live
 from archivers.records.deletions import latest
 from archivers.records.heads import (
     Heads,
@@ -26,7 +24,7 @@ from archivers.records.heads import (
 )
 from archivers.records.receipts import REPLACED
 from archivers.run import ArchiveRun
-from archivers.writes.delete import compare_all, units
+from archivers.writes.delete import units
 from buckets.bson.raw import Batch
 from buckets.fields.times import as_ms
 
@@ -143,13 +141,9 @@ class Recovery:
         return manifest.fence >= self._work.fence or not self._work.knows_run(*run)
 
     def _adopt(self, manifest: Manifest, is_covered: bool, is_forgotten: bool) -> None:
-        """Learn what of a commit is live, and take out what later runs have archived in other commits. What
-        differs from a commit that was forgotten is older than it, or another bucket: no newer version."""
+        """Learn what of a commit is live, and take out what later runs have archived in other commits."""
         copied = self._archive.load(manifest)
-        live = np.ones(len(copied), dtype=np.bool_)
-        if not self._work.measured:
-            found = compare_all(self._work.database, self._work.policy, copied)
-            live[[*found.gone, *found.changed] if is_forgotten else found.gone] = False
+        live = may_be_live(self._work, copied, is_forgotten=is_forgotten)
         self._registry.register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
         equal, newer = self._elsewhere(manifest, copied)
         if equal or newer:

@@ -165,7 +165,7 @@ def _compact(turn: Turn) -> Done:
     """As a step of a run: what has come to rest, within the budget."""
     archive, now = turn.policy.archive, turn.context.now
     if archive is None or archive.compact.after is None:
-        return _compact_done(CompactReport())
+        return Done(asdict(CompactReport()))
     options = CompactOptions(turn.within, now - archive.compact.after, archive.compact.budget)
     return _compact_as_asked(turn, options)
 
@@ -178,11 +178,7 @@ def _compact_all(turn: Turn) -> Done:
 def _compact_as_asked(turn: Turn, options: CompactOptions) -> Done:
     _check_archive(turn)
     act = plan_compaction if turn.dry_run else compact
-    return _compact_done(act(turn.context, options))
-
-
-def _compact_done(report: CompactReport) -> Done:
-    return Done(asdict(report))
+    return Done(asdict(act(turn.context, options)))
 
 
 def _expire(turn: Turn) -> Done:

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from config.errors import HaltedError
 from tests.archivers.builders import LATER
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Cycle
-from tests.archivers.test_put_back import Backup, codes, cycle, held, keep, quick_disk
-from tests.archivers.test_put_back_anywhere import _ACTS, Story
+from tests.archivers.test_put_back import codes, cycle, quick_disk
+from tests.archivers.test_put_back_anywhere import _ACTS, Story, put_back
 
 __all__ = ["cycle", "quick_disk"]
 _MORE = (*_ACTS, "compact", "compact", "compact", "die merging")
@@ -61,27 +60,6 @@ class MergingStory(Story):
 
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_put_back_among_merges(cycle: Cycle, seed: int) -> None:
-    story = MergingStory(cycle, seed)
-    story.acts(story.random.randrange(2, 12))
-    cycle.run()
-    backup, live = Backup(cycle), story.live()
-    story.acts(story.random.randrange(1, 12))
-    cycle.run()
-    archived = set(held(cycle))
-    backup.put_back(cycle)
-    keep(cycle, False)
-    try:
-        for _ in range(story.random.randrange(3)):
-            story.die()
-        cycle.run()
-    except HaltedError as error:  # there may be no other copy: a person has to look
-        assert "though a receipt names it" in str(error)
-        return
-    cycle.run()
-    assert story.live() == set()
-    found = held(cycle)
-    assert archived | live <= set(found)
-    assert len(found) == len(set(found))
-    assert cycle.verify().bad == []
-    cycle.run(fence=1000)  # the count of leases was put back, too
-    assert codes(cycle) <= {("receipts-lost", "warning")}
+    if put_back(cycle, MergingStory(cycle, seed), 12, 12):
+        cycle.run(fence=1000)  # the count of leases was put back, too
+        assert codes(cycle) <= {("receipts-lost", "warning")}

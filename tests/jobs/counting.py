@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pymongo import MongoClient
@@ -25,6 +25,21 @@ from jobs.running.turn import Step
 from jobs.stopping import Stop
 
 Document = dict[str, Any]
+
+
+def ticks_policy(**archive: Any) -> Policy:
+    """Documents of one reading, rolled up, and archived as is said."""
+    said: dict[str, Any] = {
+        "name": "ticks",
+        "collection": "ticks",
+        "model": "reading",
+        "time_field": "d",
+        "series_fields": ("symbol",),
+        "value_fields": ("p",),
+        "rollup": {"hourly": "hourly", "daily": "daily"},
+        "archive": {"after": timedelta(days=30), **archive},
+    }
+    return Policy(**said)
 
 
 class Counts(CommandListener):

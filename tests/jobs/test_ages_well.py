@@ -18,7 +18,7 @@ from jobs.running.status import STATUS
 from jobs.running.steps import AUDIT, RUN, VERIFY, restore_step
 from jobs.running.turn import Step
 from tests.archivers.test_chain import CountingStore
-from tests.jobs.counting import run_counted
+from tests.jobs.counting import run_counted, ticks_policy
 from tests.jobs.place import START
 
 Document = dict[str, Any]
@@ -30,18 +30,7 @@ UNSTEADY = ("getMore", "killCursors", "endSessions", "hello")
 
 
 def policy_of(**more: Any) -> Policy:
-    archive = {"after": timedelta(days=30), "to": "offline", "compact": Compact(after=None), **more}
-    said: dict[str, Any] = {
-        "name": "ticks",
-        "collection": "ticks",
-        "model": "reading",
-        "time_field": "d",
-        "series_fields": ("symbol",),
-        "value_fields": ("p",),
-        "rollup": {"hourly": "hourly", "daily": "daily"},
-        "archive": archive,
-    }
-    return Policy(**said)
+    return ticks_policy(**{"to": "offline", "compact": Compact(after=None), **more})
 
 
 class Hourly:

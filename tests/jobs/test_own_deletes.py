@@ -13,26 +13,12 @@ from archivers.writes import delete
 from config.policies import Policy, Store
 from jobs.running.steps import RUN
 from rollups.changes import stream
-from tests.jobs.counting import Counts, run_counted
+from tests.jobs.counting import Counts, run_counted, ticks_policy
 from tests.jobs.place import START
 
 Document = dict[str, Any]
 A_TRANSACTION, MANY = 10, 20
 NOW = START + timedelta(days=60)
-
-
-def policy_of(to: str) -> Policy:
-    said: dict[str, Any] = {
-        "name": "ticks",
-        "collection": "ticks",
-        "model": "reading",
-        "time_field": "d",
-        "series_fields": ("symbol",),
-        "value_fields": ("p",),
-        "rollup": {"hourly": "hourly", "daily": "daily"},
-        "archive": {"after": timedelta(days=30), "to": to, "collection": "kept" if to == "online" else None},
-    }
-    return Policy(**said)
 
 
 def archived(
@@ -67,7 +53,7 @@ def test_events_do_not_grow_with_what_was_deleted_but_by_a_receipt_a_transaction
     monkeypatch.setattr(delete, "MAX_BUCKETS", A_TRANSACTION)
     monkeypatch.setattr(stream, "_MANY", MANY)
     monkeypatch.setattr(stream, "_REPLY", MANY)
-    count, policy = 600, policy_of(to)
+    count, policy = 600, ticks_policy(to=to, collection="kept" if to == "online" else None)
     during, after = archived(database, mongodb_uri, file_store, policy, count)
     receipts, others = count // A_TRANSACTION, 40  # a reply before it is known, and marks
     assert receipts <= after.events <= 2 * receipts + others < count
