@@ -202,7 +202,12 @@ class ArchivedCommits:
         """Returns whether a commit's manifest is."""
         return self.store.head(manifest_key(self.policy.name, commit.sequence, commit.name)) is not None
 
+    def place(self, commit: Commit) -> str:
+        """Returns the url of a commit's manifest."""
+        return f"{self.store.url}/{manifest_key(self.policy.name, commit.sequence, commit.name)}"
+
     def miss(self, commit: Commit) -> NoReturn:
         """Raises DamagedError for a commit whose manifest has gone."""
-        place = f"{self.store.url}/{manifest_key(self.policy.name, commit.sequence, commit.name)}"
-        raise DamagedError("part-missing", place, "the manifest is missing, though a receipt names it")
+        raise DamagedError(
+            "part-missing", self.place(commit), "the manifest is missing, though a receipt names it"
+        )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import DamagedError, LastReceipt, Manifest
-from archivers.format.names import Commit, manifest_key, owner_key
+from archivers.format.names import Commit, owner_key
 from archivers.records.deletions import check_deletions
 from archivers.records.heads import Heads, check_heads, check_none_back, is_forgotten, read_heads
 from archivers.records.receipts import COLLECTION, REPLACED, Receipts
@@ -130,7 +130,7 @@ class _Verifier:
         for commit in registered.values():
             is_reached = (commit.name, commit.seal) in reached or commit.seal in heads.lost
             if is_whole and not is_reached:
-                place = _place(archive, commit)
+                place = archive.place(commit)
                 what = "the chain of manifests does not lead to it"
                 self.report.add(DamagedError("chain-broken", place, what))
         return told
@@ -165,12 +165,8 @@ def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyRep
         report.add(DamagedError("part-differs", place, error.reason))
 
 
-def _place(archive: OfflineArchive, commit: Commit) -> str:
-    return f"{archive.store.url}/{manifest_key(archive.policy.name, commit.sequence, commit.name)}"
-
-
 def _missing(archive: OfflineArchive, commit: Commit) -> DamagedError:
-    return DamagedError("part-missing", _place(archive, commit), "it is missing, though a receipt names it")
+    return DamagedError("part-missing", archive.place(commit), "it is missing, though a receipt names it")
 
 
 def _is_dropped(receipts: Receipts, archive: OfflineArchive, commit: Commit) -> bool:

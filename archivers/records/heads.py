@@ -14,7 +14,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import DamagedError, Link, Manifest
-from archivers.format.names import Commit, commit_at, manifest_key
+from archivers.format.names import Commit, commit_at
 from archivers.records.receipts import Receipts
 from config.errors import HaltedError
 
@@ -158,6 +158,7 @@ def _head(archive: OfflineArchive, link: Link) -> Manifest:
 
 
 def _rolled_back(archive: OfflineArchive, commit: Commit, what: str) -> DamagedError:
-    place = f"{archive.store.url}/{manifest_key(archive.policy.name, commit.sequence, commit.name)}"
     mend = "Put the store back as it was, from its versions or a backup: see operations.md, exit 5"
-    return DamagedError("store-rolled-back", place, f"{what}: the store is not as it was left", mend)
+    return DamagedError(
+        "store-rolled-back", archive.place(commit), f"{what}: the store is not as it was left", mend
+    )
