@@ -223,8 +223,8 @@ TEXTS = {
     "collection", "field", "foreign", "key", "name", "raw[:_TOLD]", "settings.url", "span", "text", "to",
     "got", "wanted",  # of the demo, whose documents are its own
 }  # fmt: skip
-#: The `_id`s of a lease and of a receipt, which are names.
-NO_BUCKETS = {"document['_id']", "receipt['_id']['name']"}
+#: The `_id`s of a lease and of receipts, which are names.
+NO_BUCKETS = {"document['_id']", "receipt['_id']['name']", "found['_id']['name']"}
 
 
 def formatted() -> Iterator[tuple[str, ast.FormattedValue]]:
