@@ -15,13 +15,11 @@ from archivers.format.manifest import (
     LastReceipt,
     Link,
     Manifest,
-    encoded,
     read_link,
     read_manifest,
-    sealed,
-    signed,
 )
 from archivers.format.names import Commit, commit_at, link_key, links, manifest_key
+from archivers.format.seals import encoded, sealed, signed
 from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
 from config.errors import HaltedError
 
