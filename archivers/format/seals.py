@@ -1,7 +1,7 @@
-"""Seals: each JSON file that vouches for others ends with the SHA-256 of its own bytes, and a signature of that.
+"""Seals: a JSON file that vouches for others ends with the SHA-256 of its own bytes, and a signature of that.
 
-The last two fields of such a model are `sha256` and `signature`. The seal covers all before them: it is computed
-with zeros in its own place, and null in place of the signature.
+The last two fields of such a model are `sha256` and `signature`. The seal covers all before them: it is
+computed with zeros in its own place, and null in place of the signature.
 """
 
 from __future__ import annotations
