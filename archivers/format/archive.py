@@ -12,6 +12,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from archivers.format.names import (
     superseded_key,
 )
 from archivers.format.parts import stored, write_parts
+from archivers.format.recent import Recent
 from archivers.stores.base import AlreadyExists, Corrupt, NotFound
 from buckets.bson.raw import Batch
 from buckets.columns import Series, joined
@@ -72,8 +74,9 @@ class OfflineArchive(ArchivedCommits):
     """The archive of one policy: its commits, what they hold, and how another one is made. Knows nothing of
     what is live."""
 
-    #: The last one that was loaded: callers go by days, and commits span some.
-    _loaded: tuple[str, Batch] | None = None
+    @cached_property
+    def _recent(self) -> Recent:
+        return Recent()
 
     def claim(self, owner: str, database: str) -> None:
         """One database owns an archive: the runs of another would clear what this one's have not committed
@@ -192,7 +195,7 @@ class OfflineArchive(ArchivedCommits):
                 raise DamagedError("part-missing", f"{self.store.url}/{file.key}", fault)
         check()
         self.chain.commit(manifest)
-        self._loaded = (manifest.documents_sha256 + manifest.commit, copied.batch)
+        self._recent.put(manifest, copied.batch)
         return manifest
 
     def load(self, manifest: Manifest) -> Batch:
@@ -201,13 +204,13 @@ class OfflineArchive(ArchivedCommits):
 
         Raises DamagedError where a file is missing, differs from the manifest or does not give the documents.
         """
-        if self._loaded is not None and self._loaded[0] == manifest.documents_sha256 + manifest.commit:
-            return self._loaded[1]
+        if (recent := self._recent.get(manifest)) is not None:
+            return recent
         batch = unpack(*self._read_back(manifest))
         if batch.digest != manifest.documents_sha256:
             place = f"{self.store.url}/{manifest.buckets_file.key}"
             raise DamagedError("part-differs", place, "its commit does not give the documents archived")
-        self._loaded = (manifest.documents_sha256 + manifest.commit, batch)
+        self._recent.put(manifest, batch)
         return batch
 
     def holds(self, manifest: Manifest, batch: Batch) -> bool:
@@ -251,6 +254,18 @@ class OfflineArchive(ArchivedCommits):
             )
         return data
 
+    def sizes(self) -> dict[str, int]:
+        """Returns the bytes of each file under `data/` and `meta/buckets/`, as the store lists them."""
+        prefixes = (f"{self.policy.name}/{it}" for it in ("data/", "meta/buckets/"))
+        return {found.key: found.size for prefix in prefixes for found in self.store.list(prefix)}
+
+    def see(self, manifest: Manifest, sizes: Mapping[str, int]) -> None:
+        """Raises DamagedError where a file of a commit is missing, or of another size than its manifest says.
+        `sizes`: what was listed."""
+        for file in manifest.files:
+            if sizes.get(file.key) != file.bytes:
+                self._fetch(file)  # it may have been written since
+
     def has_files(self, manifest: Manifest) -> bool:
         """Whether any of a commit's files is there."""
         return any(self.store.head(file.key) is not None for file in manifest.files)
@@ -271,11 +286,7 @@ class OfflineArchive(ArchivedCommits):
 
     def unlisted(self) -> Iterator[tuple[str, CommitName | None]]:
         """Files under `data/` and `meta/buckets/` of no commit, and the commit they are named for."""
-        files = [
-            found.key
-            for prefix in ("data/", "meta/buckets/")
-            for found in self.store.list(f"{self.policy.name}/{prefix}")
-        ]
+        files = list(self.sizes())
         listed = {commit.name for commit in self.commits()}  # after the files: one committed since counts
         for key in files:
             commit = commit_of_file(self.policy.name, key)

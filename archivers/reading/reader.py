@@ -49,6 +49,7 @@ class ArchivedReader:
         self._session = session
         self._to = policy.archive.to if policy.archive else "none"
         self._offline = offline
+        self._read: set[str] = set()
 
     def at(self, session: ClientSession) -> ArchivedReader:
         """The same archive, with what is known of it, at another instant."""
@@ -72,6 +73,11 @@ class ArchivedReader:
                 copied = receipts.copied(ids, self._session)
                 ours = np.array([raw in copied for raw in raw_ids], dtype=np.bool_)
                 yield from self._not_live(batch, ours, start_ms, end_ms)
+
+    def take_read(self) -> set[str]:
+        """Returns the commits that were read whole since this was asked last."""
+        read, self._read = self._read, set()
+        return read
 
     def earliest(self, at_or_after_ms: int) -> int | None:
         """An instant at or after the argument, and no archived bucket covers one between the two; None where
@@ -112,10 +118,12 @@ class ArchivedReader:
 
     def _from_store(self, archive: OfflineArchive, start_ms: int, end_ms: int) -> Iterator[Batch]:
         receipts = Receipts(self._database, self._policy.name)
-        for manifest in archive.manifests(start_ms, end_ms):
+        # What reaches into the next range is read last: it is at hand when that is asked for.
+        for manifest in sorted(archive.manifests(start_ms, end_ms), key=lambda it: (it.first, it.last)):
             if not any(as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms for it in manifest.parts):
                 continue  # days with readings lie before and after
             batch = archive.load(manifest)
+            self._read.add(manifest.commit)
             live = receipts.live(manifest.commit, len(batch), self._session)
             if as_ms(manifest.first) < start_ms or as_ms(manifest.last) >= end_ms:
                 inside = self._inside(batch, start_ms, end_ms)
