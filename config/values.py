@@ -10,6 +10,7 @@ from pydantic_core import PydanticKnownError
 
 from config.cron import parse_cron
 from config.durations import parse_duration
+from config.limits import check_limit
 from config.problems import InvalidValueError
 from config.sizes import parse_size
 
@@ -25,6 +26,11 @@ def _size(value: Any) -> Any:
         return parse_size(value)
     if not isinstance(value, ByteSize):
         raise PydanticKnownError("string_type")
+    return value
+
+
+def _limit(value: Any) -> Any:
+    check_limit(value)
     return value
 
 
@@ -45,5 +51,7 @@ List = Annotated[tuple[T, ...], Field(strict=False)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 DurationOrForever = Annotated[timedelta | None, BeforeValidator(_duration)]
 Size = Annotated[ByteSize, BeforeValidator(_size)]
+#: A number, or a share such as "20%"; None: no limit.
+Limit = Annotated[int | str | None, BeforeValidator(_limit)]
 Schedule = Annotated[str, AfterValidator(_schedule)]
 Secrets = Annotated[tuple[SecretStr, ...], Field(strict=False), BeforeValidator(_secrets)]
