@@ -15,13 +15,11 @@ from archivers.format.manifest import (
     LastReceipt,
     Link,
     Manifest,
-    encoded,
     read_link,
     read_manifest,
-    sealed,
-    signed,
 )
 from archivers.format.names import Commit, commit_at, link_key, links, manifest_key
+from archivers.format.seals import encoded, sealed, signed
 from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
 from config.errors import HaltedError
 
@@ -48,10 +46,10 @@ class Chain:
     def __init__(
         self, store: ObjectStore, policy: str, seal_of: Callable[[str], str | None], keys: Keys | None
     ) -> None:
+        self.keys = keys
         self._store = store
         self._policy = policy
         self._seal_of = seal_of
-        self._keys = keys
         self._manifests: dict[tuple[int, str], Manifest] = {}
 
     def manifest(self, commit: Commit) -> Manifest:
@@ -95,15 +93,21 @@ class Chain:
         return manifest
 
     def walk(
-        self, heads: Iterable[Link], *, lost: Collection[str] = (), floor: int = 0
+        self,
+        heads: Iterable[Link],
+        *,
+        lost: Collection[str] = (),
+        floor: int = 0,
+        vouched: Collection[Link] = (),
     ) -> Iterator[Manifest | DamagedError]:
         """The heads and what came before them, those with a smaller sequence than `floor` left out; in place
-        of what can't be had, why. Beyond that nothing is found. `lost` seals have been given up."""
+        of what can't be had, why. Beyond that nothing is found. `lost` seals have been given up. A checkpoint
+        has `vouched` for some, and for what came before these."""
         waiting = list(heads)
         seen = set(waiting)
         while waiting:
             link = waiting.pop()
-            if link.sha256 in lost:
+            if link.sha256 in lost or link in vouched:
                 continue
             try:
                 manifest = self.link(link)
@@ -129,7 +133,7 @@ class Chain:
     def sealed(self, manifest: Manifest) -> Manifest:
         """Sealed, and signed where there is a key."""
         manifest = sealed(manifest)
-        signature = self._keys.sign(manifest.sha256) if self._keys else None
+        signature = self.keys.sign(manifest.sha256) if self.keys else None
         return manifest.model_copy(update={"signature": signature})
 
     def commit(self, manifest: Manifest) -> None:
@@ -169,8 +173,8 @@ class Chain:
         return True
 
     def _check_signature(self, manifest: Manifest, place: str) -> None:
-        if self._keys is not None:
-            self._keys.check(manifest.sha256, manifest.signature, place)
+        if self.keys is not None:
+            self.keys.check(manifest.sha256, manifest.signature, place)
 
     def _place(self, key: str) -> str:
         return f"{self._store.url}/{key}"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from datetime import date, datetime
 from typing import Any
 
@@ -28,6 +27,7 @@ from archivers.format.names import (
     manifest_key,
     part_key,
 )
+from archivers.format.seals import UNSEALED, seal_of
 from archivers.stores.base import Corrupt, ObjectStore
 from config.errors import HaltedError
 from config.policies import LAYOUT_KEYS, Policy
@@ -42,13 +42,6 @@ class DamagedError(HaltedError):
         super().__init__(f"{place}: {what}. Nothing was deleted. {mend}")
         self.code = code  # that of a finding
         self.place = place  # url of the file, or what names the document
-
-
-_UNSEALED = "0" * 64
-_SEALED = re.compile(
-    rb'\n "sha256": "(?P<seal>[0-9a-f]{64})"'
-    rb',\n "signature": (?P<signature>null|"[0-9a-f]{8}:[0-9a-f]{64}")\n}\Z'
-)
 
 
 class _Model(BaseModel):
@@ -125,7 +118,7 @@ class Manifest(_Model):
     sequence: int  # one more than the largest of those before
     previous: tuple[Link, ...]  # the heads of the chain when it was made
     receipt: LastReceipt | None  # the last one then
-    sha256: str = _UNSEALED  # of this file, with zeros in place of these digits, and null as signature
+    sha256: str = UNSEALED  # of this file, with zeros in place of these digits, and null as signature
     signature: str | None = None  # of `sha256`
 
     @property
@@ -180,24 +173,6 @@ class Manifest(_Model):
         return sum(file.bytes for file in self.files)
 
 
-def sealed(manifest: Manifest) -> Manifest:
-    """One flipped bit in a manifest could hide a commit, or have it deleted too early."""
-    data = manifest.model_copy(update={"sha256": _UNSEALED, "signature": None}).model_dump_json(indent=1)
-    return manifest.model_copy(update={"sha256": hashlib.sha256(data.encode()).hexdigest()})
-
-
-def encoded(manifest: Manifest) -> bytes:
-    """The manifest's file."""
-    return manifest.model_dump_json(indent=1).encode()
-
-
-def signed(data: bytes, signature: str | None) -> bytes:
-    """A manifest's file with another signature, which the seal does not cover."""
-    found = _SEALED.search(data)
-    assert found is not None
-    return data[: found.start("signature")] + json.dumps(signature).encode() + b"\n}"
-
-
 def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:
     """Raises NotFound, and DamagedError where it is no manifest, or not the one that was written."""
     key = manifest_key(policy, commit.sequence, commit.name)
@@ -229,7 +204,7 @@ def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
         where = ".".join(map(str, first["loc"]))
         fault = f"the manifest can't be read: {where}: {first['msg']}"
         raise DamagedError("part-differs", f"{store.url}/{key}", fault) from None
-    if _seal_of(data) != manifest.sha256:
+    if seal_of(data) != manifest.sha256:
         fault = "the manifest is not as it was written: its bytes don't have its own SHA-256"
     elif (manifest.policy, manifest.commit) != (policy, commit):
         fault = f"it is the manifest of commit {manifest.commit} of policy {manifest.policy}"
@@ -249,7 +224,7 @@ def _other_version(data: bytes) -> int | None:
         version, seal = int(said["schema_version"]), said["sha256"]
     except (ValueError, LookupError, TypeError):
         return None
-    return version if version != SCHEMA_VERSION and seal == _seal_of(data) else None
+    return version if version != SCHEMA_VERSION and seal == seal_of(data) else None
 
 
 def _foreign(manifest: Manifest) -> str | None:
@@ -266,12 +241,3 @@ def _is_layout(manifest: Manifest) -> bool:
         return manifest.layout.keys() <= LAYOUT_KEYS and manifest.archived_policy is not None
     except ValidationError:
         return False
-
-
-def _seal_of(data: bytes) -> str | None:
-    """What its own bytes say; None where they don't end as a manifest's do."""
-    found = _SEALED.search(data)
-    if found is None:
-        return None
-    unsealed = signed(data[: found.start("seal")] + _UNSEALED.encode() + data[found.end("seal") :], None)
-    return hashlib.sha256(unsealed).hexdigest()

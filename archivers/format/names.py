@@ -8,6 +8,7 @@ another has ended.
     <policy>/data/dt=2018-06-30/<commit>.parquet      parts
     <policy>/meta/buckets/<commit>.parquet            buckets file
     <policy>/meta/manifests/<sequence>_<commit>.json  manifest
+    <policy>/meta/checkpoints/<sequence>_<seal>.json  the commits that stood when it was made
     <policy>/meta/superseded/<commit>.bson            what was taken out of a commit: not part of the archive
     <policy>/meta/superseded/<commit>.<seal>.json     the manifest of a commit that was dropped
     <policy>/meta/versions/<commit>.<sha256>.bson     versions that count no more (`versions/superseded.py`)
@@ -119,6 +120,15 @@ def parse_manifest_key(policy: str, key: str) -> Commit | None:
     """Returns the commit that a manifest's key names; None where no run would have given it."""
     match = _MANIFEST.fullmatch(key.removeprefix(f"{policy}/meta/manifests/"))
     return commit_at(match["commit"], int(match["sequence"])) if match else None
+
+
+def checkpoints_prefix(policy: str) -> str:
+    return f"{policy}/meta/checkpoints/"
+
+
+def checkpoint_key(policy: str, sequence: int, seal: str) -> str:
+    """Two runs may make one of the same number, and only the seals differ."""
+    return f"{checkpoints_prefix(policy)}{sequence:0{DIGITS}d}_{seal[:16]}.json"
 
 
 def superseded_key(policy: str, commit: str) -> str:

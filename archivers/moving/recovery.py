@@ -11,6 +11,7 @@ from functools import partial
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit
+from archivers.moving.checkpointing import keep_checkpoint
 from archivers.moving.commits import CommitRegistry
 from archivers.moving.forgotten import ForgottenMerges, may_be_live
 from archivers.records.deletions import latest
@@ -48,6 +49,7 @@ class Recovery:
         else:
             self._work.state.is_clean = self._go_through_all(heads)
             self._archive.list_anew()
+        keep_checkpoint(self._work, self._archive)
 
     def _is_tail_known(self) -> bool:
         """Whether the store holds nothing behind the last registered commit that is not registered."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from archivers.context import ArchiveContext
+from archivers.format.checkpoint import sign_checkpoint
 from archivers.format.manifest import Manifest
 from archivers.proof.verify import verify
+from archivers.records.checkpoints import last_checkpoint
 from archivers.records.deletions import deletions
 from archivers.records.heads import read_heads
 from config.errors import HaltedError
@@ -37,8 +39,11 @@ def sign(context: ArchiveContext) -> SignReport:
         roots = heads.roots(receipts.all_registered().values()) if heads else ()
         for manifest in chain.walk(roots, lost=heads.lost if heads else ()):
             check()
-            assert isinstance(manifest, Manifest)
+            if not isinstance(manifest, Manifest):  # older than the last checkpoint: `verify` has not read it
+                raise manifest
             report.manifests += chain.sign(manifest, keys)
+        if heads is not None and (checkpoint := last_checkpoint(receipts, archive, heads)) is not None:
+            sign_checkpoint(archive.store, checkpoint, keys)
     for receipt in deletions(receipts):
         check()
         signature = keys.sign(receipt["sha256"])

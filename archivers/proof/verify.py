@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
+from archivers.format.checkpoint import Checkpoint
 from archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from archivers.format.names import Commit, owner_key
+from archivers.records.checkpoints import last_checkpoint, not_reached, unreached
 from archivers.records.deletions import check_deletions
 from archivers.records.heads import Heads, check_heads, check_none_back, is_forgotten, read_heads
 from archivers.records.receipts import COLLECTION, REPLACED, Receipts
@@ -115,25 +117,31 @@ class _Verifier:
         archive, heads = self.archive, self._verify_heads()
         if heads is None:
             return []
-        told: list[LastReceipt] = []
-        reached: set[tuple[str, str]] = set()
-        is_whole = True
-        for it in archive.chain.walk(heads.roots(registered.values()), lost=heads.lost):
+        checkpoint = self._verify_checkpoint(heads)
+        told = [checkpoint.receipt] if checkpoint and checkpoint.receipt else []
+        reached = set(checkpoint.links) if checkpoint else set()
+        is_whole, roots = True, heads.roots(registered.values())
+        for it in archive.chain.walk(roots, lost=heads.lost, vouched=frozenset(reached)):
             if not isinstance(it, Manifest):
                 is_whole = False
                 self.report.add(it)
                 continue
-            reached.add((it.commit, it.sha256))
+            reached.add(it.link)
             told += [it.receipt] if it.receipt is not None else []
             if it.commit in there and it.commit not in self.done:
                 self._verify(it.name)
-        for commit in registered.values():
-            is_reached = (commit.name, commit.seal) in reached or commit.seal in heads.lost
-            if is_whole and not is_reached:
-                place = archive.place(commit)
-                what = "the chain of manifests does not lead to it"
-                self.report.add(DamagedError("chain-broken", place, what))
+        if is_whole:
+            for commit in unreached(self.context.receipts, heads, registered.values(), reached):
+                self.report.add(not_reached(archive, commit))
         return told
+
+    def _verify_checkpoint(self, heads: Heads) -> Checkpoint | None:
+        """Returns the last one, as far as it is as it was written."""
+        try:
+            return last_checkpoint(self.context.receipts, self.archive, heads)
+        except DamagedError as error:
+            self.report.add(error)
+            return None
 
     def _verify(self, commit: Commit) -> None:
         self.context.check()

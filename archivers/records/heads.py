@@ -13,6 +13,7 @@ from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
 from archivers.format.archive import OfflineArchive
+from archivers.format.checkpoint import CheckpointRecord
 from archivers.format.manifest import DamagedError, Link, Manifest
 from archivers.format.names import Commit, commit_at
 from archivers.records.receipts import Receipts
@@ -24,11 +25,13 @@ HEADS = "heads"
 
 
 class Heads(NamedTuple):
-    """`sequence` is the largest of theirs. `lost` are seals that a person has given up."""
+    """`sequence` is the largest of theirs. `lost` are seals that a person has given up. `checkpoint` is the
+    last one that was made."""
 
     sequence: int
     links: tuple[Link, ...]
     lost: frozenset[str]
+    checkpoint: CheckpointRecord | None = None
 
     def roots(self, registered: Iterable[Commit]) -> list[Link]:
         """From where all the chain can be walked; `registered` are the commits with receipts. What lies
@@ -59,9 +62,10 @@ def heads_of(found: Document | None) -> Heads | None:
     """As the document `HEADS` of the receipts tells them."""
     if found is None:
         return None
-    return Heads(
-        found["sequence"], tuple(Link(**link) for link in found["commits"]), frozenset(found.get("lost", ()))
-    )
+    links = tuple(Link(**link) for link in found["commits"])
+    made = found.get("checkpoint")
+    checkpoint = CheckpointRecord(**made) if made else None
+    return Heads(found["sequence"], links, frozenset(found.get("lost", ())), checkpoint)
 
 
 def advanced(receipts: Receipts, manifest: Manifest) -> UpdateOne:
@@ -102,6 +106,10 @@ def types_of(found: Document | None, fields: Sequence[str]) -> dict[str, str] | 
 def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], session: ClientSession) -> None:
     commits = [link.model_dump() for link in links]
     receipts.update(HEADS, {"$set": {"kind": "heads", "sequence": sequence, "commits": commits}}, session)
+
+
+def write_checkpoint_record(receipts: Receipts, record: CheckpointRecord, session: ClientSession) -> None:
+    receipts.update(HEADS, {"$set": {"checkpoint": record._asdict()}}, session)
 
 
 def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.format.manifest import SCHEMA_VERSION, DamagedError, encoded, read_manifest, sealed
+from archivers.format.manifest import SCHEMA_VERSION, DamagedError, read_manifest
 from archivers.format.names import commits, manifest_key
+from archivers.format.seals import encoded, sealed
 from config.policies import Store
 from tests.archivers.builders import slots
 from tests.archivers.harness import Cycle

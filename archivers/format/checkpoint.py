@@ -1,0 +1,111 @@
+"""Checkpoints: a file that lists the commits that stand, and vouches for the chain of manifests up to itself.
+
+Who verifies the archive goes back along the chain to the last checkpoint, instead of to the first manifest:
+the manifests of commits that were merged or dropped long ago need not be read again. MongoDB keeps its number
+and its seal, so that a checkpoint that is missing, damaged, or from another state of the store or another
+store is told from the one that was written. No run relies on it, and it can be made anew from the chain.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from archivers.format.keys import Keys
+from archivers.format.manifest import SCHEMA_VERSION, DamagedError, LastReceipt, Link
+from archivers.format.names import checkpoint_key
+from archivers.format.seals import UNSEALED, encoded, seal_of, sealed, signed
+from archivers.stores.base import Corrupt, NotFound, ObjectStore
+
+_MEND = (
+    "Find out what happened to it, and remove the file if it is there: the next run goes through the whole "
+    "chain of manifests, and makes another checkpoint where nothing is amiss"
+)
+
+
+class CheckpointRecord(NamedTuple):
+    """What MongoDB keeps of the last checkpoint. `commits`: how many it lists."""
+
+    sequence: int
+    sha256: str
+    commits: int
+
+
+class Checkpoint(BaseModel):
+    """The state of an archive at one number of its chain."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: int = SCHEMA_VERSION
+    policy: str
+    sequence: int  # the largest of the manifests' numbers
+    heads: tuple[Link, ...]  # of the chain
+    commits: tuple[Link, ...]  # that stand, or that others have replaced and that are still there
+    receipt: LastReceipt | None  # the last one then
+    created: datetime
+    sha256: str = UNSEALED
+    signature: str | None = None
+
+    @property
+    def links(self) -> frozenset[Link]:
+        """Returns all that it vouches for by name."""
+        return frozenset((*self.heads, *self.commits))
+
+    @property
+    def key(self) -> str:
+        return checkpoint_key(self.policy, self.sequence, self.sha256)
+
+    @property
+    def record(self) -> CheckpointRecord:
+        return CheckpointRecord(self.sequence, self.sha256, len(self.commits))
+
+    def signed(self, keys: Keys | None) -> Checkpoint:
+        """Returns it with its seal, signed where there is a key."""
+        made = sealed(self)
+        return made.model_copy(update={"signature": keys.sign(made.sha256) if keys else None})
+
+
+def read_checkpoint(
+    store: ObjectStore, policy: str, record: CheckpointRecord, keys: Keys | None
+) -> Checkpoint:
+    """Raises DamagedError where it is not the one that was recorded. Without `keys` its signature is not
+    looked at."""
+    key = checkpoint_key(policy, record.sequence, record.sha256)
+    place = f"{store.url}/{key}"
+    try:
+        data = store.get_bytes(key)
+        found = Checkpoint.model_validate_json(data)
+    except NotFound:
+        what = "the checkpoint is missing, though the database names it"
+        raise DamagedError("checkpoint-missing", place, what, _MEND) from None
+    except Corrupt as error:
+        raise DamagedError("checkpoint-differs", place, error.reason, _MEND) from None
+    except ValidationError as error:
+        what = f"the checkpoint can't be read: {error.errors()[0]['msg']}"
+        raise DamagedError("checkpoint-differs", place, what, _MEND) from None
+    if not (seal_of(data) == found.sha256 == record.sha256) or found.policy != policy:
+        what = "it is not the checkpoint that was written: the database names another seal"
+        raise DamagedError("checkpoint-differs", place, what, _MEND)
+    if keys is not None:
+        keys.check(found.sha256, found.signature, place)
+    return found
+
+
+def sign_checkpoint(store: ObjectStore, checkpoint: Checkpoint, keys: Keys) -> None:
+    """Writes a checkpoint with the signature of the first key."""
+    store.put_bytes(checkpoint.key, signed(encoded(checkpoint), keys.sign(checkpoint.sha256)))
+
+
+def write_checkpoint(store: ObjectStore, checkpoint: Checkpoint) -> None:
+    """Raises DamagedError where it can't be read back as it was written."""
+    data = encoded(checkpoint)
+    store.put_bytes(checkpoint.key, data)
+    try:
+        is_there = store.get_bytes(checkpoint.key) == data
+    except Corrupt:
+        is_there = False
+    if not is_there:
+        what = "read back, it is not the checkpoint that was written"
+        raise DamagedError("checkpoint-differs", f"{store.url}/{checkpoint.key}", what, _MEND)

@@ -1,0 +1,94 @@
+"""Makes checkpoints of an offline archive.
+
+A checkpoint is made once enough manifests have come since the last one, or where the last one is gone. Before
+it vouches for anything, the chain is read from its heads to the checkpoint before; to its beginning where
+that one can't be read.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from archivers.format.archive import OfflineArchive
+from archivers.format.checkpoint import Checkpoint, CheckpointRecord, write_checkpoint
+from archivers.format.manifest import DamagedError, Link, Manifest
+from archivers.format.names import checkpoint_key, checkpoints_prefix
+from archivers.records.checkpoints import last_checkpoint, not_reached, unreached
+from archivers.records.deletions import last_receipt
+from archivers.records.heads import Heads, link_of, read_heads, write_checkpoint_record
+from archivers.run import ArchiveRun
+from rollups.guarded import transaction
+
+_logger = logging.getLogger(__name__)
+#: So many manifests come between two checkpoints, or an eighth of the commits that the last one lists: what
+#: is written stays in proportion to what is committed.
+EVERY, SHARE = 64, 8
+
+
+def keep_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
+    """Makes a checkpoint where one is due. Raises DamagedError where the chain does not lead to all."""
+    heads = read_heads(run.receipts)
+    if heads is not None and (is_due(heads) or is_gone(archive, heads.checkpoint)):
+        checkpoint = _proven(run, heads)
+        write_checkpoint(archive.store, checkpoint)
+        transaction(
+            run.database,
+            run.guard,
+            lambda session: write_checkpoint_record(run.receipts, checkpoint.record, session),
+        )
+        drop_others(archive, checkpoint)
+
+
+def is_due(heads: Heads) -> bool:
+    """Returns whether enough has come since the last checkpoint."""
+    last = heads.checkpoint or CheckpointRecord(0, "", 0)
+    return heads.sequence - last.sequence >= max(EVERY, last.commits // SHARE)
+
+
+def is_gone(archive: OfflineArchive, record: CheckpointRecord | None) -> bool:
+    """Returns whether the recorded checkpoint is not in the store."""
+    if record is None:
+        return False
+    key = checkpoint_key(archive.policy.name, record.sequence, record.sha256)
+    return archive.store.head(key) is None
+
+
+def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint:
+    """Returns a checkpoint for all that the chain is proven to lead to."""
+    archive, receipts = run.offline(run.keys), run.receipts
+    assert archive is not None
+    registered = receipts.all_registered()
+    archive.chain.expect({name: it.seal for name, it in registered.items()})
+    reached = _vouched(run, archive, heads)
+    roots = heads.roots(registered.values())
+    for it in archive.chain.walk(roots, lost=heads.lost, vouched=frozenset(reached)):
+        run.check()
+        if not isinstance(it, Manifest):
+            raise it
+        reached.add(it.link)
+    for commit in unreached(receipts, heads, registered.values(), reached):
+        raise not_reached(archive, commit)
+    standing = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]
+    return Checkpoint(
+        policy=archive.policy.name,
+        sequence=heads.sequence,
+        heads=heads.links,
+        commits=tuple(standing),
+        receipt=last_receipt(receipts),
+        created=run.now,
+    ).signed(archive.chain.keys)
+
+
+def _vouched(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> set[Link]:
+    try:
+        last = last_checkpoint(run.receipts, archive, heads)
+    except DamagedError as error:
+        _logger.warning("%s", error)
+        return set()
+    return set(last.links) if last else set()
+
+
+def drop_others(archive: OfflineArchive, checkpoint: Checkpoint) -> None:
+    """Removes the checkpoints before, and what a run that was cut off has left."""
+    found = archive.store.list(checkpoints_prefix(archive.policy.name))
+    archive.store.delete([it.key for it in found if it.key != checkpoint.key])

@@ -1,0 +1,42 @@
+"""Which checkpoint counts: the one that MongoDB names beside the heads of the chain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from archivers.format.archive import OfflineArchive
+from archivers.format.checkpoint import Checkpoint, read_checkpoint
+from archivers.format.manifest import DamagedError, Link
+from archivers.format.names import Commit
+from archivers.records.heads import Heads, link_of, read_heads
+from archivers.records.receipts import Receipts
+
+
+def last_checkpoint(receipts: Receipts, archive: OfflineArchive, heads: Heads) -> Checkpoint | None:
+    """Returns the checkpoint that these heads name, or a later one; None where they name none. Raises
+    DamagedError where it is not as it was written."""
+    record = heads.checkpoint
+    if record is None:
+        return None
+    try:
+        return read_checkpoint(archive.store, archive.policy.name, record, archive.chain.keys)
+    except DamagedError:
+        now = read_heads(receipts)
+        if now is None or now.checkpoint in (None, record):
+            raise
+    return last_checkpoint(receipts, archive, now)  # a run at work has made another one
+
+
+def unreached(
+    receipts: Receipts, heads: Heads, registered: Iterable[Commit], reached: set[Link]
+) -> list[Commit]:
+    """Returns those of the registered commits that neither the chain nor a checkpoint leads to."""
+    missing = [it for it in registered if link_of(it) not in reached and it.seal not in heads.lost]
+    still = receipts.registered(it.name for it in missing)  # a run at work may have dropped some
+    return [it for it in missing if still.get(it.name) == it]
+
+
+def not_reached(archive: OfflineArchive, commit: Commit) -> DamagedError:
+    """Returns what is wrong with such a commit."""
+    what = "the chain of manifests does not lead to it"
+    return DamagedError("chain-broken", archive.place(commit), what)
