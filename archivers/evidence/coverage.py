@@ -18,11 +18,12 @@ from archivers.evidence.grid import Counts, Flags, Grid
 from archivers.evidence.sight import HeldPart, Looker, Sight
 from archivers.evidence.told import Teller
 from archivers.evidence.weighing import Day
+from archivers.format.names import day
 from archivers.moving.archive import check_archive
 from archivers.reading.instant import at_one_instant
 from archivers.reading.reader import archived_reader
 from buckets.fields.selectors import Selector, check_selector
-from buckets.fields.times import DAY_MS, EVER, TimeRange, as_date
+from buckets.fields.times import DAY_MS, EVER, TimeRange
 from buckets.models.slots import length_ms
 from config.errors import UsageError
 
@@ -101,7 +102,7 @@ def _range(context: ArchiveContext, teller: Teller, asked: Asked) -> tuple[int, 
         start, end = within.start_ms, within.end_ms
     if (count := -(-(end - start) // asked.step)) > MOST_ROWS:
         raise UsageError(
-            f"policy {context.policy.name}: {as_date(start):%Y-%m-%d} to {as_date(end):%Y-%m-%d} makes "
+            f"policy {context.policy.name}: {day(start)} to {day(end)} makes "
             f"{count:,} rows, and one answer has {MOST_ROWS:,} at most: narrow it with --since and --until"
         )
     return start, end

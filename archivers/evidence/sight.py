@@ -11,6 +11,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.evidence.grid import Counts, Grid, Tally
+from archivers.evidence.series import is_of_series
 from archivers.evidence.told import Teller, Told
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest, Part
@@ -18,13 +19,11 @@ from archivers.moving.online import archived_source
 from archivers.reading.reader import ArchivedReader
 from archivers.records.receipts import live_of
 from archivers.records.registry import Registry
-from buckets.bson.raw import Batch, as_queried
-from buckets.bson.types import first_at
+from buckets.bson.raw import Batch
 from buckets.decoding.decode import Decoded, decode
-from buckets.fields.selectors import Selector, selector_query, series_text
+from buckets.fields.selectors import Selector, selector_query
 from buckets.fields.times import as_ms
 from buckets.models.covered import covered_span
-from buckets.models.shape import split
 from buckets.source import Source
 
 
@@ -119,19 +118,9 @@ class Looker:
         counts = grid.zeros()
         for i in np.setdiff1d(np.arange(len(batch)), decoded.units).tolist():
             span = covered_span(self._context.policy, batch.main[i])
-            if span is not None and self._may_hold_series(batch.main[i]):
+            if span is not None and is_of_series(self._context.policy, batch.main[i], self._selector):
                 counts[grid.rows(span[0], span[1] - 1)] += 1
         return counts
-
-    def _may_hold_series(self, document: bytes) -> bool:
-        """Whether a bucket that can't be decoded is of the series asked for, as far as its fields tell."""
-        policy = self._context.policy
-        fields = {name: split(policy.stored_series[name]) for name in self._selector}
-        return all(
-            name in policy.sample_series
-            or series_text(as_queried(first_at(document, field))) == self._selector[name]
-            for name, field in fields.items()
-        )
 
     def _online(self, grid: Grid, session: ClientSession) -> tuple[Tally, Counts]:
         context = self._context

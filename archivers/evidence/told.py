@@ -17,6 +17,7 @@ from buckets.fields.selectors import Selector, selects, summary_query
 from config.policies import Policy
 from rollups import progress
 from rollups.calendar.levels import Level, levels_of
+from rollups.calendar.windows import HIGHEST, LOWEST
 from rollups.summaries import documents
 
 Document = dict[str, Any]
@@ -81,7 +82,10 @@ class Teller:
         through, gone = self._through.get(level.name, -_UNSET), self._gone.get(level.name, -_UNSET)
         return np.array(
             [
-                end <= through and level.tiles((start, end)) and level.windows(start, start + 1)[0][1] >= gone
+                end <= through
+                and _is_named((start, end))
+                and level.tiles((start, end))
+                and level.windows(start, start + 1)[0][1] >= gone
                 for start, end in grid.spans
             ],
             dtype=np.bool_,
@@ -92,7 +96,7 @@ class Teller:
         found = np.full(len(grid), bool(self._levels))
         for level in self._levels:
             gone = self._gone.get(level.name, -_UNSET)
-            found &= [level.windows(end - 1, end)[-1][1] < gone for _, end in grid.spans]
+            found &= [_is_named(it) and level.windows(it[1] - 1, it[1])[-1][1] < gone for it in grid.spans]
         return found
 
     def _counted(self, level: Level, grid: Grid, selector: Selector, session: ClientSession | None) -> Counts:
@@ -104,9 +108,10 @@ class Teller:
     def _touched(self, grid: Grid, wanted: Flags, session: ClientSession | None) -> Flags:
         """Which of these rows are in a window of any level that has a summary."""
         found = np.zeros(len(grid), dtype=np.bool_)
-        if wanted.any():
+        start, end = max(grid.start, LOWEST), min(grid.end, HIGHEST)
+        if wanted.any() and start < end:
             for level in self._levels:
-                edges = level.edges(grid.start, grid.end)
+                edges = level.edges(start, end)
                 for window in self._windows(level, (edges[0], edges[-1]), self._selector, session):
                     found[grid.rows(window.start, window.end - 1)] = True
         return found & wanted
@@ -134,6 +139,11 @@ class Teller:
 
 #: Only summaries have such an `_id`.
 _SUMMARIES: Document = {"_id.series": {"$exists": True}}
+
+
+def _is_named(row: Span) -> bool:
+    """Whether windows may make the row up: there are none at the ends of the calendar."""
+    return row[0] >= LOWEST and row[1] < HIGHEST
 
 
 def _window(found: Document) -> _Window:

@@ -116,7 +116,7 @@ def _archive(turn: Turn) -> Done:
     fit = see_fit(turn) if archives(turn) else None
     stop_for(fit, context.policy)
     upkeep = Upkeep(context, turn.readers, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run)
-    options = ArchiveOptions(turn.within, _through(turn), upkeep, turn.allow_large)
+    options = ArchiveOptions(turn.within, archivable_through(turn), upkeep, turn.allow_large)
     report = plan_archive(context, options) if turn.dry_run else archive(context, options)
     stays = bool(report.quarantined or report.changed or report.valueless)
     body = _archive_body(report, context.policy, upkeep.written) | said(fit) | _limit_body(report.limit)
@@ -124,7 +124,7 @@ def _archive(turn: Turn) -> Done:
     return Done(body, HaltedError.exit_code if would_stop else LEFT_SOMETHING if stays else 0)
 
 
-def _through(turn: Turn) -> int | None:
+def archivable_through(turn: Turn) -> int | None:
     """Up to where readings may be archived (milliseconds); None: no policy rolls them up."""
     found = [_through_of(turn, policy) for policy in (turn.policy, *turn.readers)]
     return min((through for through in found if through is not None), default=None)

@@ -294,6 +294,16 @@ def test_bad_input_is_refused(place: Place, arguments: list[str], fragments: lis
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.parametrize("day", ["0001-01-01", "0001-01-08", "9999-12-24", "9999-12-31"])
+@pytest.mark.parametrize("by", ["day", "hour"])
+def test_the_ends_of_the_calendar(place: Place, day: str, by: str) -> None:
+    it = Counted(place, OFFLINE)
+    place("run", now=_at(DUE))
+    rows = it.rows("--since", day, "--until", f"{day}T23:59:59", "--by", by)
+    assert [row["day"] for row in rows] == [day] * (1 if by == "day" else 24)
+    assert {row["state"] for row in rows} == {"gap"}
+
+
 def test_nothing_at_all(place: Place) -> None:
     it = Counted(place, OFFLINE)
     place.database.drop_collection("metrics")
