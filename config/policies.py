@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr
 
-from config.values import Duration, DurationOrForever, List, Schedule, Secrets, Share, Size
+from config.values import Duration, DurationOrForever, Limit, List, Schedule, Secrets, Share, Size
 
 
 class Table(BaseModel):
@@ -91,6 +91,7 @@ class Archive(Table):
     collection: str | None = None
     grace: Duration = timedelta(0)
     delete: bool = True
+    max_delete: Limit = None  # buckets that one run may delete; None: any number
     batch: DurationOrForever = None  # None: buckets go as they expire
     storage_class: str | None = None  # of parts in S3; None: the store's own
     compact: Compact = Compact()

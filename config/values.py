@@ -11,6 +11,7 @@ from pydantic_core import PydanticKnownError
 from config import shares
 from config.cron import parse_cron
 from config.durations import parse_duration
+from config.limits import check_limit
 from config.problems import InvalidValueError
 from config.shares import parse_share
 from config.sizes import parse_size
@@ -38,6 +39,11 @@ def _share(value: Any) -> Any:
     return value
 
 
+def _limit(value: Any) -> Any:
+    check_limit(value)
+    return value
+
+
 def _secrets(value: Any) -> Any:
     """One secret, or some; the message says nothing of what it found."""
     values = value if isinstance(value, list | tuple) else [value]
@@ -56,5 +62,7 @@ Duration = Annotated[timedelta, BeforeValidator(_duration)]
 DurationOrForever = Annotated[timedelta | None, BeforeValidator(_duration)]
 Size = Annotated[ByteSize, BeforeValidator(_size)]
 Share = Annotated[float, BeforeValidator(_share)]
+#: A number, or a share such as "20%"; None: no limit.
+Limit = Annotated[int | str | None, BeforeValidator(_limit)]
 Schedule = Annotated[str, AfterValidator(_schedule)]
 Secrets = Annotated[tuple[SecretStr, ...], Field(strict=False), BeforeValidator(_secrets)]

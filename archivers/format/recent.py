@@ -1,4 +1,4 @@
-"""Documents of commits that were read a moment ago, and may be asked for again."""
+"""What was read of an archive a moment ago, and may be asked for again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _KEPT = 8_000_000
 
 
 class Recent:
-    """The last commit that was read, and small ones before it: callers go by days, and commits span some."""
+    """The last commit that was read, and small ones before it: callers go by days, and commits span some.
+    And the last part of which rows were read, by its SHA-256."""
+
+    part: tuple[str, bytes] | None = None
 
     def __init__(self) -> None:
         self._batches: dict[tuple[str, str], Batch] = {}  # the one that was asked for last comes last

@@ -28,7 +28,7 @@ EVERY, SHARE = 64, 8
 def keep_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
     """Makes a checkpoint where one is due. Raises DamagedError where the chain does not lead to all."""
     heads = read_heads(run.receipts)
-    if heads is not None and (is_due(heads) or _is_gone(archive, heads.checkpoint)):
+    if heads is not None and (is_due(heads) or is_gone(archive, heads.checkpoint)):
         checkpoint = _proven(run, heads)
         write_checkpoint(archive.store, checkpoint)
         transaction(
@@ -36,7 +36,7 @@ def keep_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
             run.guard,
             lambda session: write_checkpoint_record(run.receipts, checkpoint.record, session),
         )
-        _drop_others(archive, checkpoint)
+        drop_others(archive, checkpoint)
 
 
 def is_due(heads: Heads) -> bool:
@@ -45,7 +45,8 @@ def is_due(heads: Heads) -> bool:
     return heads.sequence - last.sequence >= max(EVERY, last.commits // SHARE)
 
 
-def _is_gone(archive: OfflineArchive, record: CheckpointRecord | None) -> bool:
+def is_gone(archive: OfflineArchive, record: CheckpointRecord | None) -> bool:
+    """Returns whether the recorded checkpoint is not in the store."""
     if record is None:
         return False
     key = checkpoint_key(archive.policy.name, record.sequence, record.sha256)
@@ -87,6 +88,7 @@ def _vouched(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> set[Link
     return set(last.links) if last else set()
 
 
-def _drop_others(archive: OfflineArchive, checkpoint: Checkpoint) -> None:
+def drop_others(archive: OfflineArchive, checkpoint: Checkpoint) -> None:
+    """Removes the checkpoints before, and what a run that was cut off has left."""
     found = archive.store.list(checkpoints_prefix(archive.policy.name))
     archive.store.delete([it.key for it in found if it.key != checkpoint.key])

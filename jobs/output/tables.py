@@ -255,6 +255,8 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
     for result in results:
         # A bucket that both steps met is told once.
         bodies = [result.body.get(step, {}) for step in ("rollup", "archive")] + [result.body]
+        stops = [limit["stops"] for body in bodies if (limit := body.get("limit")) and limit["stops"]]
+        lines += [Text(f"{result.policy}: {it}", style="bold red") for it in stops]
         reasons = [it for body in bodies for it in body.get("reasons", [])]
         lines += [Text(f"{result.policy}: {it['count']:,} stay: {it['reason']}") for it in reasons]
         lines += [

@@ -9,6 +9,8 @@ from typing import Any
 
 import bson
 
+from archivers.format.names import checkpoint_key
+from archivers.stores import open_store
 from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, START, Scene
 
 #: A bucket that breaks its model: its time is no date. The application mends it later.
@@ -85,6 +87,15 @@ def idle(scene: Scene) -> None:
     old = {"run": "old", "fence": -1, "started": entry["started"] - timedelta(days=100)}
     entries.insert_one({**entry, "_id": "old", **old})
     scene.database["bucketwise_lease"].update_one({}, {"$set": {"fence": 10}})
+
+
+def checkpoint_gone(scene: Scene) -> None:
+    """The database names a checkpoint that is not in the store, and another one is in its place."""
+    restored(scene)
+    gone = {"sequence": 1, "sha256": "0" * 64, "commits": 1}
+    scene.database["bucketwise_receipts"].update_one({"_id.name": "heads"}, {"$set": {"checkpoint": gone}})
+    other = checkpoint_key(scene.policy.name, 1, "f" * 64)
+    open_store(scene.store).put_bytes(other, b"{}")
 
 
 def pinned(scene: Scene) -> None:
@@ -189,6 +200,8 @@ JOBS = {
     "compacted s3": Job(SAMPLES + ROLLUP + GRACE, COMPACT, in_small_commits, store="moto"),
     "compacted and dropped": Job(_OFFLINE, ("run",), compacted),
     "compacted and dropped s3": Job(_OFFLINE, ("run",), compacted, store="moto"),
+    "checkpoint": Job(_OFFLINE, ("run",), checkpoint_gone),
+    "checkpoint s3": Job(_OFFLINE, ("run",), checkpoint_gone, store="moto"),
     "restore": Job(
         SAMPLES + ROLLUP + OFFLINE,
         ("restore", "--policy", "it", "--to", "it", "--yes"),

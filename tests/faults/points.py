@@ -43,6 +43,7 @@ _PURPOSES = {
     "delete it ": "delete",
     "insert it ": "restore",
     "update bucketwise_receipts copied": "copy",
+    "update bucketwise_receipts checkpoint": "checkpoint",
     "insert it_archive_versions ": "copy of versions",
     "update bucketwise_receipts pull": "merged windows followed",
     "update bucketwise_receipts live": "receipt",
@@ -301,6 +302,8 @@ def _detail(collection: str, command: Document) -> str:
     if collection == "bucketwise_receipts" and change:
         state = change.get("$set", {}).get("state", "")
         kind = change.get("$set", {}).get("kind")
+        if "checkpoint" in change.get("$set", {}):
+            return "checkpoint"
         if "$setOnInsert" in change or kind in ("heads", "dropped"):
             return kind or "policy"
         if change.get("kind") == "copies":
@@ -324,7 +327,16 @@ def _detail(collection: str, command: Document) -> str:
 def kind_of(key: str) -> str:
     """Of an object: "data", "buckets", "manifests", …"""
     parts = key.strip("/").split("/")
-    for kind in (".tmp", ".bucketwise-probe", "data", "buckets", "manifests", "superseded", "versions"):
+    for kind in (
+        ".tmp",
+        ".bucketwise-probe",
+        "data",
+        "buckets",
+        "manifests",
+        "checkpoints",
+        "superseded",
+        "versions",
+    ):
         if kind in parts:
             return kind
     return "owner" if "owner.json" in key else "other"

@@ -45,6 +45,8 @@ _AMENDS = ("amended", "amended s3")
 _MERGES, _DROPS = ("compacted", "compacted s3"), ("compacted and dropped", "compacted and dropped s3")
 _COMPACTS = (*_MERGES, "nothing to do")
 
+_CHECKS = ("checkpoint", "checkpoint s3")
+_CHECKPOINT, _CHECKPOINTING = "archivers.format.checkpoint:", "archivers.moving.checkpointing:"
 _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
 _BOOKS, _OFFLINE = "archivers.moving.commits:CommitRegistry.", "archivers.format.archive:OfflineArchive."
 _ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.records.receipts:Receipts."
@@ -295,6 +297,35 @@ STEPS = (
     Step("replaced buckets file removed", "file remove buckets", _OFFLINE + "drop", _DROPS[:1]),
     Step("replaced files removed, S3", "s3 DeleteObjects data", _OFFLINE + "drop", _DROPS[1:]),
     Step("replaced receipt removed", "mongo update bucketwise_receipts dropped", _RECEIPTS + "bury", _DROPS),
+    # A checkpoint
+    Step("checkpoint looked for", "file look at checkpoints", _CHECKPOINTING + "is_gone", _CHECKS[:1]),
+    Step("checkpoint looked for, S3", "s3 HeadObject checkpoints", _CHECKPOINTING + "is_gone", _CHECKS[1:]),
+    Step("checkpoint read", "file read checkpoints", _CHECKPOINT + "write_checkpoint", _CHECKS[:1]),
+    Step("checkpoint read, S3", "s3 GetObject checkpoints", _CHECKPOINT + "write_checkpoint", _CHECKS[1:]),
+    Step("checkpoint put", "file put checkpoints", _CHECKPOINT + "write_checkpoint", _CHECKS[:1]),
+    Step("checkpoint in place", "file place checkpoints", _FILES + "_place", _CHECKS[:1]),
+    Step("checkpoint put, S3", "s3 PutObject checkpoints", _CHECKPOINT + "write_checkpoint", _CHECKS[1:]),
+    Step(
+        "checkpoint recorded",
+        "mongo update bucketwise_receipts checkpoint in transaction",
+        "archivers.records.heads:write_checkpoint_record",
+        _CHECKS,
+    ),
+    Step("checkpoint committed", "mongo commit checkpoint", _CHECKPOINTING + "keep_checkpoint", _CHECKS),
+    Step("other checkpoints listed", "file list checkpoints", _CHECKPOINTING + "drop_others", _CHECKS[:1]),
+    Step(
+        "other checkpoints listed, S3",
+        "s3 ListObjectsV2 checkpoints",
+        _CHECKPOINTING + "drop_others",
+        _CHECKS[1:],
+    ),
+    Step("other checkpoint removed", "file remove checkpoints", _CHECKPOINTING + "drop_others", _CHECKS[:1]),
+    Step(
+        "other checkpoint removed, S3",
+        "s3 DeleteObjects checkpoints",
+        _CHECKPOINTING + "drop_others",
+        _CHECKS[1:],
+    ),
     # Online
     Step("archive made", "mongo create it_archive", _ONLINE_RUN + "_make_collections", ("first run online",)),
     Step(
