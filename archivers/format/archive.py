@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
@@ -71,12 +71,16 @@ class Copied(NamedTuple):
     batch: Batch  # these documents
 
 
+#: Bytes of parts that are kept: several commits may lie over one another.
+_MOST_KEPT = 16 << 20
+
+
 @dataclass
 class _Kept:
     """What was read last: callers go by days, and commits span some."""
 
     documents: tuple[str, Batch] | None = None
-    part: tuple[str, bytes] | None = None
+    parts: dict[str, bytes] = field(default_factory=dict)  # as files, by their SHA-256
 
 
 class OfflineArchive(ArchivedCommits):
@@ -246,10 +250,12 @@ class OfflineArchive(ArchivedCommits):
                     yield from read_rows(data, manifest.series_types, values, asked)
 
     def _part(self, part: Part) -> bytes:
-        if self._kept.part is None or self._kept.part[0] != part.sha256:
-            self._kept.part = None
-            self._kept.part = (part.sha256, fetch(self.store, part))
-        return self._kept.part[1]
+        kept = self._kept.parts
+        if part.sha256 not in kept:
+            while kept and sum(map(len, kept.values())) + part.bytes > _MOST_KEPT:
+                kept.pop(next(iter(kept)))
+            kept[part.sha256] = fetch(self.store, part)
+        return kept[part.sha256]
 
     def holds(self, manifest: Manifest, batch: Batch) -> bool:
         """Whether this very batch is what the manifest tells of, and what its files give as they lie in the
