@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr
 
-from config.values import Duration, DurationOrForever, Limit, List, Schedule, Secrets, Size
+from config.values import Duration, DurationOrForever, Limit, List, Schedule, Secrets, Share, Size
 
 
 class Table(BaseModel):
@@ -121,6 +121,10 @@ class Overflow(Table):
     samples_field: str
 
 
+class Audit(Table):
+    sample: Share | None = None  # of the parts of an offline archive that one audit reads; None: all
+
+
 #: What a number or a text that stands for a time counts, or how it is written.
 TimeUnit = Literal["date", "s", "ms", "us", "ns", "iso"]
 SlotUnit = Literal["second", "minute", "hour"]
@@ -155,6 +159,7 @@ class Policy(Table):
     schedule: Schedule | None = None  # cron expression, UTC
     rollup: Rollup | None = None
     archive: Archive | None = None
+    audit: Audit = Audit()
     retain: Retain | None = None
     overflow: Overflow | None = None
 

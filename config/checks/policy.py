@@ -31,6 +31,7 @@ def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
     check_completeness(policy, report)
     _check_local_days(policy, at, report)
     _check_archive(policy, at, has_store, report)
+    _check_audit(policy, at, report)
     _check_retain(policy, at, report)
 
 
@@ -123,6 +124,13 @@ def _check_deletes(archive: Archive, at: Key, report: Report) -> None:
         if value:
             fault = Fault(f"it {what}, and with {why} there is none", "take it out, or let the policy delete")
             report.add((*at, key), fault, rests_on=[(*at, "to"), (*at, "delete")])
+
+
+def _check_audit(policy: Policy, at: Key, report: Report) -> None:
+    is_offline = policy.archive is not None and policy.archive.to == "offline"
+    if policy.audit.sample is not None and not is_offline:
+        fault = Fault("it is for parts, and only an offline archive has any", "take it out")
+        report.add((*at, "audit", "sample"), fault, rests_on=[(*at, "archive"), (*at, "archive", "to")])
 
 
 def _check_compact(archive: Archive, at: Key, to: Key, report: Report) -> None:

@@ -157,6 +157,20 @@ def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
     return table
 
 
+def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
+    """How much of each offline archive an audit has read."""
+    told = ((it.policy, parts_read(it.body)) for it in results)
+    return [Text(f"{policy}: {text}") for policy, text in told if text]
+
+
+def parts_read(body: Body) -> str:
+    """Returns what an audit says of the parts that it has read; nothing where there are none."""
+    if not body.get("parts"):
+        return ""
+    all_in = f"; all within {body['days']:,} days" if body["days"] > 1 else ""
+    return f"read {body['parts_read']:,} of {body['parts']:,} parts{all_in}"
+
+
 def fit_lines(results: Iterable[Result]) -> list[RenderableType]:
     """How each policy's documents are understood, where some were looked at."""
     steps = (

@@ -233,8 +233,16 @@ def _unpin(turn: Turn) -> Done:
     return Done({"buckets": unpin(turn.context, turn.within)})
 
 
-def _audit(turn: Turn) -> Done:
-    return _findings(audit(turn.context), NOT_KEPT)
+def audit_step(*, full: bool = False) -> Step:
+    """Returns the step that audits. `full`: all parts, whatever the policy says."""
+
+    def do(turn: Turn) -> Done:
+        report = audit(turn.context, full=full)
+        done = _findings(report.findings, NOT_KEPT)
+        read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
+        return Done({**done.body, **read}, done.exit_code)
+
+    return Step("audit", do, by_present=True)
 
 
 def _check(turn: Turn) -> Done:
@@ -256,7 +264,7 @@ def finding_body(found: Any) -> Body:
 ROLLUP = Step("rollup", _roll_up, by_present=True)
 ARCHIVE = Step("archive", _archive, by_present=True)
 EXPIRY = Step("expiry", _expire, by_present=True)
-AUDIT = Step("audit", _audit, by_present=True)
+AUDIT = audit_step()
 VERIFY, CHECK, UNPIN = Step("verify", _verify), Step("check", _check), Step("unpin", _unpin)
 SIGN, RECEIPT_LIST = Step("sign", _sign), Step("receipts", _receipts)
 COMPACT = Step("compact", _compact, by_present=True)

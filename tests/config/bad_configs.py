@@ -1540,6 +1540,22 @@ BATCHES = [
 ]
 
 
+def _sample(id: str, text: str, *fragments: str, to: str = "offline") -> BadConfig:
+    table = f"[policies.ticks.audit]\nsample = {text}\n\n[policies.ticks.retain]"
+    text = changed(("[policies.ticks.retain]", table), ('to = "offline"', f'to = "{to}"'))
+    return BadConfig(id, text, ("policies.ticks.audit.sample", *fragments))
+
+
+SAMPLES = [
+    _sample("sample-zero", '"0%"', 'value: "0%"', "not from 0.1% to 100%", 'such as "10%"'),
+    _sample("sample-more-than-all", '"150%"', 'value: "150%"', "not from 0.1% to 100%"),
+    _sample("sample-negative", '"-5%"', 'value: "-5%"', "it is not a share"),
+    _sample("sample-word", '"abc"', 'value: "abc"', "it is not a share", 'in quotes, such as "10%"'),
+    _sample("sample-number", "0.1", "value: 0.1", "it is not a share"),
+    _sample("sample-of-nothing", '"10%"', "only an offline archive has any", "take it out", to="none"),
+]
+
+
 def _class(id: str, named: str, *fragments: str, url: str = "s3://acme-archive/x") -> BadConfig:
     text = changed(
         (_URL, url),
@@ -1615,6 +1631,7 @@ BAD_CONFIGS: list[BadConfig] = [
     *CONNECTIONS,
     *LEDGER,
     *BATCHES,
+    *SAMPLES,
     *STORAGE_CLASSES,
     *NAMES,
     *FIELDS,
