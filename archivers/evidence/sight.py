@@ -33,6 +33,7 @@ class HeldPart(NamedTuple):
     manifest: Manifest
     part: Part
     live: int  # of the commit's buckets: how many may be live
+    may_hold: bool  # of the series asked for
 
     @property
     def span(self) -> tuple[int, int]:
@@ -80,7 +81,12 @@ class Looker:
         manifests = archive.manifests(grid.start, grid.end)
         known = receipts.get_all([it.commit for it in manifests], session)
         held = ((it, int(live_of(known.get(it.commit), it.buckets).sum())) for it in manifests)
-        found = [HeldPart(manifest, part, live) for manifest, live in held for part in manifest.parts]
+        policy, asked = self._context.policy, self._selector
+        found = [
+            HeldPart(manifest, part, live, manifest.may_hold(policy, asked))
+            for manifest, live in held
+            for part in manifest.parts
+        ]
         return [it for it in found if it.span[0] < grid.end and it.span[1] >= grid.start]
 
     def look(self, grid: Grid, teller: Teller, session: ClientSession) -> Sight:
@@ -98,7 +104,8 @@ class Looker:
         tally = Tally(grid, context.policy, self._selector)
         pinned, broken = grid.zeros(), grid.zeros()
         # Manifests count all series: what is archived of some follows from what is live of all.
-        narrow = None if parts else selector_query(context.policy, self._selector)
+        may_hold = any(it.may_hold for it in parts)
+        narrow = None if may_hold else selector_query(context.policy, self._selector)
         source = Source(context.database, context.policy, session=session)
         for batch in source.batches(grid.start, grid.end, narrow):
             decoded = decode(batch, context.policy)
