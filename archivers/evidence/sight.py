@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pymongo.client_session import ClientSession
@@ -35,6 +35,7 @@ class HeldPart(NamedTuple):
     part: Part
     live: int  # of the commit's buckets: how many may be live
     drilled: datetime | None
+    may_hold: bool  # of the series asked for
 
     @property
     def span(self) -> tuple[int, int]:
@@ -64,6 +65,11 @@ class Sight:
     told: Told
 
 
+def _held(manifest: Manifest, receipt: dict[str, Any] | None, may_hold: bool) -> list[HeldPart]:
+    live, drilled = int(live_of(receipt, manifest.buckets).sum()), (receipt or {}).get("drilled")
+    return [HeldPart(manifest, part, live, drilled, may_hold) for part in manifest.parts]
+
+
 class Looker:
     """Looks at one policy, for some of its series."""
 
@@ -81,11 +87,9 @@ class Looker:
         archive: OfflineArchive = self._offline.at(Registry(receipts, session))
         manifests = archive.manifests(grid.start, grid.end)
         known = receipts.get_all([it.commit for it in manifests], session)
+        policy, asked = self._context.policy, self._selector
         found = [
-            HeldPart(it, part, int(live_of(receipt, it.buckets).sum()), (receipt or {}).get("drilled"))
-            for it in manifests
-            for receipt in [known.get(it.commit)]
-            for part in it.parts
+            held for it in manifests for held in _held(it, known.get(it.commit), it.may_hold(policy, asked))
         ]
         return [it for it in found if it.span[0] < grid.end and it.span[1] >= grid.start]
 
@@ -104,7 +108,8 @@ class Looker:
         tally = Tally(grid, context.policy, self._selector)
         pinned, broken = grid.zeros(), grid.zeros()
         # Manifests count all series: what is archived of some follows from what is live of all.
-        narrow = None if parts else selector_query(context.policy, self._selector)
+        may_hold = any(it.may_hold for it in parts)
+        narrow = None if may_hold else selector_query(context.policy, self._selector)
         source = Source(context.database, context.policy, session=session)
         for batch in source.batches(grid.start, grid.end, narrow):
             decoded = decode(batch, context.policy)

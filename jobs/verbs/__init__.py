@@ -5,28 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jobs.output.report import Report
-from jobs.verbs import (
-    archive,
-    audit,
-    check,
-    compact,
-    coverage,
-    demo,
-    drill,
-    explain,
-    plan,
-    readings,
-    receipts,
-    restore,
-    rollup,
-    run,
-    schedule,
-    sign,
-    status,
-    summarize,
-    unpin,
-    verify,
-)
+from jobs.verbs import demo
+from jobs.verbs.asking import coverage, explain, readings, receipts, status, summarize
+from jobs.verbs.proving import audit, check, drill, sign, verify
+from jobs.verbs.returning import restore, unpin
+from jobs.verbs.working import archive, compact, plan, rollup, run, schedule
 
 #: In the order in which --help lists them.
 VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {

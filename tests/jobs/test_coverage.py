@@ -254,6 +254,19 @@ def test_rows_are_whole_and_those_asked_for(place: Place) -> None:
     assert it.rows("--series", "rig=nobody") == []
 
 
+def test_a_commit_without_the_series_is_none_of_its(place: Place) -> None:
+    """Manifests tell which series a commit may hold, so that nothing has to be rolled up to know."""
+    it = Counted(place, OFFLINE)
+    place("run", now=_at(DUE))
+    late = {"_id": "late", "rig": NETWORK, "at": FIRST + timedelta(days=1), "value": {"1": 1.5}}
+    place.database.metrics.insert_one(late)
+    (row,) = it.rows("--series", f"rig={NETWORK}", "--since", "2014-02-15", "--until", "2014-02-16")
+    assert (row["state"], row["live"], row["archived"], row["readings"]) == ("live", 1, 0, 1)
+    assert row["commits"] == []
+    (other,) = it.rows("--series", f"rig={CPU}", "--since", "2014-02-15", "--until", "2014-02-16")
+    assert (other["state"], other["live"], len(other["commits"])) == ("archived", 0, 1)
+
+
 def test_what_people_see(place: Place) -> None:
     it = Counted(place, OFFLINE)
     place("run", now=_at(DUE))
