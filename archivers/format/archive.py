@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
@@ -32,6 +31,7 @@ from archivers.format.names import (
     superseded_key,
 )
 from archivers.format.parts import decoding, fetch, stored, write_parts
+from archivers.format.recent import Recent
 from archivers.format.rows import Asked, read_rows
 from archivers.format.series import HeldSeries
 from archivers.stores.base import AlreadyExists, NotFound, ObjectStore
@@ -71,18 +71,6 @@ class Copied(NamedTuple):
     batch: Batch  # these documents
 
 
-#: Bytes of parts that are kept: several commits may lie over one another.
-_MOST_KEPT = 16 << 20
-
-
-@dataclass
-class _Kept:
-    """What was read last: callers go by days, and commits span some."""
-
-    documents: tuple[str, Batch] | None = None
-    parts: dict[str, bytes] = field(default_factory=dict)  # as files, by their SHA-256
-
-
 class OfflineArchive(ArchivedCommits):
     """The archive of one policy: its commits, what they hold, and how another one is made. Knows nothing of
     what is live."""
@@ -96,7 +84,7 @@ class OfflineArchive(ArchivedCommits):
         listed: Listed | None = None,
     ) -> None:
         super().__init__(policy, store, index, keys, listed)
-        self._kept = _Kept()  # at other instants as well
+        self._recent = Recent()  # at other instants as well
 
     def claim(self, owner: str, database: str) -> None:
         """One database owns an archive: the runs of another would clear what this one's have not committed
@@ -220,7 +208,7 @@ class OfflineArchive(ArchivedCommits):
                 raise DamagedError("part-missing", f"{self.store.url}/{file.key}", fault)
         check()
         self.chain.commit(manifest)
-        self._kept.documents = (manifest.documents_sha256 + manifest.commit, copied.batch)
+        self._recent.put(manifest, copied.batch)
         return manifest
 
     def load(self, manifest: Manifest) -> Batch:
@@ -229,14 +217,13 @@ class OfflineArchive(ArchivedCommits):
 
         Raises DamagedError where a file is missing, differs from the manifest or does not give the documents.
         """
-        name = manifest.documents_sha256 + manifest.commit
-        if self._kept.documents is not None and self._kept.documents[0] == name:
-            return self._kept.documents[1]
+        if (recent := self._recent.get(manifest)) is not None:
+            return recent
         batch = unpack(*self._read_back(manifest))
         if batch.digest != manifest.documents_sha256:
             place = f"{self.store.url}/{manifest.buckets_file.key}"
             raise DamagedError("part-differs", place, "its commit does not give the documents archived")
-        self._kept.documents = (name, batch)
+        self._recent.put(manifest, batch)
         return batch
 
     def rows(self, manifest: Manifest, asked: Asked) -> Iterator[Rows]:
@@ -250,12 +237,10 @@ class OfflineArchive(ArchivedCommits):
                     yield from read_rows(data, manifest.series_types, values, asked)
 
     def _part(self, part: Part) -> bytes:
-        kept = self._kept.parts
-        if part.sha256 not in kept:
-            while kept and sum(map(len, kept.values())) + part.bytes > _MOST_KEPT:
-                kept.pop(next(iter(kept)))
-            kept[part.sha256] = fetch(self.store, part)
-        return kept[part.sha256]
+        if (data := self._recent.part(part)) is None:
+            data = fetch(self.store, part)
+            self._recent.put_part(part, data)
+        return data
 
     def holds(self, manifest: Manifest, batch: Batch) -> bool:
         """Whether this very batch is what the manifest tells of, and what its files give as they lie in the
@@ -272,6 +257,18 @@ class OfflineArchive(ArchivedCommits):
         time = joined([times for times, _ in read], np.int64)
         values = [joined([columns[i] for _, columns in read], np.float64) for i in range(len(fields))]
         return Readings(time, values), groups
+
+    def sizes(self) -> dict[str, int]:
+        """Returns the bytes of each file under `data/` and `meta/buckets/`, as the store lists them."""
+        prefixes = (f"{self.policy.name}/{it}" for it in ("data/", "meta/buckets/"))
+        return {found.key: found.size for prefix in prefixes for found in self.store.list(prefix)}
+
+    def see(self, manifest: Manifest, sizes: Mapping[str, int]) -> None:
+        """Raises DamagedError where a file of a commit is missing, or of another size than its manifest says.
+        `sizes`: what was listed."""
+        for file in manifest.files:
+            if sizes.get(file.key) != file.bytes:
+                fetch(self.store, file)  # it may have been written since
 
     def has_files(self, manifest: Manifest) -> bool:
         """Whether any of a commit's files is there."""
@@ -293,11 +290,7 @@ class OfflineArchive(ArchivedCommits):
 
     def unlisted(self) -> Iterator[tuple[str, CommitName | None]]:
         """Files under `data/` and `meta/buckets/` of no commit, and the commit they are named for."""
-        files = [
-            found.key
-            for prefix in ("data/", "meta/buckets/")
-            for found in self.store.list(f"{self.policy.name}/{prefix}")
-        ]
+        files = list(self.sizes())
         listed = {commit.name for commit in self.commits()}  # after the files: one committed since counts
         for key in files:
             commit = commit_of_file(self.policy.name, key)

@@ -53,6 +53,7 @@ class ArchivedReader:
         self._session = session
         self._to = policy.archive.to if policy.archive else "none"
         self._offline = offline
+        self._read: set[str] = set()
 
     def at(self, session: ClientSession) -> ArchivedReader:
         """The same archive, with what is known of it, at another instant."""
@@ -101,6 +102,11 @@ class ArchivedReader:
             ours = np.array([raw in copied for raw in raw_ids], dtype=np.bool_)
             yield from self._not_live(batch, ours, asked)
 
+    def take_read(self) -> set[str]:
+        """Returns the commits that were read whole since this was asked last."""
+        read, self._read = self._read, set()
+        return read
+
     def earliest(self, at_or_after_ms: int) -> int | None:
         """An instant at or after the argument, and no archived bucket covers one between the two; None where
         none does later either."""
@@ -140,7 +146,8 @@ class ArchivedReader:
 
     def _holding(self, archive: OfflineArchive, asked: Asked) -> Iterator[Manifest]:
         """Commits that may hold something of it. (Days with readings may lie before and after.)"""
-        for manifest in archive.manifests(asked.start, asked.end):
+        # What reaches into the next range is read last: it is at hand when that is asked for.
+        for manifest in sorted(archive.manifests(asked.start, asked.end), key=lambda it: (it.first, it.last)):
             spans = ((as_ms(it.first), as_ms(it.last)) for it in manifest.parts)
             is_around = any(first < asked.end and last >= asked.start for first, last in spans)
             if is_around and manifest.may_hold(self._policy, asked.series):
@@ -149,6 +156,7 @@ class ArchivedReader:
     def _buckets(self, archive: OfflineArchive, manifest: Manifest, asked: Asked) -> Iterator[Batch]:
         receipts = Receipts(self._database, self._policy.name)
         batch = archive.load(manifest)
+        self._read.add(manifest.commit)
         live = receipts.live(manifest.commit, len(batch), self._session)
         if asked.series or as_ms(manifest.first) < asked.start or as_ms(manifest.last) >= asked.end:
             chosen = self._chosen(batch, asked)

@@ -8,24 +8,22 @@ archive meanwhile is found on one side, and not on both.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
-from pymongo.errors import OperationFailure
 
-from archivers.format.manifest import DamagedError
 from archivers.format.rows import Asked
 from archivers.moving.archive import check_archive
+from archivers.reading.instant import at_one_instant
 from archivers.reading.reader import archived_reader
-from archivers.stores.base import NotFound, ObjectStore
+from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections
 from buckets.bson.raw import Batch
 from buckets.columns import Columns, Quarantined, Series, is_number, joined
@@ -47,9 +45,6 @@ _LENGTHS = (
     DAY_MS, 2 * DAY_MS, 4 * DAY_MS, 8 * DAY_MS, 16 * DAY_MS, 32 * DAY_MS,
 )  # fmt: skip
 _DAY = _LENGTHS.index(DAY_MS)
-#: The instant of a slice is too long ago for MongoDB, or too close to a change of its collections.
-_SNAPSHOT_GONE = (239, 246)
-_TRIES = 3
 
 
 class Readings:
@@ -125,22 +120,8 @@ class Readings:
         return min((instant for instant in found if instant is not None), default=None)
 
     def _slice(self, start: int, end: int, limit: int | None) -> _Held | None:
-        """What the slice holds; None where it is more than `limit` readings.
-
-        A run that takes changed buckets out of a commit replaces its files, maybe while they are read here:
-        what is missing for that reason is there under another name when the store is listed again.
-        """
-        for attempt in itertools.count(1):
-            try:
-                with self._database.client.start_session(snapshot=True) as session:
-                    return self._read(start, end, limit, session)
-            except (NotFound, DamagedError):
-                if attempt == _TRIES:
-                    raise
-            except OperationFailure as error:
-                if error.code not in _SNAPSHOT_GONE or attempt == _TRIES:
-                    raise
-        raise AssertionError("unreachable")
+        """What the slice holds; None where it is more than `limit` readings."""
+        return at_one_instant(self._database, partial(self._read, start, end, limit))
 
     def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Held | None:
         """By rows of parts where these tell all, unless it takes `_id`s to tell readings that tie: which

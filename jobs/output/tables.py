@@ -157,6 +157,20 @@ def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
     return table
 
 
+def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
+    """How much of each offline archive an audit has read."""
+    told = ((it.policy, parts_read(it.body)) for it in results)
+    return [Text(f"{policy}: {text}") for policy, text in told if text]
+
+
+def parts_read(body: Body) -> str:
+    """Returns what an audit says of the parts that it has read; nothing where there are none."""
+    if not body.get("parts"):
+        return ""
+    all_in = f"; all within {body['days']:,} days" if body["days"] > 1 else ""
+    return f"read {body['parts_read']:,} of {body['parts']:,} parts{all_in}"
+
+
 def fit_lines(results: Iterable[Result]) -> list[RenderableType]:
     """How each policy's documents are understood, where some were looked at."""
     steps = (
@@ -241,6 +255,8 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
     for result in results:
         # A bucket that both steps met is told once.
         bodies = [result.body.get(step, {}) for step in ("rollup", "archive")] + [result.body]
+        stops = [limit["stops"] for body in bodies if (limit := body.get("limit")) and limit["stops"]]
+        lines += [Text(f"{result.policy}: {it}", style="bold red") for it in stops]
         reasons = [it for body in bodies for it in body.get("reasons", [])]
         lines += [Text(f"{result.policy}: {it['count']:,} stay: {it['reason']}") for it in reasons]
         lines += [

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.options import RestoreOptions
 from archivers.stores import open_store
 from config.policies import Compact, Policy, Store
 from jobs.running.status import STATUS
-from jobs.running.steps import AUDIT, RUN, VERIFY, restore_step
+from jobs.running.steps import RUN
 from jobs.running.turn import Step
 from tests.archivers.test_chain import CountingStore
 from tests.jobs.counting import run_counted, ticks_policy
@@ -120,54 +118,3 @@ def test_a_run_that_archives_an_hour(
     many = hourly.next()
     assert many[1] == few[1]
     assert all(abs(count - few[0].get(name, 0)) <= 1 for name, count in many[0].items()), (few, many)
-
-
-def parts_a_day(settings: Store, policy: Policy) -> Counter[str]:
-    found = open_store(settings).list(f"{policy.name}/data/")
-    return Counter(it.key.split("/")[2] for it in found)
-
-
-@pytest.mark.parametrize(("days", "step"), [(2, 3), pytest.param(365, 1, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("to", ["file", "s3"])
-def test_hourly_runs_end_with_few_parts(
-    database: Database[Document],
-    mongodb_uri: str,
-    request: pytest.FixtureRequest,
-    to: str,
-    days: int,
-    step: int,
-) -> None:
-    """Each hour has six readings of two series; a reading comes late now and then."""
-    settings: Store = request.getfixturevalue("file_store" if to == "file" else "moto_store")
-    policy = policy_of(compact=Compact())
-    source = database["ticks"]
-    source.create_index("d")
-    documents = [
-        {
-            "_id": number,
-            "symbol": "AB"[number % 2],
-            "d": START + number * timedelta(minutes=10),
-            "p": number / 4,
-        }
-        for number in range(days * 144)
-    ]
-    source.insert_many(documents)
-    store = open_store(settings)
-    for hour in range(1, (days + 3) * 24, step):
-        if hour % (16 * step) == 9 * step + 1:
-            late = {"_id": f"late {hour}", "symbol": "A", "d": START + (hour - 20) * HOUR, "p": -1.0}
-            documents.append(late)
-            source.insert_one(late)
-        now = FROM + hour * HOUR + timedelta(minutes=5)
-        (result,), _ = run_counted(mongodb_uri, database.name, RUN, [policy], store, now)
-        assert result.exit_code == 0, result.error
-    assert source.count_documents({}) == 0
-    assert max(parts_a_day(settings, policy).values()) <= 2
-    (verified,), _ = run_counted(mongodb_uri, database.name, (VERIFY,), [policy], store, now, dry_run=True)
-    assert (verified.body["bad"], verified.body["readings"]) == (0, len(documents))
-    (audited,), _ = run_counted(mongodb_uri, database.name, (AUDIT,), [policy], store, now, dry_run=True)
-    assert audited.body["findings"] == []
-    options = restore_step(RestoreOptions("back"))
-    (restored,), _ = run_counted(mongodb_uri, database.name, (options,), [policy], store, now)
-    assert restored.body["buckets"] == len(documents)
-    assert sorted(map(bson.encode, database["back"].find())) == sorted(map(bson.encode, documents))
