@@ -8,7 +8,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.age.measuring import after_commits, for_policies, with_series
+from bench.age.measuring import Column, after_commits, for_policies, with_series
 from bench.age.tables import write as write_age
 from bench.cases import BESIDE, CASES, JOBS, Case, Job
 from bench.measuring import measure
@@ -51,12 +51,16 @@ def _measure_age(options: argparse.Namespace) -> None:
         embedded_mongod(Path(folder)) as mongod,
     ):
         uri = mongod.uri
-        tables = {
-            "commits": list(after_commits(uri, [10, 100, 1_000, *[20_000] * is_large])),
-            "series": list(with_series(uri, [1_000, 10_000, *[100_000] * is_large])),
-            "policies": list(for_policies(uri, [1, 20, 100])),
+        measured = {
+            "commits": after_commits(uri, [10, 100, 1_000, *[20_000] * is_large]),
+            "series": with_series(uri, [1_000, 10_000, *[100_000] * is_large]),
+            "policies": for_policies(uri, [1, 20, 100]),
         }
-    write_age(tables, datetime.now(UTC).date(), options.output)
+        tables: dict[str, list[Column]] = {}
+        for name, columns in measured.items():
+            for column in columns:
+                tables.setdefault(name, []).append(column)
+                write_age(tables, datetime.now(UTC).date(), options.output)
 
 
 def _measure(cases: list[Case], readings: int, rounds: int, folder: Path) -> Size:
