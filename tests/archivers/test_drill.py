@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import bson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from archivers.evidence.drill import drill, sample
 from archivers.restoring.put import standing_in
 from config.errors import HaltedError
 from config.policies import Store
-from tests.archivers.builders import LATER, Case, deletable, timeseries
+from tests.archivers.builders import CODEC, LATER, Case, deletable, slots, timeseries
 from tests.archivers.harness import Cycle, nothing
 
 Document = dict[str, Any]
@@ -111,3 +112,16 @@ def test_all_days_have_their_turn(days: int, count: int, seeds: list[int]) -> No
         for day, _ in sample(drilled, count, seeds[turn]):
             drilled[day] = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=turn)
     assert None not in drilled.values()
+
+
+def test_versions_of_a_bucket_in_one_commit_are_no_hindrance(
+    database: Database[Document], file_store: Store
+) -> None:
+    case = slots("minute")
+    cycle = Cycle(database, Case(case.name, case.policy, case.documents[:1], []), file_store).load()
+    cycle.run()
+    document = bson.decode(cycle.case.documents[0], CODEC)
+    database[cycle.policy.collection].insert_one({**document, "p": {"41": 2.0}})
+    cycle.run(NOW)
+    assert cycle.compact(NOW).commits == 2
+    assert [(it.commits, it.buckets, it.equal) for it in drill(cycle.context(NOW), 9, 0)] == [(1, 2, 2)]
