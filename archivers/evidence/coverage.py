@@ -52,6 +52,7 @@ class HeldCommit:
     committed: datetime
     buckets: int  # of the whole commit
     readings: int | None
+    drilled: datetime | None
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ def _commits(sight: Sight, at: int, is_part: bool) -> tuple[HeldCommit, ...]:
         if held.may_hold and rows.start <= at < rows.stop:
             is_exact = not is_part and rows.stop - rows.start == 1
             commit, count = held.manifest, held.part.rows if is_exact else None
-            found.append(HeldCommit(commit.commit, commit.created, commit.buckets, count))
+            found.append(HeldCommit(commit.commit, commit.created, commit.buckets, count, held.drilled))
     return tuple(found)
 
 

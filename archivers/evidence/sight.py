@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ class HeldPart(NamedTuple):
     part: Part
     live: int  # of the commit's buckets: how many may be live
     may_hold: bool  # of the series asked for
+    drilled: datetime | None
 
     @property
     def span(self) -> tuple[int, int]:
@@ -80,12 +82,18 @@ class Looker:
         archive: OfflineArchive = self._offline.at(Registry(receipts, session))
         manifests = archive.manifests(grid.start, grid.end)
         known = receipts.get_all([it.commit for it in manifests], session)
-        held = ((it, int(live_of(known.get(it.commit), it.buckets).sum())) for it in manifests)
         policy, asked = self._context.policy, self._selector
         found = [
-            HeldPart(manifest, part, live, manifest.may_hold(policy, asked))
-            for manifest, live in held
-            for part in manifest.parts
+            HeldPart(
+                manifest=it,
+                part=part,
+                live=int(live_of(receipt, it.buckets).sum()),
+                may_hold=it.may_hold(policy, asked),
+                drilled=(receipt or {}).get("drilled"),
+            )
+            for it in manifests
+            for receipt in [known.get(it.commit)]
+            for part in it.parts
         ]
         return [it for it in found if it.span[0] < grid.end and it.span[1] >= grid.start]
 
