@@ -60,6 +60,15 @@ class DeleteLimit:
             "you mean; if so, run once with --allow-large"
         )
 
+    def message_after(self, deleted: int) -> str:
+        """Says that more is due than was counted, after so many deletes."""
+        return (
+            f"more is due than the {self.due:,} buckets of {self.collection} that were counted, such as "
+            "archived buckets that were put back by hand, or quarantined ones that are sound again. "
+            f"It has deleted {deleted:,}, and archive.max_delete ({self.written}) allows {self.most:,}. If "
+            "the others may go as well, run once with --allow-large"
+        )
+
 
 @dataclass
 class ArchiveReport:
@@ -78,7 +87,7 @@ class ArchiveReport:
     quarantined_total: int = 0
     _named: set[int] = field(default_factory=set)  # of the quarantined, 8 bytes a bucket
     reasons: Counter[str] = field(default_factory=Counter)
-    limit: DeleteLimit | None = None  # of a plan, where the policy has one
+    limit: DeleteLimit | None = None  # where the policy has one
 
     def quarantine(self, found: list[Quarantined]) -> None:
         """Each bucket once; the first thousand in detail."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pymongo.client_session import ClientSession
@@ -34,8 +34,8 @@ class HeldPart(NamedTuple):
     manifest: Manifest
     part: Part
     live: int  # of the commit's buckets: how many may be live
-    may_hold: bool  # of the series asked for
     drilled: datetime | None
+    may_hold: bool  # of the series asked for
 
     @property
     def span(self) -> tuple[int, int]:
@@ -65,6 +65,11 @@ class Sight:
     told: Told
 
 
+def _held(manifest: Manifest, receipt: dict[str, Any] | None, may_hold: bool) -> list[HeldPart]:
+    live, drilled = int(live_of(receipt, manifest.buckets).sum()), (receipt or {}).get("drilled")
+    return [HeldPart(manifest, part, live, drilled, may_hold) for part in manifest.parts]
+
+
 class Looker:
     """Looks at one policy, for some of its series."""
 
@@ -84,16 +89,7 @@ class Looker:
         known = receipts.get_all([it.commit for it in manifests], session)
         policy, asked = self._context.policy, self._selector
         found = [
-            HeldPart(
-                manifest=it,
-                part=part,
-                live=int(live_of(receipt, it.buckets).sum()),
-                may_hold=it.may_hold(policy, asked),
-                drilled=(receipt or {}).get("drilled"),
-            )
-            for it in manifests
-            for receipt in [known.get(it.commit)]
-            for part in it.parts
+            held for it in manifests for held in _held(it, known.get(it.commit), it.may_hold(policy, asked))
         ]
         return [it for it in found if it.span[0] < grid.end and it.span[1] >= grid.start]
 

@@ -65,7 +65,8 @@ def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
     if run.to == "none":
         return run.report
     _check_deletable(run)
-    if (limit := options.limit(run)) is not None and limit.is_exceeded:
+    run.report.limit = limit = options.limit(run)
+    if limit is not None and limit.is_exceeded:
         raise HaltedError(
             f"policy {run.policy.name}: this run stopped: {limit.message}. Nothing was archived or deleted"
         )

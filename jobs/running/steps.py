@@ -119,8 +119,9 @@ def _archive(turn: Turn) -> Done:
     options = ArchiveOptions(turn.within, archivable_through(turn), upkeep, turn.allow_large)
     report = plan_archive(context, options) if turn.dry_run else archive(context, options)
     stays = bool(report.quarantined or report.changed or report.valueless)
-    body = _archive_body(report, context.policy, upkeep.written) | said(fit) | _limit_body(report.limit)
-    would_stop = report.limit is not None and report.limit.is_exceeded
+    limit = report.limit if turn.dry_run else None
+    body = _archive_body(report, context.policy, upkeep.written) | said(fit) | _limit_body(limit)
+    would_stop = limit is not None and limit.is_exceeded
     return Done(body, HaltedError.exit_code if would_stop else LEFT_SOMETHING if stays else 0)
 
 
