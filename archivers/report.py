@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from buckets.columns import Quarantined, Series
 from buckets.fields.times import DAY_MS, as_date
+from config.limits import at_most
 
 #: So many quarantined buckets are reported one by one; the rest is counted.
 MAX_DETAILS = 1000
@@ -33,6 +34,42 @@ class Valueless:
         return f"{as_date(self.day * DAY_MS):%Y-%m-%d}"
 
 
+@dataclass(frozen=True)
+class DeleteLimit:
+    """How many buckets a run would delete, of how many in the collection, and how many it may."""
+
+    collection: str
+    written: int | str  # in the policy
+    due: int
+    total: int
+
+    @property
+    def most(self) -> int:
+        return at_most(self.written, self.total)
+
+    @property
+    def is_exceeded(self) -> bool:
+        return self.due > self.most
+
+    @property
+    def message(self) -> str:
+        """Says by how much the run is too large, and what to do."""
+        return (
+            f"it would delete {self.due:,} of the {self.total:,} buckets of {self.collection}, and "
+            f"archive.max_delete ({self.written}) allows {self.most:,}. Look whether the policy says what "
+            "you mean; if so, run once with --allow-large"
+        )
+
+    def message_after(self, deleted: int) -> str:
+        """Says that more is due than was counted, after so many deletes."""
+        return (
+            f"more is due than the {self.due:,} buckets of {self.collection} that were counted, such as "
+            "archived buckets that were put back by hand, or quarantined ones that are sound again. "
+            f"It has deleted {deleted:,}, and archive.max_delete ({self.written}) allows {self.most:,}. If "
+            "the others may go as well, run once with --allow-large"
+        )
+
+
 @dataclass
 class ArchiveReport:
     """Counts of one run. `left` are expired buckets that stay; `reasons` says why, with how many."""
@@ -50,6 +87,7 @@ class ArchiveReport:
     quarantined_total: int = 0
     _named: set[int] = field(default_factory=set)  # of the quarantined, 8 bytes a bucket
     reasons: Counter[str] = field(default_factory=Counter)
+    limit: DeleteLimit | None = None  # where the policy has one
 
     def quarantine(self, found: list[Quarantined]) -> None:
         """Each bucket once; the first thousand in detail."""

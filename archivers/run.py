@@ -13,6 +13,7 @@ from archivers.report import ArchiveReport
 from buckets.bson.raw import Batch
 from buckets.columns import Series
 from buckets.decoding.decode import Lot, decode
+from config.errors import HaltedError
 
 
 class RolledUp(Protocol):
@@ -41,6 +42,14 @@ class ArchiveRun(ArchiveContext):
         """Returns a run in this context, with nothing done yet."""
         given = {it.name: getattr(context, it.name) for it in fields(context)}
         return cls(**given, report=ArchiveReport(context.to), rolled_up=rolled_up)
+
+    def see_limit(self, deletes: int) -> None:
+        """Raises HaltedError where so many further deletes are more than the policy allows: what was counted
+        beforehand may be less than what goes. Called in the transactions that delete."""
+        limit, deleted = self.report.limit, self.report.deleted
+        if limit is not None and deleted + deletes > limit.most:
+            message = limit.message_after(deleted)
+            raise HaltedError(f"policy {self.policy.name}: this run stopped: {message}")
 
     def going(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
         """Of copies that earlier runs made: those that end in [start, end), and whose originals neither pins

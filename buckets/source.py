@@ -209,11 +209,11 @@ class Source:
         which sorts otherwise, up to three days before."""
         return self._extreme(self._last, at_or_after_ms, ASCENDING)
 
-    def count_ending(self, start_ms: int, end_ms: int) -> int:
-        """How many buckets `ending` finds."""
+    def count_ending(self, start_ms: int, end_ms: int, also: Document | None = None) -> int:
+        """How many buckets `ending` finds, of those that the query `also` meets."""
         if _is_empty(start_ms, end_ms):
             return 0
-        query = {"$or": self._ranges(self._last, start_ms, end_ms - 1)}
+        query: Document = {"$or": self._ranges(self._last, start_ms, end_ms - 1), **(also or {})}
         return self.collection.count_documents(query, session=self._session)
 
     def latest(self) -> int | None:

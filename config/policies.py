@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr
 
-from config.values import Duration, DurationOrForever, List, Schedule, Secrets, Size
+from config.values import Duration, DurationOrForever, Limit, List, Schedule, Secrets, Share, Size
 
 
 class Table(BaseModel):
@@ -91,6 +91,7 @@ class Archive(Table):
     collection: str | None = None
     grace: Duration = timedelta(0)
     delete: bool = True
+    max_delete: Limit = None  # buckets that one run may delete; None: any number
     batch: DurationOrForever = None  # None: buckets go as they expire
     storage_class: str | None = None  # of parts in S3; None: the store's own
     compact: Compact = Compact()
@@ -118,6 +119,10 @@ class Overflow(Table):
     collection: str
     ref_field: str
     samples_field: str
+
+
+class Audit(Table):
+    sample: Share | None = None  # of the parts of an offline archive that one audit reads; None: all
 
 
 #: What a number or a text that stands for a time counts, or how it is written.
@@ -154,6 +159,7 @@ class Policy(Table):
     schedule: Schedule | None = None  # cron expression, UTC
     rollup: Rollup | None = None
     archive: Archive | None = None
+    audit: Audit = Audit()
     retain: Retain | None = None
     overflow: Overflow | None = None
 

@@ -8,9 +8,12 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr
 from pydantic_core import PydanticKnownError
 
+from config import shares
 from config.cron import parse_cron
 from config.durations import parse_duration
+from config.limits import check_limit
 from config.problems import InvalidValueError
+from config.shares import parse_share
 from config.sizes import parse_size
 
 T = TypeVar("T")
@@ -25,6 +28,19 @@ def _size(value: Any) -> Any:
         return parse_size(value)
     if not isinstance(value, ByteSize):
         raise PydanticKnownError("string_type")
+    return value
+
+
+def _share(value: Any) -> Any:
+    if isinstance(value, str):
+        return parse_share(value)
+    if not isinstance(value, shares.Share):
+        raise InvalidValueError("it is not a share", shares.MEND)
+    return value
+
+
+def _limit(value: Any) -> Any:
+    check_limit(value)
     return value
 
 
@@ -45,5 +61,8 @@ List = Annotated[tuple[T, ...], Field(strict=False)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 DurationOrForever = Annotated[timedelta | None, BeforeValidator(_duration)]
 Size = Annotated[ByteSize, BeforeValidator(_size)]
+Share = Annotated[float, BeforeValidator(_share)]
+#: A number, or a share such as "20%"; None: no limit.
+Limit = Annotated[int | str | None, BeforeValidator(_limit)]
 Schedule = Annotated[str, AfterValidator(_schedule)]
 Secrets = Annotated[tuple[SecretStr, ...], Field(strict=False), BeforeValidator(_secrets)]

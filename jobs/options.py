@@ -44,6 +44,10 @@ Since = Annotated[
 Until = Annotated[
     str | None, typer.Option("--until", metavar="INSTANT", help="End of the range (ISO 8601), exclusive.")
 ]
+AllowLarge = Annotated[
+    bool,
+    typer.Option("--allow-large", help="Delete more buckets in this run than archive.max_delete allows."),
+]
 WorkerCount = Annotated[
     int | None,
     typer.Option(

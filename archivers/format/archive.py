@@ -15,12 +15,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from archivers.format import parquet
 from archivers.format.chain import ChainPosition
-from archivers.format.finding import ArchivedCommits
-from archivers.format.manifest import DamagedError, Manifest, Origin, Part, StoredFile
+from archivers.format.finding import ArchivedCommits, CommitIndex, Listed
+from archivers.format.keys import Keys
+from archivers.format.manifest import DamagedError, Manifest, Origin, Part, StoredFile, layout_of
 from archivers.format.names import (
     Commit,
     CommitName,
@@ -30,16 +30,19 @@ from archivers.format.names import (
     owner_key,
     superseded_key,
 )
-from archivers.format.parts import stored, write_parts
-from archivers.stores.base import AlreadyExists, Corrupt, NotFound
+from archivers.format.parts import decoding, fetch, stored, write_parts
+from archivers.format.recent import Recent
+from archivers.format.rows import Asked, read_rows
+from archivers.format.series import HeldSeries
+from archivers.stores.base import AlreadyExists, NotFound, ObjectStore
 from buckets.bson.raw import Batch
 from buckets.columns import Series, joined
 from buckets.decoding.decode import Lot
-from buckets.fields.times import as_date
-from buckets.packing.pack import PackedGroup, pack
+from buckets.fields.times import as_date, as_ms
+from buckets.packing.pack import PackedGroup, Rows, pack
 from buckets.packing.unpack import Readings, gives, unpack
 from config.errors import HaltedError
-from config.policies import LAYOUT_KEYS
+from config.policies import Policy
 
 
 class Maker(NamedTuple):
@@ -72,8 +75,16 @@ class OfflineArchive(ArchivedCommits):
     """The archive of one policy: its commits, what they hold, and how another one is made. Knows nothing of
     what is live."""
 
-    #: The last one that was loaded: callers go by days, and commits span some.
-    _loaded: tuple[str, Batch] | None = None
+    def __init__(
+        self,
+        policy: Policy,
+        store: ObjectStore,
+        index: CommitIndex | None = None,
+        keys: Keys | None = None,
+        listed: Listed | None = None,
+    ) -> None:
+        super().__init__(policy, store, index, keys, listed)
+        self._recent = Recent()  # at other instants as well
 
     def claim(self, owner: str, database: str) -> None:
         """One database owns an archive: the runs of another would clear what this one's have not committed
@@ -148,12 +159,17 @@ class OfflineArchive(ArchivedCommits):
             fence=maker.fence,
             database=maker.database,
             collection=policy.collection,
-            layout=policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True),
+            layout=layout_of(policy),
             series_types=types,
             timeseries=maker.timeseries,
             buckets=len(expected),
             overflow_documents=len(expected.extra),
             readings=len(packed.rows.time),
+            series=HeldSeries.of(
+                packed.rows.series,
+                policy.series_names,
+                is_exact=parquet.are_exact(packed.rows.series, types),
+            ),
             first=as_date(packed.first),
             last=as_date(packed.last),
             documents_bytes=expected.size,
@@ -192,7 +208,7 @@ class OfflineArchive(ArchivedCommits):
                 raise DamagedError("part-missing", f"{self.store.url}/{file.key}", fault)
         check()
         self.chain.commit(manifest)
-        self._loaded = (manifest.documents_sha256 + manifest.commit, copied.batch)
+        self._recent.put(manifest, copied.batch)
         return manifest
 
     def load(self, manifest: Manifest) -> Batch:
@@ -201,14 +217,30 @@ class OfflineArchive(ArchivedCommits):
 
         Raises DamagedError where a file is missing, differs from the manifest or does not give the documents.
         """
-        if self._loaded is not None and self._loaded[0] == manifest.documents_sha256 + manifest.commit:
-            return self._loaded[1]
+        if (recent := self._recent.get(manifest)) is not None:
+            return recent
         batch = unpack(*self._read_back(manifest))
         if batch.digest != manifest.documents_sha256:
             place = f"{self.store.url}/{manifest.buckets_file.key}"
             raise DamagedError("part-differs", place, "its commit does not give the documents archived")
-        self._loaded = (manifest.documents_sha256 + manifest.commit, batch)
+        self._recent.put(manifest, batch)
         return batch
+
+    def rows(self, manifest: Manifest, asked: Asked) -> Iterator[Rows]:
+        """Yields the rows of a commit that are asked for, from the parts alone that may hold them. Raises
+        DamagedError where one of these is missing, or differs from the manifest."""
+        values = manifest.archived_policy.value_names
+        for part in manifest.parts:
+            if as_ms(part.first) < asked.end and as_ms(part.last) >= asked.start:
+                data = self._part(part)
+                with decoding(self.store, part):
+                    yield from read_rows(data, manifest.series_types, values, asked)
+
+    def _part(self, part: Part) -> bytes:
+        if (data := self._recent.part(part)) is None:
+            data = fetch(self.store, part)
+            self._recent.put_part(part, data)
+        return data
 
     def holds(self, manifest: Manifest, batch: Batch) -> bool:
         """Whether this very batch is what the manifest tells of, and what its files give as they lie in the
@@ -218,38 +250,25 @@ class OfflineArchive(ArchivedCommits):
     def _read_back(self, manifest: Manifest) -> tuple[Readings, list[PackedGroup]]:
         """From the files as they lie in the store, whatever documents they give."""
         fields = manifest.archived_policy.value_names
-        data = {file.key: self._fetch(file) for file in manifest.files}
-        try:
+        data = {file.key: fetch(self.store, file) for file in manifest.files}
+        with decoding(self.store, manifest.buckets_file):
             read = [parquet.read_part(data[part.key], fields) for part in manifest.parts]
             groups = parquet.read_buckets(data[manifest.buckets_file.key])
-        except (pa.ArrowException, OSError) as error:
-            if isinstance(error, MemoryError) or getattr(error, "errno", None):
-                raise  # this machine's fault, and no damage
-            place = f"{self.store.url}/{manifest.buckets_file.key}"
-            raise DamagedError("part-differs", place, f"this or a part of its commit: {error}") from None
         time = joined([times for times, _ in read], np.int64)
         values = [joined([columns[i] for _, columns in read], np.float64) for i in range(len(fields))]
         return Readings(time, values), groups
 
-    def _fetch(self, file: StoredFile) -> bytes:
-        try:
-            data = self.store.get_bytes(file.key, file.bytes)
-        except NotFound:
-            place = f"{self.store.url}/{file.key}"
-            raise DamagedError(
-                "part-missing", place, "the file is missing, though a manifest names it"
-            ) from None
-        except Corrupt as error:
-            raise DamagedError("part-differs", f"{self.store.url}/{file.key}", error.reason) from None
-        found = stored(file.key, data)
-        if (found.bytes, found.sha256) != (file.bytes, file.sha256):
-            raise DamagedError(
-                "part-differs",
-                f"{self.store.url}/{file.key}",
-                f"the file has {found.bytes} bytes with SHA-256 {found.sha256[:16]}…, its manifest says "
-                f"{file.bytes} bytes with {file.sha256[:16]}…",
-            )
-        return data
+    def sizes(self) -> dict[str, int]:
+        """Returns the bytes of each file under `data/` and `meta/buckets/`, as the store lists them."""
+        prefixes = (f"{self.policy.name}/{it}" for it in ("data/", "meta/buckets/"))
+        return {found.key: found.size for prefix in prefixes for found in self.store.list(prefix)}
+
+    def see(self, manifest: Manifest, sizes: Mapping[str, int]) -> None:
+        """Raises DamagedError where a file of a commit is missing, or of another size than its manifest says.
+        `sizes`: what was listed."""
+        for file in manifest.files:
+            if sizes.get(file.key) != file.bytes:
+                fetch(self.store, file)  # it may have been written since
 
     def has_files(self, manifest: Manifest) -> bool:
         """Whether any of a commit's files is there."""
@@ -271,11 +290,7 @@ class OfflineArchive(ArchivedCommits):
 
     def unlisted(self) -> Iterator[tuple[str, CommitName | None]]:
         """Files under `data/` and `meta/buckets/` of no commit, and the commit they are named for."""
-        files = [
-            found.key
-            for prefix in ("data/", "meta/buckets/")
-            for found in self.store.list(f"{self.policy.name}/{prefix}")
-        ]
+        files = list(self.sizes())
         listed = {commit.name for commit in self.commits()}  # after the files: one committed since counts
         for key in files:
             commit = commit_of_file(self.policy.name, key)

@@ -28,7 +28,9 @@ from archivers.format.names import (
     part_key,
 )
 from archivers.format.seals import UNSEALED, seal_of
+from archivers.format.series import HeldSeries
 from archivers.stores.base import Corrupt, ObjectStore
+from buckets.fields.selectors import Selector
 from config.errors import HaltedError
 from config.policies import LAYOUT_KEYS, Policy
 
@@ -106,6 +108,7 @@ class Manifest(_Model):
     buckets: int
     overflow_documents: int
     readings: int
+    series: HeldSeries | None = None  # which its readings are of; None: of any
     first: datetime  # what the commit covers: the first and last reading; where it holds none, the
     last: datetime  # last time of its buckets
     documents_bytes: int  # of BSON
@@ -164,6 +167,21 @@ class Manifest(_Model):
         """As far as decoding needs it: the policy as it was when the buckets were archived."""
         return Policy(name=self.policy, collection=self.collection, **self.layout)
 
+    def may_hold(self, policy: Policy, *selectors: Selector) -> bool:
+        """Returns whether it may hold a series that a policy is asked for by one of these."""
+        if self.series is None or not self._tells_series(policy):
+            return True
+        return any(map(self.series.may_hold, selectors))
+
+    def _tells_series(self, policy: Policy) -> bool:
+        """Whether the policy reads the series of these buckets as they were read when they were archived."""
+        ours = layout_of(policy)
+        return all(ours.get(key) == self.layout.get(key) for key in _OF_SERIES)
+
+    def has_rows_of(self, policy: Policy) -> bool:
+        """Returns whether the rows of its parts are what a policy reads in its buckets."""
+        return self.series is not None and self.series.is_exact and layout_of(policy) == self.layout
+
     @property
     def files(self) -> tuple[StoredFile, ...]:
         return (*self.parts, self.buckets_file)
@@ -171,6 +189,15 @@ class Manifest(_Model):
     @property
     def size(self) -> int:
         return sum(file.bytes for file in self.files)
+
+
+#: What of a layout the series of a bucket depend on.
+_OF_SERIES = ("model", "series_fields", "samples_field", "overflow")
+
+
+def layout_of(policy: Policy) -> dict[str, Any]:
+    """Returns the keys of a policy that say how readings lie in its buckets."""
+    return policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True)
 
 
 def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:

@@ -1,18 +1,21 @@
-"""The parts of a commit: a Parquet file for each UTC day."""
+"""The parts of a commit: a Parquet file for each UTC day. How its files are read."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from archivers.format import parquet
-from archivers.format.manifest import Part, StoredFile
+from archivers.format.manifest import DamagedError, Part, StoredFile
 from archivers.format.names import day, part_key
+from archivers.stores.base import Corrupt, NotFound, ObjectStore
 from buckets.fields.times import DAY_MS, as_date
 from buckets.packing.pack import Packed
 
@@ -50,3 +53,35 @@ def _edges_of_days(time: NDArray[np.int64]) -> list[int]:
 def stored(key: str, data: bytes) -> StoredFile:
     """Returns what a manifest says of a file."""
     return StoredFile(key=key, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def fetch(store: ObjectStore, file: StoredFile) -> bytes:
+    """Returns what a file holds. Raises DamagedError where it is missing, or not as its manifest says."""
+    place = f"{store.url}/{file.key}"
+    try:
+        data = store.get_bytes(file.key, file.bytes)
+    except NotFound:
+        raise DamagedError("part-missing", place, "the file is missing, though a manifest names it") from None
+    except Corrupt as error:
+        raise DamagedError("part-differs", place, error.reason) from None
+    found = stored(file.key, data)
+    if (found.bytes, found.sha256) != (file.bytes, file.sha256):
+        raise DamagedError(
+            "part-differs",
+            place,
+            f"the file has {found.bytes} bytes with SHA-256 {found.sha256[:16]}…, its manifest says "
+            f"{file.bytes} bytes with {file.sha256[:16]}…",
+        )
+    return data
+
+
+@contextmanager
+def decoding(store: ObjectStore, file: StoredFile) -> Iterator[None]:
+    """Raises DamagedError where files of a commit can't be decoded, and names this one."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None):
+            raise  # this machine's fault, and no damage
+        place = f"{store.url}/{file.key}"
+        raise DamagedError("part-differs", place, f"this or a part of its commit: {error}") from None

@@ -10,18 +10,19 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext, offline_archive
 from archivers.moving.forecast import Forecast, OfflineForecast
+from archivers.moving.limit import delete_limit
 from archivers.moving.offline import OfflineRun
 from archivers.moving.online import OnlineRun
 from archivers.moving.sweep import Sweep
 from archivers.records.heads import check_heads
 from archivers.records.receipts import Receipts
-from archivers.report import ArchiveReport
+from archivers.report import ArchiveReport, DeleteLimit
 from archivers.run import Archiver, ArchiveRun, RolledUp, always
 from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections
 from buckets.fields.times import EVER, LAST_MS, TimeRange, as_date, as_text
 from config.durations import format_duration
-from config.errors import BucketwiseError
+from config.errors import BucketwiseError, HaltedError
 from config.policies import Policy
 
 Document = dict[str, Any]
@@ -33,12 +34,14 @@ class ArchiveOptions:
 
     `range`: only buckets that end in it. `through`: every window that ends at or before it
     (milliseconds) is rolled up; None: the policy rolls nothing up. `rolled_up` says whether the summaries of
-    the windows that a range touches hold what is there now. Where they don't, the buckets stay.
+    the windows that a range touches hold what is there now. Where they don't, the buckets
+    stay. `allow_large`: it may delete more than `max_delete` says.
     """
 
     range: TimeRange = EVER
     through: int | None = None
     rolled_up: RolledUp = always
+    allow_large: bool = False
 
     @property
     def keeps_up(self) -> RolledUp:
@@ -49,6 +52,12 @@ class ArchiveOptions:
         """Returns the range, in milliseconds, of the ends of buckets that have expired."""
         return self.range.start_ms, min(context.cutoff, self.range.end_ms)
 
+    def limit(self, run: ArchiveRun) -> DeleteLimit | None:
+        """Returns how many buckets the run would delete; None where it may delete any number."""
+        start, end = self.expired(run)
+        ready = end if self.through is None else min(end, self.through)
+        return None if self.allow_large else delete_limit(run, start, ready)
+
 
 def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
     """Archives what has expired. Returns what was done, and what stays for which reason."""
@@ -56,6 +65,11 @@ def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
     if run.to == "none":
         return run.report
     _check_deletable(run)
+    run.report.limit = limit = options.limit(run)
+    if limit is not None and limit.is_exceeded:
+        raise HaltedError(
+            f"policy {run.policy.name}: this run stopped: {limit.message}. Nothing was archived or deleted"
+        )
     start, end = options.expired(run)
     with closing(_archiver(run)) as archiver:
         archiver.recover()
@@ -71,6 +85,7 @@ def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveRep
     if run.to == "none":
         return run.report
     _check_deletable(run)
+    run.report.limit = options.limit(run)
     start, end = options.expired(run)
     inner = OnlineRun(run) if run.to == "online" else OfflineForecast(run)
     with closing(Forecast(run, inner)) as archiver:

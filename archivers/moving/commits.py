@@ -71,6 +71,7 @@ class CommitRegistry:
         outcome: Outcome,
     ) -> None:
         """Of a commit: the buckets `here`, a piece of them, were to be deleted in this transaction."""
+        self._work.see_limit(len(outcome.deleted))
         live = self.receipts.live(manifest.commit, manifest.buckets, session)
         live[here[outcome.deleted]] = False
         facts = self._facts(manifest)

@@ -330,6 +330,7 @@ class OnlineRun:
         """In the delete's transaction: the copies are there still; those that have become old go, and the
         receipts name none of these any more. Old ones that their buckets don't contain stay, until these are
         copied as they are now."""
+        self._work.see_limit(len(outcome.deleted))
         going = verified.take(np.array(outcome.deleted, dtype=np.int64))
         self._see_copies(going, session)
         old, changed = self._merging.not_lacking(verified, outcome.changed, session)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -12,7 +13,8 @@ from archivers.context import ArchiveContext
 from archivers.format.manifest import DamagedError
 from archivers.moving.archive import ArchiveOptions, plan_archive
 from archivers.proof.findings import Finding, Severity
-from archivers.proof.verify import verify
+from archivers.proof.turns import Sample, Turns, sample, turns_of
+from archivers.proof.verify import Verified, VerifyReport, verify_commits, verify_records
 from archivers.reading.reader import ArchivedReader, archived_reader
 from archivers.reading.slices import slice_reader
 from archivers.records.deletions import deletions
@@ -21,10 +23,11 @@ from archivers.report import VALUELESS, ArchiveReport
 from archivers.tasks import LocalExecutor
 from buckets.columns import Quarantined
 from buckets.fields.selectors import extended_json
-from buckets.fields.times import FIRST_MS, LAST_MS
+from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 from config.policies import Policy
 from rollups import ttl
 from rollups.answers.holes import longest_holes
+from rollups.calendar.levels import Span
 from rollups.guarded import dry
 from rollups.rolling.expiry import count_expired
 from rollups.rolling.options import Archived, RollupOptions
@@ -38,10 +41,23 @@ MAX_QUARANTINED = MAX_HOLES = 100
 MAX_ORPHANS = 10_000
 
 
-def audit(context: ArchiveContext) -> list[Finding]:
-    """Returns all findings of one policy. Reads every part of its archive, and what is live and due."""
-    auditor = _Audit(context)
-    found = [*auditor.ttl(), *auditor.parts()]
+@dataclass(frozen=True)
+class AuditReport:
+    """What an audit found, and how much of an offline archive it read for that. `days`: audits on so many
+    days, one after another, read all."""
+
+    findings: list[Finding]
+    parts: int = 0
+    parts_read: int = 0
+    days: int = 1
+
+
+def audit(context: ArchiveContext, *, full: bool = False) -> AuditReport:
+    """Looks at one policy: at what is live and due; at all records of its archive, and that every part is
+    there; and reads the parts that have their turn, or all, once each: they have to give what was archived,
+    and what is archived, with what is live, the summaries."""
+    auditor = _Audit(context, turns_of(None if full else context.policy.audit.sample))
+    found = [*auditor.ttl(), *auditor.records()]
     try:
         for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow):
             found += more()
@@ -49,18 +65,34 @@ def audit(context: ArchiveContext) -> list[Finding]:
         # Without a manifest nothing of its commit can be held against anything; that it is gone is found.
         if "/meta/manifests/" not in error.place or all(it.place != error.place for it in found):
             raise
-    return found
+    found += auditor.parts()
+    return auditor.report(found)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Audit:
+    """An audit under way. The archive is read for the summaries; what they do not need of it, at last."""
+
     context: ArchiveContext
+    turns: Turns
+    standing: list[Verified] = field(default_factory=list)  # commits of which all files are there
+    read: set[str] = field(default_factory=set)  # those of them that were read whole
 
     @property
     def policy(self) -> Policy:
         return self.context.policy
 
-    @property
+    def report(self, found: list[Finding]) -> AuditReport:
+        parts = sum(it.parts for it in self.standing)
+        read = sum(it.parts for it in self.standing if it.commit.name in self.read)
+        return AuditReport(found, parts, read, self.turns.days)
+
+    @cached_property
+    def sample(self) -> Sample:
+        """Returns what of the archive is read."""
+        return sample((it.commit for it in self.standing), self.turns, self.context.now)
+
+    @cached_property
     def archived(self) -> ArchivedReader:
         """Returns what reads the policy's archive."""
         return archived_reader(self.context.connections, self.policy, self.context.state.listed)
@@ -76,10 +108,9 @@ class _Audit:
                 f"MongoDB deletes after {expiry.after} what is archived later: drop it, or make it longer",
             )
 
-    def parts(self) -> Iterator[Finding]:
-        report = verify(self.context)
-        for bad in report.bad:
-            yield self._finding(bad.code, bad.place, bad.message)
+    def records(self) -> Iterator[Finding]:
+        report, self.standing = verify_records(self.context)
+        yield from self._bad(report)
         for gap in deletions(self.context.receipts, kind="gap"):
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
             message = f"the receipts of deletes {numbers} were lost: this database was put back"
@@ -93,6 +124,17 @@ class _Audit:
                 "no manifest names this file: of a run cut off (the next one removes it), or put there",
             )
 
+    def parts(self) -> Iterator[Finding]:
+        """Reads what has its turn, and was not read for the summaries."""
+        commits = [it for it in self.sample.commits if it.name not in self.read]
+        report, read = verify_commits(self.context, commits)
+        self.read |= {it.commit.name for it in read}
+        yield from self._bad(report)
+
+    def _bad(self, report: VerifyReport) -> Iterator[Finding]:
+        for bad in report.bad:
+            yield self._finding(bad.code, bad.place, bad.message)
+
     def summaries(self) -> Iterator[Finding]:
         if self.policy.rollup is None:
             return
@@ -100,9 +142,10 @@ class _Audit:
         reader = slice_reader(context.executor, context.connections, self.policy, archived)
         report = roll_up(
             replace(context, policy=_settling_later(self.policy), guard=dry),
-            RollupOptions(whole=True, dry_run=True),
+            RollupOptions(whole=True, resting=list(self._without_live(self.sample.resting)), dry_run=True),
             Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest),
         )
+        self.read |= report.commits
         targets: dict[str, str] = dict(self.policy.rollup.targets.items())
         for level, counts in report.counts.items():
             if counts.written:
@@ -127,6 +170,17 @@ class _Audit:
                     targets[name],
                     f"{count} {name} summaries are past their `retain`: run `bucketwise run`",
                 )
+
+    def _without_live(self, resting: Iterable[Span]) -> Iterator[Span]:
+        """Yields those of the days on which nothing is live: what is, may be late. Copies that are kept are
+        live beside the archive everywhere."""
+        for start, end in resting:
+            while start < end:
+                live = None if self.context.kept else self.context.source.earliest(start)
+                stop = end if live is None else min(end, live // DAY_MS * DAY_MS)
+                if start < stop:
+                    yield start, stop
+                start = stop + DAY_MS
 
     def holes(self) -> Iterator[Finding]:
         if self.policy.max_hole is None:

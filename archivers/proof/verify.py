@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
@@ -41,45 +44,82 @@ class VerifyReport:
             self.bad.append(Bad(error.code, error.place, str(error)))
 
 
+class Verified(NamedTuple):
+    """A commit of which nothing is amiss, and how many parts it has."""
+
+    commit: Commit
+    parts: int
+
+
 def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
     """Reads every file of every commit that touches the range: size, SHA-256, page checksums, and that
     the documents rebuilt from them are those that were archived. Of all there is, without a range, also the
     chain of manifests and the receipts: seals, signatures, and that none is missing; and the versions beside
     an archive."""
-    report = VerifyReport()
-    archive = context.offline(context.keys)
-    if archive is not None and within.is_bounded:
-        _Verifier(context, archive, report, within).verify_range()
-    if within.is_bounded:
-        return report
-    told: list[LastReceipt] = []
+    report, archive = VerifyReport(), context.offline(context.keys)
+    reader = None if archive is None else _Verifier(context, archive, report, archive.load, within)
+    if not within.is_bounded:
+        _verify_all(context, reader, report)
+    elif reader is not None:
+        reader.verify_range()
+    return report
+
+
+def verify_records(context: ArchiveContext) -> tuple[VerifyReport, list[Verified]]:
+    """Verifies all there is, but reads no file of a commit: each has to be there, as long as its manifest
+    says. Returns the commits as well, for `verify_commits` to read."""
+    report, archive = VerifyReport(), context.offline(context.keys)
+    seer = None
     if archive is not None:
-        told = _Verifier(context, archive, report).verify_all()
-        for error in Superseded(archive.store, context.policy.name).damaged():
+        look = partial(archive.see, sizes=archive.sizes())
+        seer = _Verifier(context, archive, report, look, told="parts that are there")
+    _verify_all(context, seer, report)
+    return report, list(seer.done.values()) if seer is not None else []
+
+
+def verify_commits(context: ArchiveContext, commits: Iterable[Commit]) -> tuple[VerifyReport, list[Verified]]:
+    """Reads every file of some commits, as `verify` does. Returns those of which nothing is amiss as well."""
+    report, archive = VerifyReport(), context.offline(context.keys)
+    if archive is None:
+        return report, []
+    reader = _Verifier(context, archive, report, archive.load)
+    for commit in commits:
+        reader.verify(commit)
+    return report, list(reader.done.values())
+
+
+def _verify_all(context: ArchiveContext, verifier: _Verifier | None, report: VerifyReport) -> None:
+    told: list[LastReceipt] = []
+    if verifier is not None:
+        told = verifier.verify_all()
+        for error in Superseded(verifier.archive.store, context.policy.name).damaged():
             report.add(error)
     if context.to == "online":
         for error in KeptVersions(context.database, context.policy).damaged():
             report.add(error)
     for error in check_deletions(context.receipts, context.keys, told):
         report.add(error)
-    return report
 
 
 @dataclass
 class _Verifier:
-    """Verifies an offline archive. Each manifest and each part is read once."""
+    """Verifies an offline archive. Each manifest is read once, and `look` raises DamagedError where the files
+    that it names are amiss."""
 
     context: ArchiveContext
     archive: OfflineArchive
     report: VerifyReport
+    look: Callable[[Manifest], object]
     within: TimeRange = EVER
-    done: set[str] = field(default_factory=set)  # commits
+    told: str = "verified parts"  # as progress
+    seen: set[str] = field(default_factory=set)  # commits
+    done: dict[str, Verified] = field(default_factory=dict)  # those of them that are as they should be
 
     def verify_range(self) -> None:
         self._verify_heads()
         start, end = self.within.start_ms, self.within.end_ms
         for commit in self.archive.within(start, end):
-            self._verify(commit)
+            self.verify(commit)
 
     def verify_all(self) -> list[LastReceipt]:
         """Returns the last receipts that the manifests of the chain tell of."""
@@ -93,8 +133,8 @@ class _Verifier:
             if not is_forgotten(receipts, archive, commit):
                 self.report.add(_missing(archive, commit))
         for commit in sorted(there.values(), key=lambda it: it.first):
-            if commit.name not in self.done:
-                self._verify(commit)
+            if commit.name not in self.seen:
+                self.verify(commit)
         return told
 
     def _verify_heads(self) -> Heads | None:
@@ -128,8 +168,8 @@ class _Verifier:
                 continue
             reached.add(it.link)
             told += [it.receipt] if it.receipt is not None else []
-            if it.commit in there and it.commit not in self.done:
-                self._verify(it.name)
+            if it.commit in there and it.commit not in self.seen:
+                self.verify(it.name)
         if is_whole:
             for commit in unreached(self.context.receipts, heads, registered.values(), reached):
                 self.report.add(not_reached(archive, commit))
@@ -143,20 +183,22 @@ class _Verifier:
             self.report.add(error)
             return None
 
-    def _verify(self, commit: Commit) -> None:
+    def verify(self, commit: Commit) -> None:
+        """Looks at one commit."""
         self.context.check()
-        self.done.add(commit.name)
+        self.seen.add(commit.name)
         try:
             manifest = self.archive.manifest(commit)
-            self.archive.load(manifest)
+            self.look(manifest)
         except (DamagedError, NotFound) as error:
             if not _is_dropped(self.context.receipts, self.archive, commit):
                 damage = error if isinstance(error, DamagedError) else _missing(self.archive, commit)
                 self.report.add(damage)
             return
+        self.done[commit.name] = Verified(commit, len(manifest.parts))
         self.report.parts += len(manifest.parts)
         self.report.readings += manifest.readings
-        self.context.progress("verified parts", len(manifest.parts))
+        self.context.progress(self.told, len(manifest.parts))
 
 
 def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> None:

@@ -13,6 +13,8 @@ from pymongo.database import Database
 from archivers.context import offline_archive
 from archivers.format.archive import OfflineArchive
 from archivers.format.finding import Listed
+from archivers.format.manifest import Manifest
+from archivers.format.rows import Asked
 from archivers.moving.online import archived_source
 from archivers.records.receipts import Receipts
 from archivers.records.registry import Registry
@@ -20,7 +22,9 @@ from archivers.tasks import Connections
 from archivers.writes.delete import MAX_BUCKETS, measured, units
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
+from buckets.fields.selectors import selected, selector_query
 from buckets.fields.times import DAY_MS, as_ms
+from buckets.packing.pack import Rows
 from buckets.source import Source
 from config.policies import Policy
 
@@ -49,6 +53,7 @@ class ArchivedReader:
         self._session = session
         self._to = policy.archive.to if policy.archive else "none"
         self._offline = offline
+        self._read: set[str] = set()
 
     def at(self, session: ClientSession) -> ArchivedReader:
         """The same archive, with what is known of it, at another instant."""
@@ -63,15 +68,44 @@ class ArchivedReader:
         Live counts, not the copy: that is a bucket whose delete is yet to come, or one that was restored.
         """
         if self._offline is not None:
-            yield from self._from_store(self._offline, start_ms, end_ms)
+            for manifest in self._holding(self._offline, Asked(start_ms, end_ms)):
+                yield from self._buckets(self._offline, manifest, Asked(start_ms, end_ms))
         elif self._to == "online":
-            receipts = Receipts(self._database, self._policy.name)
-            for batch in self._archived_source().batches(start_ms, end_ms):
-                raw_ids = [batch.main.raw_id(i) for i in range(len(batch))]
-                ids = batch.main.ids
-                copied = receipts.copied(ids, self._session)
-                ours = np.array([raw in copied for raw in raw_ids], dtype=np.bool_)
-                yield from self._not_live(batch, ours, start_ms, end_ms)
+            yield from self._moved(Asked(start_ms, end_ms))
+
+    def readings(self, asked: Asked, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
+        """Yields the same of what is asked for, and maybe more. `is_by_rows`: as rows of parts where these
+        tell all but one thing: the readings of a bucket that was put back by hand are here as well."""
+        if self._offline is None:
+            yield from self._moved(asked) if self._to == "online" else ()
+            return
+        for manifest in self._holding(self._offline, asked):
+            if is_by_rows and self._rows_tell(manifest):
+                yield from self._offline.rows(manifest, asked)
+            else:
+                yield from self._buckets(self._offline, manifest, asked)
+
+    def _rows_tell(self, manifest: Manifest) -> bool:
+        """Whether the rows of a commit are what is archived of it, and not known to be live."""
+        if not manifest.has_rows_of(self._policy):
+            return False
+        receipts = Receipts(self._database, self._policy.name)
+        return not receipts.live(manifest.commit, manifest.buckets, self._session).any()
+
+    def _moved(self, asked: Asked) -> Iterator[Batch]:
+        """Of an online archive."""
+        receipts = Receipts(self._database, self._policy.name)
+        query = selector_query(self._policy, asked.series)
+        for batch in self._archived_source().batches(asked.start, asked.end, query):
+            raw_ids = [batch.main.raw_id(i) for i in range(len(batch))]
+            copied = receipts.copied(batch.main.ids, self._session)
+            ours = np.array([raw in copied for raw in raw_ids], dtype=np.bool_)
+            yield from self._not_live(batch, ours, asked)
+
+    def take_read(self) -> set[str]:
+        """Returns the commits that were read whole since this was asked last."""
+        read, self._read = self._read, set()
+        return read
 
     def earliest(self, at_or_after_ms: int) -> int | None:
         """An instant at or after the argument, and no archived bucket covers one between the two; None where
@@ -110,35 +144,44 @@ class ArchivedReader:
     def _archived_source(self) -> Source:
         return archived_source(self._database, self._policy, self._session)
 
-    def _from_store(self, archive: OfflineArchive, start_ms: int, end_ms: int) -> Iterator[Batch]:
+    def _holding(self, archive: OfflineArchive, asked: Asked) -> Iterator[Manifest]:
+        """Commits that may hold something of it. (Days with readings may lie before and after.)"""
+        # What reaches into the next range is read last: it is at hand when that is asked for.
+        for manifest in sorted(archive.manifests(asked.start, asked.end), key=lambda it: (it.first, it.last)):
+            spans = ((as_ms(it.first), as_ms(it.last)) for it in manifest.parts)
+            is_around = any(first < asked.end and last >= asked.start for first, last in spans)
+            if is_around and manifest.may_hold(self._policy, asked.series):
+                yield manifest
+
+    def _buckets(self, archive: OfflineArchive, manifest: Manifest, asked: Asked) -> Iterator[Batch]:
         receipts = Receipts(self._database, self._policy.name)
-        for manifest in archive.manifests(start_ms, end_ms):
-            if not any(as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms for it in manifest.parts):
-                continue  # days with readings lie before and after
-            batch = archive.load(manifest)
-            live = receipts.live(manifest.commit, len(batch), self._session)
-            if as_ms(manifest.first) < start_ms or as_ms(manifest.last) >= end_ms:
-                inside = self._inside(batch, start_ms, end_ms)
-                batch, live = batch.take(inside), live[inside]
-            yield from self._not_live(batch, live, start_ms, end_ms)
+        batch = archive.load(manifest)
+        self._read.add(manifest.commit)
+        live = receipts.live(manifest.commit, len(batch), self._session)
+        if asked.series or as_ms(manifest.first) < asked.start or as_ms(manifest.last) >= asked.end:
+            chosen = self._chosen(batch, asked)
+            batch, live = batch.take(chosen), live[chosen]
+        yield from self._not_live(batch, live, asked)
 
-    def _inside(self, batch: Batch, start_ms: int, end_ms: int) -> NDArray[np.int64]:
-        """Buckets with a reading in the range; and those that break the policy's model, as it is now."""
+    def _chosen(self, batch: Batch, asked: Asked) -> NDArray[np.int64]:
+        """Buckets with a reading that is asked for; and those that break the policy's model, as it is now."""
         decoded = decode(batch, self._policy)
-        times = decoded.columns.time
-        inside = np.ones(len(batch), dtype=np.bool_)
-        inside[decoded.units] = False
-        inside[decoded.units[decoded.columns.bucket[(times >= start_ms) & (times < end_ms)]]] = True
-        return np.flatnonzero(inside)
+        columns = decoded.columns
+        wanted = selected(columns.series, self._policy, asked.series)[columns.series_of_readings]
+        wanted &= (columns.time >= asked.start) & (columns.time < asked.end)
+        chosen = np.ones(len(batch), dtype=np.bool_)
+        chosen[decoded.units] = False
+        chosen[decoded.units[columns.bucket[wanted]]] = True
+        return np.flatnonzero(chosen)
 
-    def _not_live(
-        self, batch: Batch, may_be_live: NDArray[np.bool_], start_ms: int, end_ms: int
-    ) -> Iterator[Batch]:
+    def _not_live(self, batch: Batch, may_be_live: NDArray[np.bool_], asked: Asked) -> Iterator[Batch]:
         """Without buckets that are live as they are here, and without old copies of live ones. A document
         that took the `_id` of a deleted bucket is another one."""
+        if not len(batch):
+            return
         source = Source(self._database, self._policy, session=self._session)
         if self._policy.model == "timeseries":
-            there = measured(self._policy, batch, source, start_ms, end_ms)
+            there = measured(self._policy, batch, source, asked.start, asked.end)
             gone = np.setdiff1d(np.arange(len(batch)), there).tolist()
         else:
             mine, live = units(self._policy, batch), _by_id(source, batch)

@@ -8,27 +8,27 @@ archive meanwhile is found on one side, and not on both.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
-from pymongo.errors import OperationFailure
 
-from archivers.format.manifest import DamagedError
+from archivers.format.rows import Asked
 from archivers.moving.archive import check_archive
+from archivers.reading.instant import at_one_instant
 from archivers.reading.reader import archived_reader
-from archivers.stores.base import NotFound, ObjectStore
+from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections
 from buckets.bson.raw import Batch
-from buckets.columns import Columns, Quarantined, is_number, joined
+from buckets.columns import Columns, Quarantined, Series, is_number, joined
 from buckets.decoding.decode import decode
-from buckets.fields.selectors import Selector, check_selector, selector_query, selects, series_order
+from buckets.fields.selectors import Selector, check_selector, selected, selector_query, series_order
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
 from buckets.models.series import SeriesTable
 from buckets.packing.pack import Rows
@@ -45,9 +45,6 @@ _LENGTHS = (
     DAY_MS, 2 * DAY_MS, 4 * DAY_MS, 8 * DAY_MS, 16 * DAY_MS, 32 * DAY_MS,
 )  # fmt: skip
 _DAY = _LENGTHS.index(DAY_MS)
-#: The instant of a slice is too long ago for MongoDB, or too close to a change of its collections.
-_SNAPSHOT_GONE = (239, 246)
-_TRIES = 3
 
 
 class Readings:
@@ -123,29 +120,33 @@ class Readings:
         return min((instant for instant in found if instant is not None), default=None)
 
     def _slice(self, start: int, end: int, limit: int | None) -> _Held | None:
-        """What the slice holds; None where it is more than `limit` readings.
-
-        A run that takes changed buckets out of a commit replaces its files, maybe while they are read here:
-        what is missing for that reason is there under another name when the store is listed again.
-        """
-        for attempt in itertools.count(1):
-            try:
-                with self._database.client.start_session(snapshot=True) as session:
-                    return self._read(start, end, limit, session)
-            except (NotFound, DamagedError):
-                if attempt == _TRIES:
-                    raise
-            except OperationFailure as error:
-                if error.code not in _SNAPSHOT_GONE or attempt == _TRIES:
-                    raise
-        raise AssertionError("unreachable")
+        """What the slice holds; None where it is more than `limit` readings."""
+        return at_one_instant(self._database, partial(self._read, start, end, limit))
 
     def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Held | None:
+        """By rows of parts where these tell all, unless it takes `_id`s to tell readings that tie: which
+        comes first, or that they are of one bucket, which is live as it was archived."""
+        for is_by_rows in (True, False):
+            held = self._both(Asked(start, end, self.selector), limit, session, is_by_rows=is_by_rows)
+            if held is None or held.is_in_order:
+                return held
+        raise AssertionError("unreachable")
+
+    def _both(
+        self, asked: Asked, limit: int | None, session: ClientSession, *, is_by_rows: bool
+    ) -> _Held | None:
+        """Live first, and then what is archived of it; None where that is more than `limit` readings."""
+        held = _Held(self.policy, asked)
         source = Source(self._database, self.policy, session=session)
-        live = source.batches(start, end, selector_query(self.policy, self.selector))
-        held = _Held(self.policy, self.selector, start, end)
-        for batch in itertools.chain(live, self._archived.at(session).batches(start, end)):
+        for batch in source.batches(asked.start, asked.end, selector_query(self.policy, asked.series)):
             self._add(held, batch)
+            if limit is not None and held.count > limit:
+                return None
+        for found in self._archived.at(session).readings(asked, is_by_rows=is_by_rows):
+            if isinstance(found, Rows):
+                held.add_rows(found)
+            else:
+                self._add(held, found)
             if limit is not None and held.count > limit:
                 return None
         return held
@@ -162,12 +163,12 @@ class Readings:
 
 @dataclass(frozen=True)
 class _Part:
-    """Of one batch: its readings in the slice of the series asked for."""
+    """Of one batch, or of the rows of a part: its readings in the slice of the series asked for."""
 
     series: NDArray[np.int32]  # n
     time: NDArray[np.int64]  # n
     bucket: NDArray[np.int32]  # n: index into orders
-    orders: NDArray[np.bytes_]  # b
+    orders: NDArray[np.bytes_]  # b; none of rows: these are in the order of `_id`s already
     values: dict[str, NDArray[np.float64]]  # n
     present: dict[str, NDArray[np.bool_]]  # n
 
@@ -175,31 +176,24 @@ class _Part:
 class _Held:
     """What one slice holds."""
 
-    def __init__(self, policy: Policy, selector: Selector, start: int, end: int) -> None:
-        self.count = 0  # readings of all series
+    def __init__(self, policy: Policy, asked: Asked) -> None:
+        self.count = 0  # readings, of those that are read
         self._policy = policy
-        self._selector = selector
-        self._start, self._end = start, end
+        self._asked = asked
         self._series = SeriesTable()
         self._parts: list[_Part] = []
 
     def add(self, columns: Columns) -> None:
-        inside = (columns.time >= self._start) & (columns.time < self._end)
+        inside = (columns.time >= self._asked.start) & (columns.time < self._asked.end)
         self.count += int(inside.sum())
-        wanted = np.array(
-            [selects(one, self._policy, self._selector) for one in columns.series], dtype=np.bool_
-        )
+        wanted = selected(columns.series, self._policy, self._asked.series)
         at = np.flatnonzero(inside & wanted[columns.series_of_readings])
         if not len(at):
             return
         used, bucket = np.unique(columns.bucket[at], return_inverse=True)
-        index = np.zeros(len(columns.series), dtype=np.int32)
-        series = columns.series_of_readings[at]
-        for one in np.unique(series).tolist():
-            index[one] = self._series.index(columns.series[one])
         self._parts.append(
             _Part(
-                series=index[series],
+                series=self._indices(columns.series, columns.series_of_readings[at]),
                 time=columns.time[at],
                 bucket=bucket.astype(np.int32),
                 orders=columns.bucket_order[used],
@@ -208,22 +202,62 @@ class _Held:
             )
         )
 
-    def rows(self) -> Rows:
-        """Sorted by time, then series; where those tie, by `_id`; then as they lie in their bucket."""
-        names, parts = self._policy.value_names, self._parts
+    def add_rows(self, rows: Rows) -> None:
+        """Of one part, in the order in which they lie there."""
+        self.count += len(rows.time)
+        none, series = np.zeros(0, dtype=np.bytes_), self._indices(rows.series, rows.row_series)
+        self._parts.append(_Part(series, rows.time, np.zeros_like(series), none, rows.values, rows.present))
+
+    def _indices(self, series: Sequence[Series], of_readings: NDArray[np.int32]) -> NDArray[np.int32]:
+        """n: the index in this slice of the series of each reading."""
+        index = np.zeros(len(series), dtype=np.int32)
+        for one in np.unique(of_readings).tolist():
+            index[one] = self._series.index(series[one])
+        return index[of_readings]
+
+    @property
+    def times(self) -> NDArray[np.int64]:
+        return joined([part.time for part in self._parts], np.int64)
+
+    @cached_property
+    def _place(self) -> NDArray[np.int32]:
+        """Of each reading: the place of its series among all."""
         order = sorted(range(len(self._series.series)), key=lambda i: series_order(self._series.series[i]))
         place = np.empty(len(order), dtype=np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
-        time = joined([part.time for part in parts], np.int64)
-        series = place[joined([part.series for part in parts], np.int32)]
-        sequence = np.lexsort((series, time))
-        tied = (np.diff(time[sequence]) == 0) & (np.diff(series[sequence]) == 0)
-        if tied.any():
-            sequence = np.lexsort((self._by_id(), series, time))
+        series: NDArray[np.int32] = joined([part.series for part in self._parts], np.int32)
+        return np.asarray(place[series])
+
+    @cached_property
+    def _sequence(self) -> NDArray[np.int64]:
+        """By time, then series; where those tie, as they were added."""
+        return np.lexsort((self._place, self.times))
+
+    @cached_property
+    def _tied(self) -> NDArray[np.bool_]:
+        """n - 1, in sequence: which tie with the next one."""
+        time, place = self.times[self._sequence], self._place[self._sequence]
+        return np.asarray((np.diff(time) == 0) & (np.diff(place) == 0))
+
+    @property
+    def is_in_order(self) -> bool:
+        """Returns whether it is known which of readings that tie comes first: by their `_id`s, or since they
+        lie together in one part."""
+        if all(len(part.orders) for part in self._parts):
+            return True
+        lengths = [len(part.time) for part in self._parts]
+        of_part = np.repeat(np.arange(len(lengths)), lengths)[self._sequence]
+        return not (self._tied & (np.diff(of_part) != 0)).any()
+
+    def rows(self) -> Rows:
+        """Sorted by time, then series; where those tie, by `_id`; then as they lie in their bucket."""
+        names, parts, sequence = self._policy.value_names, self._parts, self._sequence
+        if self._tied.any() and all(len(part.orders) for part in parts):
+            sequence = np.lexsort((self._by_id(), self._place, self.times))
         return Rows(
-            series=[self._series.series[i] for i in order],
-            row_series=series[sequence],
-            time=time[sequence],
+            series=sorted(self._series.series, key=series_order),
+            row_series=self._place[sequence],
+            time=self.times[sequence],
             values={it: joined([part.values[it] for part in parts], np.float64)[sequence] for it in names},
             present={it: joined([part.present[it] for part in parts], np.bool_)[sequence] for it in names},
         )

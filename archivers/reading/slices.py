@@ -16,7 +16,8 @@ from buckets.layouts.groups import Unions
 from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
-from rollups.rolling.slices import Asked, Found, Reader, here, read
+from rollups.rolling.slices import Asked, Found, Reader, read
+from rollups.tasks import at_once
 
 
 def slice_reader(
@@ -24,7 +25,10 @@ def slice_reader(
 ) -> Reader:
     """Returns the reader of one roll-up: what is archived by then does not change until it is done."""
     if isinstance(executor, LocalExecutor):
-        return here(Source(connections.database, policy), archived.batches, policy, executor.memory)
+        source, unions = Source(connections.database, policy), Unions()
+        return Reader(
+            lambda asked: at_once(_read, source, archived, policy, asked, unions), memory=executor.memory
+        )
     run, seen = uuid.uuid4().hex, Sight.of(connections, policy)
 
     def read_elsewhere(asked: Asked) -> Future[Found]:
@@ -39,7 +43,14 @@ def read_slice(connections: Connections, policy: Policy, run: str, expected: Sig
         expected.check(connections, policy)
         _KEPT.archived = archived_reader(connections, policy)
         _KEPT.run, _KEPT.unions = run, Unions()
-    return read(Source(connections.database, policy), _KEPT.archived.batches, policy, asked, _KEPT.unions)
+    return _read(Source(connections.database, policy), _KEPT.archived, policy, asked, _KEPT.unions)
+
+
+def _read(source: Source, archived: ArchivedReader, policy: Policy, asked: Asked, unions: Unions) -> Found:
+    """Notes as well which commits were read."""
+    found = read(source, archived.batches, policy, asked, unions)
+    found.commits = archived.take_read()
+    return found
 
 
 #: Of each thread: a worker of a cluster may have several.

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import bson
-from bson.binary import Binary
+from bson.binary import Binary, UuidRepresentation
 from pymongo import DESCENDING
 from pymongo.client_session import ClientSession
 
@@ -32,6 +32,8 @@ from config.policies import Policy
 from config.secrets import hide_secrets
 
 Document = dict[str, Any]
+#: Binary data that says it is a UUID may be of any length.
+_LEGIBLE = CODEC.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
 #: The receipt that tells the number and the seal of the last of these.
 LAST = "last"
 #: Of copies whose originals somebody else has deleted.
@@ -162,7 +164,7 @@ def legible(receipts: Receipts, since: datetime | None, until: datetime | None) 
         if "commit" in (receipt.get("held_by") or {}):
             receipt["held_by"]["files"] = [{"key": key} for key in files(receipt["held_by"]["commit"])]
         if "ids" in receipt:
-            ids = bson.decode(zlib.decompress(receipt["ids"]), codec_options=CODEC)
+            ids = bson.decode(zlib.decompress(receipt["ids"]), codec_options=_LEGIBLE)
             receipt["ids"] = ids["ids"]
         yield receipt
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import bson
 import numpy as np
+from bson.binary import Binary, UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion
 from numpy.typing import NDArray
 from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument, UpdateOne
@@ -45,10 +46,14 @@ Document = dict[str, Any]
 #: What the receipt of an offline commit tells while it is there.
 _OF_COMMITS = (
     "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
-    "first_day", "committed", "compacted", "buckets", "readings", "bytes", "documents_bytes",
+    "first_day", "committed", "compacted", "drilled", "buckets", "readings", "bytes", "documents_bytes",
     "kin", "copied", "known",
     "replaced_by", "replaced_at",
 )  # fmt: skip
+#: Binary data among `_id`s stays what it is: it may say that it is a UUID, and be of any length.
+_AS_QUERIED: CodecOptions[Document] = LOSSLESS.with_options(
+    uuid_representation=UuidRepresentation.UNSPECIFIED
+)
 #: Documents as plain ones: for what the suite alone writes.
 CODEC: CodecOptions[Document] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -168,7 +173,7 @@ class Receipts:
         """Those of offline commits only once they are registered: one may be restored before."""
         whole = {"seal": {"$exists": True}} if kind == "offline" else {}
         query = {"_id.policy": self.policy, "state": state, "kind": kind, **whole}
-        yield from self.collection.find(query, {"live": 0}).sort("_id")
+        yield from self._queryable.find(query, {"live": 0}).sort("_id")
 
     def policies(self) -> dict[str, str]:
         """The texts of the policy as receipts of deletes name them, by their SHA-256."""
@@ -225,6 +230,19 @@ class Receipts:
         named = {"_id": {"$in": [self.identity(name) for name in names]}}
         self.collection.update_many(named, {"$set": {"compacted": True}})
 
+    def drilled_days(self) -> dict[int, datetime | None]:
+        """The UTC days on which standing commits begin, each with its oldest drill; None where one of its
+        commits had none yet."""
+        oldest = {"$min": {"$ifNull": ["$drilled", bson.MinKey()]}}
+        group = {"$group": {"_id": "$first_day", "oldest": oldest}}
+        found = self.collection.aggregate([{"$match": self._standing}, group])
+        return {int(it["_id"]): it["oldest"] if isinstance(it["oldest"], datetime) else None for it in found}
+
+    def note_drilled(self, names: Sequence[str], now: datetime) -> None:
+        """These commits were brought back, and compared."""
+        named = {"_id": {"$in": [self.identity(name) for name in names]}}
+        self.collection.update_many(named, {"$set": {"drilled": now}})
+
     def span(self, session: ClientSession | None = None) -> tuple[int, int] | None:
         """The first and the last UTC day of them; None where there are none."""
         ends = []
@@ -237,6 +255,11 @@ class Receipts:
         """The keys of their parts."""
         for found in self.collection.find(self._standing, {"parts": 1}):
             yield from found["parts"]
+
+    @property
+    def _queryable(self) -> Collection[Document]:
+        """Gives the `_id`s in receipts as they can be queried."""
+        return self.collection.with_options(codec_options=_AS_QUERIED)
 
     @property
     def _standing(self) -> Document:
@@ -278,9 +301,10 @@ class Receipts:
         each with the name of the receipt and the time of the copies."""
         found: dict[bytes, tuple[str, datetime]] = {}
         for at in range(0, len(ids), _PAGE):
-            wanted = {"$in": list(ids[at : at + _PAGE])}
+            some = ids[at : at + _PAGE]
+            wanted = {"$in": [Binary.from_uuid(it) if isinstance(it, uuid.UUID) else it for it in some]}
             query = {"_id.policy": self.policy, "kind": "online", "state": state, "ids": wanted}
-            for receipt in self.collection.find(query, {"ids": 1, "copied": 1}, session=session):
+            for receipt in self._queryable.find(query, {"ids": 1, "copied": 1}, session=session):
                 named = Docs.of([bson.encode({"_id": it}, codec_options=LOSSLESS) for it in receipt["ids"]])
                 told = receipt["_id"]["name"], receipt["copied"]
                 found.update((named.raw_id(i), told) for i in range(len(named)))

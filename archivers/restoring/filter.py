@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from archivers.format.manifest import Manifest
 from archivers.restoring.put import Indices, Note
 from archivers.versions.history import Version, lots_of
 from buckets.bson.raw import Batch
-from buckets.columns import Series
 from buckets.decoding.decode import Lot
 from buckets.fields.selectors import series_text
 from buckets.fields.times import FIRST_MS, LAST_MS
@@ -54,6 +54,10 @@ class RestoreFilter:
         """Returns whether a version of a bucket may be left out while another is not."""
         return self.start > FIRST_MS or self.end <= LAST_MS or bool(self.series)
 
+    def may_hold(self, manifest: Manifest) -> bool:
+        """Returns whether a commit may hold any of these series."""
+        return manifest.may_hold(self.policy, self.series)
+
     def of(self, found: Found) -> Matched:
         """In the order of their `_id`s: where they are put, they lie together then."""
         batch, chosen, readings = found.lot.batch, np.arange(len(found.lot)), found.readings
@@ -75,9 +79,11 @@ class RestoreFilter:
     def _mine(self, lot: Lot) -> NDArray[np.bool_]:
         """Of the decoded buckets (of empty ones, their last time counts)."""
         columns = lot.decoded.columns
-        named = np.array([self._matches(one) for one in columns.series], dtype=np.bool_)
+        names = lot.policy.series_names
+        named = np.array(
+            [self._matches(dict(zip(names, it, strict=True))) for it in columns.series], np.bool_
+        )
         return lot.decoded.touching(self.start, self.end) & columns.holds(named)
 
-    def _matches(self, one: Series) -> bool:
-        values = dict(zip(self.policy.series_names, one, strict=False))
+    def _matches(self, values: Mapping[str, Any]) -> bool:
         return all(series_text(values[name]) == text for name, text in self.series.items() if name in values)

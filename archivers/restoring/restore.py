@@ -26,7 +26,7 @@ from archivers.writes.delete import chunks
 from buckets.bson.prefetch import prefetch
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
-from buckets.fields.selectors import extended_json
+from buckets.fields.selectors import extended_json, selector_query
 from buckets.fields.times import as_ms
 from buckets.models import timeseries
 from config.errors import BucketwiseError
@@ -63,9 +63,9 @@ def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
     target = Target(context.database, policy, options.to, context.guard, options.how, note)
     wanted = RestoreFilter(policy, options.within.start_ms, options.within.end_ms, options.series)
     restoring = _Restoring(context, target, wanted)
-    found = _archived(context, options, records)
+    found = _archived(context, options, records, wanted)
     if options.how.mode == Mode.all and context.to == "offline":
-        found = itertools.chain(found, _superseded(context, options, records))
+        found = itertools.chain(found, _superseded(context, options, records, wanted))
     with ThreadPoolExecutor(1, "bucketwise-reader") as reader:
         restoring.bring(prefetch(map(wanted.of, found), lambda: True), reader)
     return restoring.finished()
@@ -161,13 +161,14 @@ class _Restoring:
 
 
 def _archived(
-    context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None
+    context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
 ) -> Iterator[Found]:
-    """Gives all that may hold something of the range."""
+    """Gives all that may hold something of the range, and of the series."""
     database, policy = context.database, context.policy
     start, end = options.within.start_ms, options.within.end_ms
     if context.to == "online":
-        for batch in archived_source(database, policy).batches(start, end):
+        query = selector_query(policy, options.series)
+        for batch in archived_source(database, policy).batches(start, end, query):
             note = partial(records.online, batch) if records else _note_nothing
             yield Found(Lot(batch, policy), note)
         return
@@ -176,6 +177,8 @@ def _archived(
     for manifest in archive.manifests(start, end):
         if manifest.timeseries is not None and timeseries.made_with(database, options.to) is None:
             database.create_collection(options.to, timeseries=manifest.timeseries)
+        if not wanted.may_hold(manifest):
+            continue
         batch = archive.load(manifest)
         note = partial(records.offline, manifest, batch) if records else _note_nothing
         span = as_ms(manifest.first), as_ms(manifest.last)
@@ -183,7 +186,7 @@ def _archived(
 
 
 def _superseded(
-    context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None
+    context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
 ) -> Iterator[Found]:
     """Gives versions that count no more: no commit may hold another one of their buckets."""
     archive = context.offline()
@@ -191,6 +194,8 @@ def _superseded(
     within, histories = options.within, OfflineHistories(archive)
     superseded = Superseded(archive.store, context.policy.name)
     for _, manifest, read in superseded.around(within.start_ms, within.end_ms):
+        if not wanted.may_hold(manifest):
+            continue
         batch = read().batch
         batch = batch.take(np.array(histories.superseded(batch, manifest.archived_policy), dtype=np.int64))
         note = partial(records.superseded, batch) if records else _note_nothing

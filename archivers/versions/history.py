@@ -17,6 +17,7 @@ from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
+from archivers.format.series import selector_of
 from archivers.records.receipts import MERGING, Receipts
 from archivers.versions.kept import Kept, KeptVersions, counting
 from archivers.versions.superseded import Left, Superseded
@@ -104,6 +105,20 @@ def _is_contained(version: Version, place: int, among: Sequence[Version]) -> boo
     )
 
 
+def _all(_manifest: Manifest) -> bool:
+    return True
+
+
+def _alike(buckets: Batch, policy: Policy) -> Callable[[Manifest], bool]:
+    """What tells which commits may hold a version that one of these buckets can be merged with: it is of the
+    same series. Where samples have series of their own, versions may differ in them."""
+    decoded = Lot(buckets, policy).decoded
+    if policy.sample_series or decoded.quarantined:
+        return _all
+    asked = [selector_of(one, policy.series_names) for one in decoded.columns.series]
+    return lambda manifest: manifest.may_hold(policy, *asked)
+
+
 class OfflineHistories:
     """Commits lie in the order of time, and their age follows from the chain."""
 
@@ -115,13 +130,22 @@ class OfflineHistories:
     def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
         """All versions whose commits hold something of the days that these documents touch, or other versions
         of theirs."""
+        return self._of(buckets, policy, standing, _all)
+
+    def _of(
+        self,
+        buckets: Batch,
+        policy: Policy,
+        standing: Iterable[bytes],
+        may_hold: Callable[[Manifest], bool],
+    ) -> dict[bytes, History]:
         found: dict[bytes, list[Version]] = {same_id(raw_id): [] for raw_id in buckets.main.raw_ids}
         given = [*buckets.main, *standing]
         days = self._days(self._archive.policy, given) | self._days(policy, given)
         read: set[str] = set()
         while more := [it for it in self._around(days) if it.name not in read]:
-            for place in more:
-                read.add(place.name)
+            read |= {it.name for it in more}
+            for place in (it for it in more if may_hold(it.manifest)):
                 for version in self._versions(place, found.keys()):
                     found[same_id(version.bucket.main.raw_id(0))].append(version)
                     days |= self._days(version.policy, version.bucket.main)
@@ -151,7 +175,7 @@ class OfflineHistories:
         return [some[i] for i in self.parted(buckets.take(np.array(some, dtype=np.int64)), policy)]
 
     def parted(self, buckets: Batch, policy: Policy) -> list[int]:
-        found = self.of(buckets, policy, [])
+        found = self._of(buckets, policy, [], _alike(buckets, policy))
         names = [same_id(raw_id) for raw_id in buckets.main.raw_ids]
         return [i for i, name in enumerate(names) if len(found[name].versions) > 1]
 

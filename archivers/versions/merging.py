@@ -259,6 +259,7 @@ class Merging:
         """In the delete's transaction: the archived buckets become the merged ones. Copies of what has
         changed, or was gone, are dropped."""
         work, ids = self._work, verified.main.ids
+        work.see_limit(len(outcome.deleted))
         going = verified.take(np.array(outcome.deleted, dtype=np.int64))
         others = [ids[i] for i in (*outcome.changed, *outcome.gone)]
         if others:

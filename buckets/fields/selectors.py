@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 from bson import json_util
 from bson.binary import UuidRepresentation
 from bson.errors import InvalidId
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
+from numpy.typing import NDArray
 
 from buckets.bson.types import DOCUMENT, decode_value
 from buckets.columns import Series
@@ -36,6 +38,13 @@ def check_selector(policy: Policy, selector: Selector) -> None:
 def selects(series: Series, policy: Policy, selector: Selector) -> bool:
     values = dict(zip(policy.series_names, series, strict=True))
     return all(series_text(values[name]) == text for name, text in selector.items())
+
+
+def selected(series: Sequence[Series], policy: Policy, selector: Selector) -> NDArray[np.bool_]:
+    """Returns which of these are asked for."""
+    if not selector:
+        return np.ones(len(series), dtype=np.bool_)
+    return np.array([selects(one, policy, selector) for one in series], dtype=np.bool_)
 
 
 def selector_query(policy: Policy, selector: Selector) -> dict[str, Any]:
@@ -75,6 +84,8 @@ def series_text(value: Any) -> str:
     """Strings as they are, other values as extended JSON or their own text."""
     if isinstance(value, str):
         return value
+    if type(value) is int:  # as below, and there may be very many
+        return str(value)
     if isinstance(value, (dict, list, bool, int, float)):
         return json_util.dumps(value, json_options=EXTENDED_JSON, sort_keys=True)
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

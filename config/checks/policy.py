@@ -31,6 +31,7 @@ def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
     check_completeness(policy, report)
     _check_local_days(policy, at, report)
     _check_archive(policy, at, has_store, report)
+    _check_audit(policy, at, report)
     _check_retain(policy, at, report)
 
 
@@ -110,12 +111,26 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
         fault = Fault('with to = "none" nothing is archived', 'take it out, or write to = "online"')
         report.add(collection, fault)
     _check_batch(archive, (*at, "archive"), report)
-    if archive.grace > _NOTHING and (archive.to == "none" or not archive.delete):
-        why = 'to = "none"' if archive.to == "none" else "delete = false"
-        fault = Fault(
-            f"it delays a delete, and with {why} there is none", "take it out, or let the policy delete"
-        )
-        report.add((*at, "archive", "grace"), fault, rests_on=[to, (*at, "archive", "delete")])
+    _check_deletes(archive, (*at, "archive"), report)
+
+
+def _check_deletes(archive: Archive, at: Key, report: Report) -> None:
+    """What is said of deletes makes sense where there are any."""
+    if archive.to != "none" and archive.delete:
+        return
+    why = 'to = "none"' if archive.to == "none" else "delete = false"
+    said = {"grace": ("delays a delete", archive.grace), "max_delete": ("limits deletes", archive.max_delete)}
+    for key, (what, value) in said.items():
+        if value:
+            fault = Fault(f"it {what}, and with {why} there is none", "take it out, or let the policy delete")
+            report.add((*at, key), fault, rests_on=[(*at, "to"), (*at, "delete")])
+
+
+def _check_audit(policy: Policy, at: Key, report: Report) -> None:
+    is_offline = policy.archive is not None and policy.archive.to == "offline"
+    if policy.audit.sample is not None and not is_offline:
+        fault = Fault("it is for parts, and only an offline archive has any", "take it out")
+        report.add((*at, "audit", "sample"), fault, rests_on=[(*at, "archive"), (*at, "archive", "to")])
 
 
 def _check_compact(archive: Archive, at: Key, to: Key, report: Report) -> None:

@@ -10,6 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from config.secrets import hide_secrets
 from jobs.clock import iso
 from jobs.output.report import Result
+from jobs.output.tables import parts_read
 
 _PAGE = """\
 <!doctype html>
@@ -48,6 +49,7 @@ _PAGE = """\
 {% elif policy.kept %}<span class="ok">kept</span>
 {% else %}<span class="error">not kept</span>{% endif %}</h2>
 {% if policy.error %}<p>{{ policy.error }}</p>{% endif %}
+{% if policy.read %}<p>{{ policy.read|capitalize }}.</p>{% endif %}
 {% if policy.findings %}
 <div class="scroll"><table>
 <thead><tr><th>Severity</th><th>Code</th><th>Place</th><th>What</th></tr></thead>
@@ -73,6 +75,7 @@ def audit_page(results: Sequence[Result], now: datetime) -> str:
             "name": result.policy,
             "kept": result.exit_code == 0,
             "error": result.error,
+            "read": parts_read(result.body),
             "findings": result.body.get("findings", []),
         }
         for result in results

@@ -89,6 +89,14 @@ def compact_table(results: Sequence[Result]) -> RenderableType:
     return table
 
 
+def drill_table(results: Sequence[Result]) -> RenderableType:
+    table = _table("Restore drill", "policy", "days", "buckets", "equal", "differing")
+    for result in results:
+        counts = [_number(result.body.get(key)) for key in ("days", "buckets", "equal", "differing")]
+        table.add_row(result.policy, *counts, _outcome(result))
+    return table
+
+
 def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
     table = _table("Verify", "policy", "parts", "readings", "bad")
     for result in results:
@@ -155,6 +163,20 @@ def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
         told = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
         table.add_row(severity, *told)
     return table
+
+
+def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
+    """How much of each offline archive an audit has read."""
+    told = ((it.policy, parts_read(it.body)) for it in results)
+    return [Text(f"{policy}: {text}") for policy, text in told if text]
+
+
+def parts_read(body: Body) -> str:
+    """Returns what an audit says of the parts that it has read; nothing where there are none."""
+    if not body.get("parts"):
+        return ""
+    all_in = f"; all within {body['days']:,} days" if body["days"] > 1 else ""
+    return f"read {body['parts_read']:,} of {body['parts']:,} parts{all_in}"
 
 
 def fit_lines(results: Iterable[Result]) -> list[RenderableType]:
@@ -241,6 +263,8 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
     for result in results:
         # A bucket that both steps met is told once.
         bodies = [result.body.get(step, {}) for step in ("rollup", "archive")] + [result.body]
+        stops = [limit["stops"] for body in bodies if (limit := body.get("limit")) and limit["stops"]]
+        lines += [Text(f"{result.policy}: {it}", style="bold red") for it in stops]
         reasons = [it for body in bodies for it in body.get("reasons", [])]
         lines += [Text(f"{result.policy}: {it['count']:,} stay: {it['reason']}") for it in reasons]
         lines += [

@@ -16,6 +16,7 @@ has forgotten: nothing is lost, and a bucket that has changed since then counts 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -174,6 +175,11 @@ class Ledger:
     def knows(self, policy: str, fence: int, now: datetime) -> bool:
         """Whether there was a run under this fence, at this instant."""
         return self._runs.find_one({"policy": policy, "fence": fence, "now": now}) is not None
+
+    def under(self, policy: str, fences: Collection[int]) -> dict[int, tuple[str, str]]:
+        """The run and the verb of each of these fences, as far as their entries are there."""
+        query = {"policy": policy, "fence": {"$in": list(fences)}}
+        return {it["fence"]: (it["run"], it["verb"]) for it in self._runs.find(query)}
 
     def last_runs(self, policy: str, count: int) -> list[Run]:
         """The latest entries of the policy, the newest first."""

@@ -37,11 +37,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What is asked of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease."""
+    """What is asked of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease.
+    `allow_large`: it may delete more than `max_delete` says."""
 
     within: TimeRange = EVER
     dry_run: bool = False
     staff: Staff = local
+    allow_large: bool = False
 
 
 @dataclass
@@ -182,6 +184,7 @@ class Runner:
             steps=tuple(step.name for step in self.steps),
             within=self.options.within,
             dry_run=self.options.dry_run,
+            allow_large=self.options.allow_large,
             taken_at=self.now if lease is None else lease.taken_at,
             readers=tuple(it for it in others if it.rollup is not None),
             is_archived_by_another=any(it.archive is not None and it.archive.to != "none" for it in others),

@@ -17,7 +17,7 @@ from archivers.proof.verify import verify
 from archivers.records.deletions import legible
 from archivers.records.pins import COLLECTION as PINS
 from archivers.records.receipts import COLLECTION as RECEIPTS
-from archivers.report import ArchiveReport
+from archivers.report import ArchiveReport, DeleteLimit
 from archivers.restoring.options import RestoreOptions
 from archivers.restoring.restore import restore
 from archivers.restoring.unpin import unpin
@@ -116,14 +116,16 @@ def _archive(turn: Turn) -> Done:
     fit = see_fit(turn) if archives(turn) else None
     stop_for(fit, context.policy)
     upkeep = Upkeep(context, turn.readers, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run)
-    options = ArchiveOptions(turn.within, _through(turn), upkeep)
+    options = ArchiveOptions(turn.within, archivable_through(turn), upkeep, turn.allow_large)
     report = plan_archive(context, options) if turn.dry_run else archive(context, options)
     stays = bool(report.quarantined or report.changed or report.valueless)
-    body = _archive_body(report, context.policy, upkeep.written) | said(fit)
-    return Done(body, LEFT_SOMETHING if stays else 0)
+    limit = report.limit if turn.dry_run else None
+    body = _archive_body(report, context.policy, upkeep.written) | said(fit) | _limit_body(limit)
+    would_stop = limit is not None and limit.is_exceeded
+    return Done(body, HaltedError.exit_code if would_stop else LEFT_SOMETHING if stays else 0)
 
 
-def _through(turn: Turn) -> int | None:
+def archivable_through(turn: Turn) -> int | None:
     """Up to where readings may be archived (milliseconds); None: no policy rolls them up."""
     found = [_through_of(turn, policy) for policy in (turn.policy, *turn.readers)]
     return min((through for through in found if through is not None), default=None)
@@ -154,6 +156,14 @@ def _archive_body(report: ArchiveReport, policy: Policy, mended: int) -> Body:
         "valueless": valueless(report, policy),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }
+
+
+def _limit_body(limit: DeleteLimit | None) -> Body:
+    """What a plan says of `max_delete`."""
+    if limit is None:
+        return {}
+    stops = f"this run would stop: {limit.message}" if limit.is_exceeded else None
+    return {"limit": {"due": limit.due, "of": limit.total, "most": limit.most, "stops": stops}}
 
 
 def quarantine_body(found: list[Quarantined], total: int) -> Body:
@@ -224,8 +234,16 @@ def _unpin(turn: Turn) -> Done:
     return Done({"buckets": unpin(turn.context, turn.within)})
 
 
-def _audit(turn: Turn) -> Done:
-    return _findings(audit(turn.context), NOT_KEPT)
+def audit_step(*, full: bool = False) -> Step:
+    """Returns the step that audits. `full`: all parts, whatever the policy says."""
+
+    def do(turn: Turn) -> Done:
+        report = audit(turn.context, full=full)
+        done = _findings(report.findings, NOT_KEPT)
+        read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
+        return Done({**done.body, **read}, done.exit_code)
+
+    return Step("audit", do, by_present=True)
 
 
 def _check(turn: Turn) -> Done:
@@ -247,7 +265,7 @@ def finding_body(found: Any) -> Body:
 ROLLUP = Step("rollup", _roll_up, by_present=True)
 ARCHIVE = Step("archive", _archive, by_present=True)
 EXPIRY = Step("expiry", _expire, by_present=True)
-AUDIT = Step("audit", _audit, by_present=True)
+AUDIT = audit_step()
 VERIFY, CHECK, UNPIN = Step("verify", _verify), Step("check", _check), Step("unpin", _unpin)
 SIGN, RECEIPT_LIST = Step("sign", _sign), Step("receipts", _receipts)
 COMPACT = Step("compact", _compact, by_present=True)

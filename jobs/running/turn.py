@@ -22,6 +22,7 @@ class Turn:
     steps: tuple[str, ...]  # all of this turn, by name
     within: TimeRange
     dry_run: bool
+    allow_large: bool
     taken_at: datetime  # the lease, by the server's clock; `now` where there is none
     readers: tuple[Policy, ...]  # other policies that roll up the same collection
     is_archived_by_another: bool  # the same collection, by another policy

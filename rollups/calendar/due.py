@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -31,6 +31,15 @@ class Spans:
     def touch(self, start: int, end: int) -> bool:
         before = bisect_left(self._starts, end) - 1
         return before >= 0 and self.spans[before][1] > start
+
+    def gaps(self, start: int, end: int) -> Iterator[Span]:
+        """Yields what of [start, end) is in none of them."""
+        for first, last in self.spans:
+            if start < min(first, end):
+                yield start, min(first, end)
+            start = max(start, last)
+        if start < end:
+            yield start, end
 
 
 def widened(levels: Sequence[Level], spans: Iterable[Span]) -> Spans:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from buckets.columns import Quarantined
@@ -25,6 +25,7 @@ class RollupOptions:
 
     within: TimeRange = EVER  # where it is bounded: exactly the due windows that touch it
     whole: bool = False  # all due windows, but for those whose summaries have gone by their `retain`
+    resting: Sequence[Span] = ()  # where windows are not looked at, and taken as they stand
     is_cleared: bool = False  # something removes raw data that the reader does not find in an archive
     dry_run: bool = False  # only count what would be written
 
@@ -69,6 +70,7 @@ class RollupReport:
     late: Late | None = None  # None: a range was asked for
     quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
     quarantined_total: int = 0
+    commits: set[str] = field(default_factory=set)  # of the archive, that were read whole
 
     def of(self, level: LevelName) -> Counts:
         return self.counts.setdefault(level, Counts())

@@ -60,9 +60,12 @@ class Planner:
             # Of a day that it touches, other hours may have changed: no stream was asked.
             standing = replace(self._standing, doubted=self.calendar.days_of([span]))
             return RollupPlan({level.name: [span] for level in self.calendar.levels}, standing)
-        if self.options.whole:  # nothing is taken as it stands
-            gone, levels = self._gone, self.calendar.levels
-            return RollupPlan({level.name: [(gone.get(level.name, LOWEST), HIGHEST)] for level in levels})
+        if self.options.whole:
+            gone, resting = self._gone, Spans(self.options.resting)
+            names = [level.name for level in self.calendar.levels]
+            wanted = {name: list(resting.gaps(gone.get(name, LOWEST), HIGHEST)) for name in names}
+            # Nothing is taken as it stands where all is looked at.
+            return RollupPlan(wanted, self._standing if resting.spans else Standing())
         return self._catch_up()
 
     @cached_property

@@ -63,7 +63,7 @@ class Quarantine:
         its readings, which want rolling up."""
         days: set[int] = set()
         nameless: list[Span] = []  # where those are that can't be looked up by their `_id`
-        recorded = self._recorded()
+        recorded = self.recorded()
         while some := list(islice(recorded, _AT_ONCE)):
             self._may_heal = True
             nameless += [(it["span"][0], it["span"][1] + 1) for it in some if "span" in it]
@@ -82,7 +82,7 @@ class Quarantine:
         if not self._may_heal:
             return
         name = self._policy.name
-        known = (document["_id"]["id"] for document in self._recorded())
+        known = (document["_id"]["id"] for document in self.recorded())
         healed = (identity for identity in known if _key(identity) not in self._met)
         while ids := list(islice(healed, _AT_ONCE)):
             self._collection.delete_many({"_id": {"$in": [{"policy": name, "id": one} for one in ids]}})
@@ -103,7 +103,8 @@ class Quarantine:
             key, {"$set": seen | by_time, "$setOnInsert": {"first_seen": self._now}}, upsert=True
         )
 
-    def _recorded(self) -> Iterator[Document]:
+    def recorded(self) -> Iterator[Document]:
+        """Yields the records of this policy: `_id.id` is that of a bucket."""
         low, high = ({"policy": self._policy.name, "id": bound} for bound in (MinKey(), MaxKey()))
         mine = {"_id": {"$gte": low, "$lte": high}}
         # From the `_id` index alone, a NaN would come without its payload: `span` is not in it.

@@ -27,7 +27,6 @@ from rollups.calendar.levels import Span
 from rollups.rolling.portions import ALL, Shelf, portion_of
 from rollups.summaries.coverage import interval_of
 from rollups.summaries.summary import State, aggregate, merge, plain, state_of
-from rollups.tasks import at_once
 
 Document = dict[str, Any]
 Archived = Callable[[int, int], Iterable[Batch]]
@@ -139,6 +138,7 @@ class Found:
     cells: dict[bool, Cells]
     memory: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)
+    commits: set[str] = field(default_factory=set)  # of the archive, that were read whole
     aside: Shelf | None = None
     filled: dict[bool, set[int]] = field(default_factory=dict)  # starts of the cells of what is put aside
 
@@ -158,6 +158,7 @@ class Found:
             for local, filled in other.filled.items():
                 self.filled.setdefault(local, set()).update(filled)
         self.quarantined += other.quarantined
+        self.commits |= other.commits
 
     def size(self) -> int:
         """Bytes that it takes in memory, about."""
@@ -211,12 +212,6 @@ class Reader:
             return 1
         most = 2 * self.workers  # while one is written, nobody has to wait
         return max(1, min(most, self.memory // size if size else most))
-
-
-def here(source: Source, archived: Archived, policy: Policy, memory: int = 0) -> Reader:
-    """Slices are read in this process, one after another."""
-    unions = Unions()
-    return Reader(lambda asked: at_once(read, source, archived, policy, asked, unions), memory=memory)
 
 
 def read(source: Source, archived: Archived, policy: Policy, asked: Asked, unions: Unions) -> Found:

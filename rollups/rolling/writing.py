@@ -65,6 +65,7 @@ class SummaryWriter:
             self._take(piece, Portion())
         else:
             self.records.quarantine.add(found.quarantined)
+            self.report.commits |= found.commits
             counted = min(found.cells)  # readings are counted by one clock only
             spans = Spans(piece.to_read(self.calendar.levels)[counted])
             for portion in found.portions():

@@ -135,4 +135,4 @@ def test_an_audit_complains_of_no_batch_that_is_not_whole(
 
 
 def codes(cycle: Cycle, now: datetime) -> set[str]:
-    return {it.code for it in audit(cycle.context(now))}
+    return {it.code for it in audit(cycle.context(now)).findings}

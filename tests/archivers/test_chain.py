@@ -90,7 +90,7 @@ def put_back(cycle: Cycle, documents: list[Document]) -> None:
 
 
 def codes(cycle: Cycle) -> set[tuple[str, str]]:
-    return {(it.code, it.severity) for it in audit(cycle.context())}
+    return {(it.code, it.severity) for it in audit(cycle.context()).findings}
 
 
 def test_each_manifest_names_the_one_before(cycle: Cycle) -> None:

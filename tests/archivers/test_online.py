@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import bson
 import pytest
+from bson.binary import Binary
 from pymongo.database import Database
 
+from archivers.records.deletions import legible
 from config.policies import Store
 from tests.archivers.builders import (
+    CODEC,
     LATER,
+    Case,
     deletable,
     encode,
     insert,
     raw_documents,
     samples_overflow,
+    slots,
     timeseries,
 )
 from tests.archivers.harness import Cycle
@@ -130,3 +136,23 @@ def test_another_document_with_the_same_id_is_in_the_way(
     assert cycle.live() == sorted(late[:2])
     assert cycle.archived() == sorted([*held, late[2]])
     assert cycle.run().buckets == 0
+
+
+@pytest.mark.parametrize(
+    "identity", [Binary(b"short", 4), {"a": Binary(b"short", 4)}], ids=["plain", "compound"]
+)
+def test_an_id_that_says_it_is_a_uuid_and_is_none(
+    database: Database[Document], file_store: Store, identity: Any
+) -> None:
+    base = slots("minute")
+    document = {**bson.decode(base.documents[0], CODEC), "_id": identity}
+    case = Case(base.name, base.policy, [bson.encode(document, codec_options=CODEC)], [])
+    cycle = Cycle(database, case.online().with_archive(delete=False), file_store)
+    cycle.load()
+    cycle.run()
+    cycle.run()
+    cycle.case = cycle.case.with_archive(delete=True)
+    assert cycle.run().deleted == 1
+    assert cycle.verify().bad == []
+    told = list(legible(cycle.context().receipts, None, None))
+    assert [it["ids"] for it in told] == [[identity]]

@@ -77,7 +77,7 @@ def held(cycle: Cycle) -> list[tuple[int, str]]:
 
 
 def codes(cycle: Cycle) -> set[tuple[str, str]]:
-    return {(it.code, it.severity) for it in audit(cycle.context())}
+    return {(it.code, it.severity) for it in audit(cycle.context()).findings}
 
 
 @pytest.mark.parametrize("failed", (0, 2))

@@ -1031,6 +1031,83 @@ CONTRADICTIONS = [
         "with delete = false there is none",
     ),
     bad(
+        "max-delete-zero-percent",
+        'to = "offline"',
+        'to = "offline"\nmax_delete = "0%"',
+        "policies.ticks.archive.max_delete",
+        'value: "0%"',
+        "it has to be above zero, and 100% at most",
+        'such as "20%"',
+    ),
+    bad(
+        "max-delete-too-much",
+        'to = "offline"',
+        'to = "offline"\nmax_delete = "120%"',
+        "policies.ticks.archive.max_delete",
+        'value: "120%"',
+        "it has to be above zero, and 100% at most",
+        'such as "20%"',
+    ),
+    bad(
+        "max-delete-word",
+        'to = "offline"',
+        'to = "offline"\nmax_delete = "abc"',
+        "policies.ticks.archive.max_delete",
+        'value: "abc"',
+        "it is neither a share nor a whole number",
+        'such as "20%"',
+    ),
+    bad(
+        "max-delete-below-zero",
+        'to = "offline"',
+        'to = "offline"\nmax_delete = -1',
+        "policies.ticks.archive.max_delete",
+        "value: -1",
+        "it has to be above zero, and 100% at most",
+        'such as "20%"',
+    ),
+    bad(
+        "max-delete-zero",
+        'to = "offline"',
+        'to = "offline"\nmax_delete = 0',
+        "policies.ticks.archive.max_delete",
+        "value: 0",
+        "it has to be above zero, and 100% at most",
+        'such as "20%"',
+    ),
+    bad(
+        "max-delete-fraction",
+        'to = "offline"',
+        'to = "offline"\nmax_delete = 0.2',
+        "policies.ticks.archive.max_delete",
+        "value: 0.2",
+        "it is neither a share nor a whole number",
+        'such as "20%"',
+    ),
+    bad(
+        "max-delete-true",
+        'to = "offline"',
+        'to = "offline"\nmax_delete = true',
+        "policies.ticks.archive.max_delete",
+        "value: true",
+        "it is neither a share nor a whole number",
+        'such as "20%"',
+    ),
+    bad(
+        "max-delete-without-delete",
+        'to = "offline"',
+        'to = "offline"\nmax_delete = "20%"\ndelete = false',
+        "policies.ticks.archive.max_delete",
+        "it limits deletes, and with delete = false there is none",
+    ),
+    bad(
+        "max-delete-without-archive",
+        _IOT_ARCHIVE,
+        'to = "none"\nmax_delete = 5',
+        "policies.iot.archive.max_delete",
+        'with to = "none" there is none',
+    ),
+    bad(
         "compact-without-commits",
         _IOT_ARCHIVE,
         'to = "none"\ncompact = {after = "1d"}',
@@ -1463,6 +1540,22 @@ BATCHES = [
 ]
 
 
+def _sample(id: str, text: str, *fragments: str, to: str = "offline") -> BadConfig:
+    table = f"[policies.ticks.audit]\nsample = {text}\n\n[policies.ticks.retain]"
+    text = changed(("[policies.ticks.retain]", table), ('to = "offline"', f'to = "{to}"'))
+    return BadConfig(id, text, ("policies.ticks.audit.sample", *fragments))
+
+
+SAMPLES = [
+    _sample("sample-zero", '"0%"', 'value: "0%"', "not from 0.1% to 100%", 'such as "10%"'),
+    _sample("sample-more-than-all", '"150%"', 'value: "150%"', "not from 0.1% to 100%"),
+    _sample("sample-negative", '"-5%"', 'value: "-5%"', "it is not a share"),
+    _sample("sample-word", '"abc"', 'value: "abc"', "it is not a share", 'in quotes, such as "10%"'),
+    _sample("sample-number", "0.1", "value: 0.1", "it is not a share"),
+    _sample("sample-of-nothing", '"10%"', "only an offline archive has any", "take it out", to="none"),
+]
+
+
 def _class(id: str, named: str, *fragments: str, url: str = "s3://acme-archive/x") -> BadConfig:
     text = changed(
         (_URL, url),
@@ -1538,6 +1631,7 @@ BAD_CONFIGS: list[BadConfig] = [
     *CONNECTIONS,
     *LEDGER,
     *BATCHES,
+    *SAMPLES,
     *STORAGE_CLASSES,
     *NAMES,
     *FIELDS,

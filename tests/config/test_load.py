@@ -12,6 +12,7 @@ import config
 from config.loading.load import load
 from config.policies import (
     Archive,
+    Audit,
     Compact,
     MongoDB,
     Overflow,
@@ -79,7 +80,8 @@ def test_example_loads() -> None:
 def test_example_explains_every_key() -> None:
     text = EXAMPLE.read_text()
     models = (
-        MongoDB, Store, Workers, RunLedger, Policy, Rollup, RollupLevel, Archive, Compact, Retain, Overflow,
+        MongoDB, Store, Workers, RunLedger, Policy, Rollup, RollupLevel, Archive, Compact, Audit, Retain,
+        Overflow,
     )  # fmt: skip
     for model in models:
         for key in {it.alias or name for name, it in model.model_fields.items()} - {"name"}:

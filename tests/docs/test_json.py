@@ -79,6 +79,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "run": (_nothing, []),
     "compact": (_run, []),
     "verify": (_damage, []),
+    "drill": (_run, []),
     "receipts": (_run, []),
     "sign": (_nothing, []),
     "restore": (_run, ["--to", "ticks_restored"]),
@@ -87,6 +88,8 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "status": (_run, []),
     "summarize": (_run, ["--since", "2018-06-30", "--until", "2018-07-01"]),
     "readings": (_run, ["--output", "ticks.csv"]),
+    "coverage": (_run, []),
+    "explain": (_run, ["--at", "2018-06-30"]),
 }
 
 

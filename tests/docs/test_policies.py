@@ -18,6 +18,7 @@ from config.loading.environment import OVERRIDES
 from config.loading.load import PATH_VARIABLE, load
 from config.policies import (
     Archive,
+    Audit,
     Compact,
     MongoDB,
     Overflow,
@@ -49,6 +50,7 @@ TABLES: dict[str, type[Table]] = {
     "`[[policies.NAME.rollup.levels]]`": RollupLevel,
     "`[policies.NAME.archive]`": Archive,
     "`[policies.NAME.archive.compact]`": Compact,
+    "`[policies.NAME.audit]`": Audit,
     "`[policies.NAME.retain]`": Retain,
     "`[policies.NAME.overflow]`": Overflow,
 }

@@ -101,6 +101,9 @@ def test_quarantined_buckets(broken: Place, policy: str) -> None:
     check(broken("audit", "-p", policy, "--html", str(page)), 4, *texts)
     assert [it for it in FOREIGN if it in page.read_text()] == []
     check(broken("readings", "-p", policy, *span), 3, *texts)
+    check(broken("explain", "-p", policy, "--at", "2018-06-30"), 0, *texts)
+    check(broken("explain", "-p", policy, "--at", "2018-06-30", "--json"), 0)
+    check(broken("coverage", "-p", policy), 0)
     check(broken("status", "-p", policy), 0)
     told = [json_util.loads(text) for text in texts]
     for verb in ("plan", "rollup", "archive", "run"):

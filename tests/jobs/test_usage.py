@@ -16,8 +16,8 @@ from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig
 from tests.jobs.command import ROOT, CommandLine
 
 VERBS = [
-    "demo", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "schedule",
-    "compact", "verify", "restore", "unpin", "receipts", "sign", "audit", "status",
+    "demo", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "coverage", "explain",
+    "schedule", "compact", "verify", "drill", "restore", "unpin", "receipts", "sign", "audit", "status",
 ]  # fmt: skip
 
 

@@ -15,13 +15,15 @@ from pymongo.database import Database
 
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.fields.times import TimeRange
+from buckets.layouts.groups import Unions
 from buckets.source import Source
 from config.errors import InterruptedRun
 from config.policies import Policy
 from rollups.context import RunContext
 from rollups.rolling.options import Archived, RollupOptions, RollupReport
 from rollups.rolling.rollup import roll_up
-from rollups.rolling.slices import here
+from rollups.rolling.slices import Reader, read
+from rollups.tasks import at_once
 
 Document = dict[str, Any]
 
@@ -54,7 +56,11 @@ class Bench:
 
         guard = more.pop("guard", nobody_else)
         progress = more.pop("progress", lambda _what, count: self.slices.append(count))
-        reader = more.pop("reader", here(Source(self.database, policy), archived, policy, self.memory))
+        source, unions = Source(self.database, policy), Unions()
+        here = Reader(
+            lambda asked: at_once(read, source, archived, policy, asked, unions), memory=self.memory
+        )
+        reader = more.pop("reader", here)
         span = None if first is None or last is None else (first, last + 86_400_000)
         return roll_up(
             RunContext(self.database, policy, now, guard, check, progress),

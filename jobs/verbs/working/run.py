@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs.call import Call
-from jobs.options import Executor, WorkerCount
+from jobs.options import AllowLarge, Executor, WorkerCount
 from jobs.output.report import Report
 from jobs.output.tables import run_tables
 from jobs.running.runner import Runner, RunOptions
@@ -16,12 +16,15 @@ EXAMPLES = [
 ]
 
 
-def run(call: Call, workers: WorkerCount = None, executor: Executor = None) -> Report:
+def run(
+    call: Call, allow_large: AllowLarge = False, workers: WorkerCount = None, executor: Executor = None
+) -> Report:
     """Roll up, archive, expire summaries.
 
     For every policy, or those named: the entry for cron.
     """
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        results = Runner.of(call, database, RUN, RunOptions(staff=staff)).run_all(policies)
+        options = RunOptions(staff=staff, allow_large=allow_large)
+        results = Runner.of(call, database, RUN, options).run_all(policies)
     return Report(call.command, call.now, results, run_tables(results))

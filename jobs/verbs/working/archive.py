@@ -8,7 +8,7 @@ import typer
 
 from jobs.call import Call
 from jobs.clock import parse_range
-from jobs.options import Executor, Since, Until, WorkerCount
+from jobs.options import AllowLarge, Executor, Since, Until, WorkerCount
 from jobs.output.report import Report
 from jobs.output.tables import archive_tables
 from jobs.running.runner import Runner, RunOptions
@@ -27,6 +27,7 @@ def archive(
     since: Since = None,
     until: Until = None,
     dry_run: DryRun = False,
+    allow_large: AllowLarge = False,
     workers: WorkerCount = None,
     executor: Executor = None,
 ) -> Report:
@@ -37,6 +38,6 @@ def archive(
     within = parse_range(since, until)
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        runner = Runner.of(call, database, [ARCHIVE], RunOptions(within, dry_run, staff))
-        results = runner.run_all(policies)
+        options = RunOptions(within, dry_run, staff, allow_large)
+        results = Runner.of(call, database, [ARCHIVE], options).run_all(policies)
     return Report(call.command, call.now, results, archive_tables(results))

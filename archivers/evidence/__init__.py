@@ -1,0 +1,1 @@
+"""Evidence: where each day is, and why."""

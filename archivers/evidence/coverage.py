@@ -1,0 +1,235 @@
+"""Where each day is: live, archived, both, only summarised, gone, or nowhere. Reads no part of an archive.
+
+MongoDB is read as it was at one instant, a new one for each slice of days, and manifests after that instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from archivers.context import ArchiveContext
+from archivers.evidence.grid import Counts, Flags, Grid
+from archivers.evidence.sight import HeldPart, Looker, Sight
+from archivers.evidence.told import Teller
+from archivers.evidence.weighing import Day
+from archivers.format.names import day
+from archivers.moving.archive import check_archive
+from archivers.reading.instant import at_one_instant
+from archivers.reading.reader import archived_reader
+from buckets.fields.selectors import Selector, check_selector
+from buckets.fields.times import DAY_MS, EVER, TimeRange
+from buckets.models.slots import length_ms
+from config.errors import UsageError
+
+State = Literal["live", "archived", "both", "online", "summarised", "expired", "gap"]
+#: Rows that one answer may have.
+MOST_ROWS = 50_000
+#: Days without live readings are looked at together.
+_QUIET_DAYS = 32
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which rows: those that a range touches, of some series. `step`: how long each is, milliseconds."""
+
+    within: TimeRange = EVER
+    series: Selector = field(default_factory=dict)
+    step: int = DAY_MS
+
+
+@dataclass(frozen=True)
+class HeldCommit:
+    """A commit with readings of a row. `readings` are those of the row; None where its manifest does not tell
+    them of so short a time, or of some series."""
+
+    commit: str
+    committed: datetime
+    buckets: int  # of the whole commit
+    readings: int | None
+    drilled: datetime | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A day or hour. Of `live`, `archived`, `online` and `summarised`, readings are counted, of the others
+    buckets. None: can't be told exactly. `readings`: each once, wherever it is."""
+
+    start: int
+    state: State
+    live: int
+    archived: int | None
+    online: int
+    summarised: int | None
+    readings: int | None
+    live_buckets: int
+    pinned: int
+    quarantined: int
+    commits: tuple[HeldCommit, ...]
+
+
+def coverage(context: ArchiveContext, asked: Asked) -> list[Row]:
+    """Returns the rows of a range, or from the first to the last of which anything is known.
+
+    Raises UsageError where there are too many, or no such series; HaltedError where the archive is not all
+    there.
+    """
+    check_selector(context.policy, asked.series)
+    check_archive(context.database, context.policy, context.store)
+    teller = Teller(context.database, context.policy, asked.series)
+    start, end = _range(context, teller, asked)
+    looker = Looker(context, asked.series)
+    rows: list[Row] = []
+    for grid in _slices(context, start, end, asked.step):
+        context.check()
+        sight = at_one_instant(context.database, partial(looker.look, grid, teller))
+        rows += _rows(sight, bool(asked.series))
+    inside = [it for it in rows if it.start < end and it.start + asked.step > start]
+    return _trimmed(inside, asked)
+
+
+def _range(context: ArchiveContext, teller: Teller, asked: Asked) -> tuple[int, int]:
+    within = asked.within
+    if within.since is None or within.until is None:
+        spans = [it for it in (_live_span(context), _archived_span(context), teller.span()) if it]
+        start = within.start_ms if within.since else min((it[0] for it in spans), default=0)
+        end = within.end_ms if within.until else max((it[1] for it in spans), default=0)
+    else:
+        start, end = within.start_ms, within.end_ms
+    if (count := -(-(end - start) // asked.step)) > MOST_ROWS:
+        raise UsageError(
+            f"policy {context.policy.name}: {day(start)} to {day(end)} makes "
+            f"{count:,} rows, and one answer has {MOST_ROWS:,} at most: narrow it with --since and --until"
+        )
+    return start, end
+
+
+def _live_span(context: ArchiveContext) -> tuple[int, int] | None:
+    source, policy = context.source, context.policy
+    first, last = source.earliest(), source.latest()
+    if first is None or last is None:
+        return None
+    return first, last + (length_ms(policy) if policy.model == "slots" else 1)
+
+
+def _archived_span(context: ArchiveContext) -> tuple[int, int] | None:
+    return archived_reader(context.connections, context.policy, context.state.listed).span()
+
+
+def _slices(context: ArchiveContext, start: int, end: int, step: int) -> Iterator[Grid]:
+    """Day by day where there are live readings: an instant lasts for minutes only. Other days together."""
+    whole = Grid.around(start, end, step)
+    at = whole.start
+    while at < whole.end:
+        live = context.source.earliest(at)
+        quiet = whole.end - at if live is None else live // DAY_MS * DAY_MS - at
+        stop = min(at + max(DAY_MS, min(quiet, _QUIET_DAYS * DAY_MS)), whole.end)
+        yield Grid(at, stop, step)
+        at = stop
+
+
+def _trimmed(rows: list[Row], asked: Asked) -> list[Row]:
+    """Without gaps at the ends that nobody has asked for."""
+    there = [i for i, row in enumerate(rows) if row.state != "gap"]
+    first = 0 if asked.within.since else there[0] if there else len(rows)
+    last = len(rows) if asked.within.until else there[-1] + 1 if there else 0
+    return rows[first:last]
+
+
+def _rows(sight: Sight, is_part: bool) -> list[Row]:
+    days = _days(sight, is_part)
+    archived = [it for day in days for it in day.archived]
+    readings = [it for day in days for it in day.readings]
+    return [
+        _row(sight, at, archived[at], readings[at], _commits(sight, at, is_part))
+        for at in range(len(sight.grid))
+    ]
+
+
+def _row(
+    sight: Sight, at: int, archived: int | None, readings: int | None, commits: tuple[HeldCommit, ...]
+) -> Row:
+    grid, told = sight.grid, sight.told
+    live, online = int(sight.live.readings[at]), int(sight.online.readings[at])
+    is_archived = bool(commits) if archived is None else archived > 0
+    summarised = None if told.touched[at] else int(told.readings[at])
+    is_known = bool(told.touched[at]) or bool(summarised)
+    state = _state(live > 0, is_archived, online > 0)
+    return Row(
+        start=grid.start + at * grid.step,
+        state=state or ("summarised" if is_known else "expired" if told.gone[at] else "gap"),
+        live=live,
+        archived=archived,
+        online=online,
+        summarised=summarised,
+        readings=None if readings is None else readings + int(sight.gone[at]),
+        live_buckets=int(sight.live.buckets[at]),
+        pinned=int(sight.pinned[at]),
+        quarantined=int(sight.quarantined[at]),
+        commits=commits,
+    )
+
+
+def _state(live: bool, archived: bool, online: bool) -> State | None:
+    """Where raw readings are; None where there are none."""
+    if live:
+        return "both" if archived or online else "live"
+    return "archived" if archived else "online" if online else None
+
+
+def _commits(sight: Sight, at: int, is_part: bool) -> tuple[HeldCommit, ...]:
+    grid = sight.grid
+    found = []
+    for held in sight.parts:
+        rows = grid.rows(*held.span)
+        if held.may_hold and rows.start <= at < rows.stop:
+            is_exact = not is_part and rows.stop - rows.start == 1
+            commit, count = held.manifest, held.part.rows if is_exact else None
+            found.append(HeldCommit(commit.commit, commit.created, commit.buckets, count, held.drilled))
+    return tuple(found)
+
+
+def _days(sight: Sight, is_part: bool) -> list[Day]:
+    grid, told = sight.grid, sight.told
+    per_day = DAY_MS // grid.step
+    live_all, told_all = grid.by_day(sight.live.all), grid.by_day(told.all)
+    by_manifest, is_spread = _in_parts(grid, sight.parts)
+    days = []
+    for number in range(len(live_all)):
+        rows = slice(number * per_day, (number + 1) * per_day)
+        start = grid.start + number * DAY_MS
+        parts = [it for it in sight.parts if start <= it.span[0] < start + DAY_MS]
+        days.append(
+            Day(
+                live=sight.live.readings[rows],
+                live_all=int(live_all[number]),
+                by_manifest=by_manifest[rows],
+                is_spread=is_spread[rows],
+                is_part=is_part,
+                may_hold=any(it.may_hold for it in parts),
+                held=sum(it.part.rows for it in parts),
+                closed=sum(it.part.rows for it in parts if it.is_closed),
+                copied=sum(it.part.rows for it in parts if it.is_all_live),
+                told=told.readings[rows],
+                told_all=int(told_all[number]),
+                is_told=told.known[rows],
+            )
+        )
+    return days
+
+
+def _in_parts(grid: Grid, parts: Sequence[HeldPart]) -> tuple[Counts, Flags]:
+    """Readings of parts that lie in one row; and the rows over which others are spread."""
+    counts, is_spread = grid.zeros(), np.zeros(len(grid), dtype=np.bool_)
+    for held in parts:
+        rows = grid.rows(*held.span)
+        if rows.stop - rows.start == 1:
+            counts[rows] += held.part.rows
+        else:
+            is_spread[rows] = True
+    return counts, is_spread

@@ -1,0 +1,129 @@
+"""What becomes of a bucket, or of all that cover an instant: where they are, why, and what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from archivers.context import ArchiveContext
+from archivers.evidence.copies import Copy, Finder, Found, Searched
+from archivers.evidence.coverage import Asked, coverage
+from archivers.evidence.fate import Facts, Fate, fate
+from archivers.evidence.past import Event, Past
+from archivers.moving.archive import check_archive
+from archivers.writes.delete import units
+from buckets.bson.raw import Batch
+from buckets.columns import Series
+from buckets.decoding.decode import decode
+from buckets.fields.selectors import Selector, check_selector
+from buckets.fields.times import TimeRange, as_date
+from buckets.models.covered import covered_span
+from config.policies import Policy
+from rollups.calendar.windows import HOUR
+
+
+@dataclass(frozen=True)
+class Question:
+    """Of which buckets: that with an `_id`, maybe known to lie on the day of an instant; or those that cover
+    the instant, of some series."""
+
+    identity: Any = None
+    has_identity: bool = False
+    at: int | None = None  # milliseconds
+    series: Selector = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A bucket. `series` is None where it has several, or breaks its model."""
+
+    id: Any
+    series: Series | None
+    first: int | None  # milliseconds
+    last: int | None
+    readings: int | None
+    versions: int  # in the archive
+    fate: Fate
+    history: list[Event]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`hour`: how the hour of an instant that no bucket covers is covered."""
+
+    buckets: list[Explained]
+    searched: Searched | None = None
+    hour: str | None = None
+
+
+def explain(context: ArchiveContext, question: Question, through: int | None) -> Answer:
+    """Returns what is known. `through`: what ends before it (milliseconds) is rolled up; None: nothing has to
+    be. Raises UsageError where there is no such series, HaltedError where the archive is not all there."""
+    check_selector(context.policy, question.series)
+    check_archive(context.database, context.policy, context.store)
+    finder = Finder(context)
+    if question.has_identity:
+        found = finder.by_id(question.identity, question.at)
+    else:
+        assert question.at is not None
+        found = finder.at(question.at, question.series)
+    past = Past(context)
+    buckets = [_explained(context, past, it, through) for it in found]
+    buckets.sort(key=lambda it: (it.first is None, it.first or 0))
+    hour = None if buckets or question.has_identity else _hour(context, question)
+    return Answer(buckets, finder.searched, hour)
+
+
+def _hour(context: ArchiveContext, question: Question) -> str:
+    assert question.at is not None
+    within = TimeRange(as_date(question.at), as_date(question.at + 1))
+    (row,) = coverage(context, Asked(within, question.series, HOUR))
+    return row.state
+
+
+def _explained(context: ArchiveContext, past: Past, found: Found, through: int | None) -> Explained:
+    bucket, archived_by = found.latest
+    policy = archived_by or context.policy
+    decoded = decode(bucket, policy)
+    is_sound = bool(len(decoded.units))
+    first, last = _span(policy, bucket) if not is_sound else decoded.spans()[0].tolist()
+    pin = None if found.live is None else context.pins.of(found.live).get(0)
+    facts = Facts(
+        is_live=found.live is not None,
+        is_archived=any(not it.version.is_superseded for it in found.copies),
+        last=last,
+        copied=_equal_copy(context.policy, found),
+        pin=pin,
+        fault=None if is_sound else decoded.quarantined[0],
+        through=through,
+    )
+    columns = decoded.columns
+    return Explained(
+        id=bucket.main.legible_id(0),
+        series=columns.series[columns.bucket_series[0]] if is_sound and not policy.sample_series else None,
+        first=first,
+        last=last,
+        readings=len(columns.time) if is_sound else None,
+        versions=len(found.copies),
+        fate=fate(context.policy, facts),
+        history=past.of(found, (first or 0, last or 0), pin),
+    )
+
+
+def _span(policy: Policy, bucket: Batch) -> tuple[int | None, int | None]:
+    span = covered_span(policy, bucket.main[0])
+    return (span[0], span[1] - 1) if span else (None, None)
+
+
+def _equal_copy(policy: Policy, found: Found) -> Any:
+    """When the copy was made that the live bucket equals, and that may go once it is deleted."""
+    if found.live is None:
+        return None
+    mine = units(policy, found.live)
+    equal = [it for it in _open(found.copies) if units(policy, it.version.bucket) == mine]
+    return equal[-1].copied if equal else None
+
+
+def _open(copies: Sequence[Copy]) -> list[Copy]:
+    return [it for it in copies if it.may_be_live]

@@ -1,0 +1,108 @@
+"""Where a bucket is, which rule of its policy applies, and what comes next: decided from facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from archivers.records.pins import Pin
+from buckets.columns import Quarantined
+from buckets.fields.times import as_date, as_ms
+from buckets.models import timeseries
+from config.durations import format_duration
+from config.policies import Archive, Policy
+
+BucketState = Literal["live", "both", "archived", "online", "quarantined", "unknown"]
+#: `archive`: it is copied, and deleted at once or after its grace; `delete`: it goes, and its copy stays.
+Action = Literal["archive", "delete"]
+_MS = timedelta(milliseconds=1)
+_NOTHING = timedelta(0)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of one bucket. `last`: its last time, milliseconds. `copied`: when the last copy was made
+    that equals it and that no run has deleted the original of; None where there is none. `through`: what ends
+    before it is rolled up; None where nothing has to be."""
+
+    is_live: bool
+    is_archived: bool
+    last: int | None = None
+    copied: datetime | None = None
+    pin: Pin | None = None
+    fault: Quarantined | None = None
+    through: int | None = None
+
+
+@dataclass(frozen=True)
+class Fate:
+    """`at`: a run after this instant does it; None where nothing is to come."""
+
+    state: BucketState
+    rule: str | None = None
+    action: Action | None = None
+    at: datetime | None = None
+
+
+def fate(policy: Policy, it: Facts) -> Fate:
+    """Returns what becomes of a bucket."""
+    if it.is_live and it.fault is not None:
+        return Fate("quarantined", f"it breaks its model, and stays: {it.fault.field}: {it.fault.reason}")
+    if it.is_live:
+        return _of_live(policy, it, "both" if it.is_archived else "live")
+    if not it.is_archived or policy.archive is None:
+        return Fate("unknown")
+    is_online = policy.archive.to == "online"
+    return Fate("online" if is_online else "archived", f'archive.to = "{policy.archive.to}": it stays there')
+
+
+def _of_live(policy: Policy, it: Facts, state: BucketState) -> Fate:
+    archive = policy.archive
+    if archive is None or archive.to == "none":
+        return Fate(state, "the policy archives nothing: it stays")
+    due = None if it.last is None else due_at(archive, it.last)
+    if it.pin is not None and (it.pin.until is None or due is None):
+        return Fate(state, it.pin.reason)
+    if due is None:
+        return Fate(state, 'archive.after = "forever": it stays')
+    if it.copied is None:
+        return _pinned(it, Fate(state, _waiting(archive, it), "archive", due))
+    if policy.model == "timeseries":
+        return Fate(state, timeseries.KEPT)
+    if not archive.delete:
+        return Fate(state, "archive.delete = false: it is copied, and stays")
+    rule = _waiting(archive, it)
+    if archive.grace > _NOTHING:
+        rule = f'archive.grace = "{format_duration(archive.grace)}": it is copied, and waits'
+    return _pinned(it, Fate(state, rule, "delete", max(due, _later(it.copied, archive.grace))))
+
+
+def _pinned(it: Facts, unpinned: Fate) -> Fate:
+    if it.pin is None or it.pin.until is None or unpinned.at is None:
+        return unpinned
+    return Fate(unpinned.state, it.pin.reason, unpinned.action, max(unpinned.at, it.pin.until))
+
+
+def _waiting(archive: Archive, it: Facts) -> str:
+    rule = f'archive.after = "{format_duration(archive.after)}"'
+    if archive.batch is not None:
+        rule += f', archive.batch = "{format_duration(archive.batch)}"'
+    if it.through is not None and it.last is not None and it.last >= it.through:
+        return f"{rule}, once its windows are rolled up"
+    return rule
+
+
+def due_at(archive: Archive, last_ms: int) -> datetime | None:
+    """Returns when a bucket with this last reading has expired, and so has the whole of its batch; None: it
+    never does."""
+    if archive.after is None:
+        return None
+    if archive.batch is not None:
+        batch = archive.batch // _MS
+        last_ms = (last_ms // batch + 1) * batch
+    return as_date(last_ms + archive.after // _MS)
+
+
+def _later(at: datetime, by: timedelta) -> datetime:
+    return max(at, as_date(as_ms(at) + by // _MS))

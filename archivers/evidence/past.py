@@ -1,0 +1,147 @@
+"""How a bucket got to where it is: what manifests, receipts, pins and the quarantine tell of it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from bson.binary import Binary
+
+from archivers.context import ArchiveContext
+from archivers.evidence.copies import Copy, Found
+from archivers.format.manifest import Link, Manifest, Origin
+from archivers.format.names import commit_at
+from archivers.records.deletions import KEPT
+from archivers.records.pins import Pin
+from archivers.records.receipts import CODEC
+from archivers.writes.delete import same_id
+from buckets.bson.raw import TOLERANT, as_queried
+from buckets.bson.types import elements, first_at
+from buckets.fields.ids import sort_key
+from buckets.fields.times import as_date, as_ms
+from rollups.rolling import quarantine
+
+Document = dict[str, Any]
+What = Literal["quarantined", "copied", "merged", "rewritten", "deleted", "pinned"]
+
+
+class Event(NamedTuple):
+    """`at`: None where nothing tells. `fence`: of the lease of the run that did it, where that is known."""
+
+    at: datetime | None
+    event: What
+    commit: str | None = None
+    receipt: int | None = None
+    fence: int | None = None
+    detail: str | None = None
+
+
+class Past:
+    """Of the buckets of one policy."""
+
+    def __init__(self, context: ArchiveContext) -> None:
+        self._context = context
+        self._receipts = context.receipts
+        self._offline = context.offline()
+
+    def of(self, found: Found, span: tuple[int, int], pin: Pin | None) -> list[Event]:
+        """Returns what has happened to a bucket, in the order of time; what has no time comes last. `span`:
+        its first and last time, milliseconds."""
+        events = [*self._quarantined(found.raw_id)]
+        for copy in found.copies:
+            events += self._copied(copy)
+        if self._context.to == "online" and found.copies:
+            events += self._deleted_online(found.raw_id, span)
+        if pin is not None:
+            events.append(Event(None, "pinned", detail=pin.reason))
+        return sorted(dict.fromkeys(events), key=lambda it: (it.at is None, it.at and as_ms(it.at)))
+
+    def _quarantined(self, raw_id: bytes) -> Iterator[Event]:
+        identity = as_queried(raw_id)
+        plain = Binary.from_uuid(identity) if isinstance(identity, UUID) else identity
+        name = {"policy": self._context.policy.name, "id": plain}
+        records = self._context.database.get_collection(quarantine.COLLECTION, codec_options=TOLERANT)
+        for it in records.find({"_id": name}):
+            yield Event(it["first_seen"], "quarantined", detail=f"{it['field']}: {it['reason']}")
+
+    def _copied(self, copy: Copy) -> Iterator[Event]:
+        """A version: when it was copied, whose place its commit took, and when its original was deleted."""
+        manifest, position = copy.version.commit, copy.version.position
+        detail = "superseded by a later version" if copy.version.is_superseded else None
+        if manifest is None:
+            if copy.copied is not None and as_ms(copy.copied) > 0:  # restored ones are noted without a time
+                yield Event(copy.copied, "copied", detail=detail)
+            return
+        line = list(self._line(manifest, position))
+        first, _ = line[-1]
+        origin = _origin(manifest, position)
+        name = None if first.replaces else first.commit
+        yield Event(origin.created, "copied", name, fence=origin.fence, detail=detail)
+        for one, _ in line:
+            if one.replaces:
+                what: What = "merged" if len(one.replaces) > 1 else "rewritten"
+                yield Event(one.created, what, one.commit, fence=one.fence)
+        if not copy.version.is_superseded:
+            yield from self._deleted(line)
+
+    def _line(self, manifest: Manifest, position: int) -> Iterator[tuple[Manifest, int]]:
+        """The commits that have held a bucket, the last one first, and its position in each; as far as they
+        took each other's place whole."""
+        yield manifest, position
+        before = [self._replaced(name) for name in manifest.replaces]
+        whole = [it for it in before if it is not None]
+        if len(whole) != len(before) or sum(it.buckets for it in whole) != manifest.buckets:
+            return
+        for older in whole:
+            if position < older.buckets:
+                yield from self._line(older, position)
+                return
+            position -= older.buckets
+
+    def _replaced(self, name: str) -> Manifest | None:
+        """The manifest of a commit that another one has taken over: it stays, as a link of the chain."""
+        receipt = self._receipts.get(name) or {}
+        assert self._offline is not None
+        if "seal" not in receipt or commit_at(name, receipt["sequence"]) is None:
+            return None
+        link = Link(sequence=receipt["sequence"], commit=name, sha256=receipt["seal"])
+        return self._offline.chain.link(link)
+
+    def _deleted(self, line: Sequence[tuple[Manifest, int]]) -> Iterator[Event]:
+        """Receipts of deletes come behind the last one that the first of these commits knew of."""
+        positions = {manifest.commit: position for manifest, position in line}
+        known = min((it.receipt.sequence if it.receipt else 0 for it, _ in line), default=0)
+        low, high = self._receipts.identity(f"delete-{known:010d}"), self._receipts.identity("delete.")
+        wanted = {"_id": {"$gt": low, "$lt": high}, "held_by.commit": {"$in": list(positions)}}
+        for it in self._receipts.collection.find(wanted).sort("_id"):
+            commit = it["held_by"]["commit"]
+            if any(first <= positions[commit] <= last for first, last in it["positions"]):
+                yield Event(it["at"], "deleted", commit, int(it["sequence"]), it["fence"])
+
+    def _deleted_online(self, raw_id: bytes, span: tuple[int, int]) -> Iterator[Event]:
+        """By the `_id`s that receipts of deletes name, of buckets of that time."""
+        name = same_id(raw_id)
+        around = {"first": {"$lte": as_date(span[1])}, "last": {"$gte": as_date(span[0])}}
+        mine = {"_id.policy": self._receipts.policy, "kind": {"$in": ["delete", KEPT]}, **around}
+        found = self._receipts.collection.with_options(codec_options=CODEC).find(mine).sort("_id")
+        for it in found:
+            if "ids" in it and name in _packed(it["ids"]):
+                sequence = it.get("sequence")
+                yield Event(it.get("at"), "deleted", None, sequence and int(sequence), it.get("fence"))
+
+
+def _origin(manifest: Manifest, position: int) -> Origin:
+    """Where a bucket of a commit was archived first."""
+    for origin in manifest.all_origins:
+        if position < origin.buckets:
+            return origin
+        position -= origin.buckets
+    raise AssertionError("unreachable")
+
+
+def _packed(packed: bytes) -> Iterator[bytes]:
+    array = first_at(zlib.decompress(packed), ("ids",))[1:]
+    return (sort_key(array[start], array[value:end]) for start, value, end in elements(array))

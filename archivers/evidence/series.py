@@ -1,0 +1,18 @@
+"""Which buckets may be of some series, told by their own fields: also where they break their model."""
+
+from __future__ import annotations
+
+from buckets.bson.raw import as_queried
+from buckets.bson.types import first_at
+from buckets.fields.selectors import Selector, series_text
+from buckets.models.shape import split
+from config.policies import Policy
+
+
+def is_of_series(policy: Policy, document: bytes, selector: Selector) -> bool:
+    """Returns whether a bucket is of the series asked for. One whose series lie in its samples may be."""
+    return all(
+        name in policy.sample_series
+        or series_text(as_queried(first_at(document, split(policy.stored_series[name])))) == text
+        for name, text in selector.items()
+    )

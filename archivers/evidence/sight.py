@@ -1,0 +1,146 @@
+"""What lies where in some adjoining rows, seen at one instant: live, online, in commits, in summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+from pymongo.client_session import ClientSession
+
+from archivers.context import ArchiveContext
+from archivers.evidence.grid import Counts, Grid, Tally
+from archivers.evidence.series import is_of_series
+from archivers.evidence.told import Teller, Told
+from archivers.format.archive import OfflineArchive
+from archivers.format.manifest import Manifest, Part
+from archivers.moving.online import archived_source
+from archivers.reading.reader import ArchivedReader
+from archivers.records.receipts import live_of
+from archivers.records.registry import Registry
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import Decoded, decode
+from buckets.fields.selectors import Selector, selector_query
+from buckets.fields.times import as_ms
+from buckets.models.covered import covered_span
+from buckets.source import Source
+
+
+class HeldPart(NamedTuple):
+    """A part of a commit, as its manifest tells of it."""
+
+    manifest: Manifest
+    part: Part
+    live: int  # of the commit's buckets: how many may be live
+    drilled: datetime | None
+    may_hold: bool  # of the series asked for
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Returns the times of its first and last reading, milliseconds."""
+        return as_ms(self.part.first), as_ms(self.part.last)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.live == 0
+
+    @property
+    def is_all_live(self) -> bool:
+        return self.live == self.manifest.buckets
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Rows, and what there is in each."""
+
+    grid: Grid
+    live: Tally
+    pinned: Counts  # buckets
+    quarantined: Counts  # buckets
+    online: Tally
+    gone: Counts  # readings of online copies whose originals are not live
+    parts: Sequence[HeldPart]
+    told: Told
+
+
+def _held(manifest: Manifest, receipt: dict[str, Any] | None, may_hold: bool) -> list[HeldPart]:
+    live, drilled = int(live_of(receipt, manifest.buckets).sum()), (receipt or {}).get("drilled")
+    return [HeldPart(manifest, part, live, drilled, may_hold) for part in manifest.parts]
+
+
+class Looker:
+    """Looks at one policy, for some of its series."""
+
+    def __init__(self, context: ArchiveContext, selector: Selector) -> None:
+        self._context = context
+        self._selector = selector
+        self._offline = context.offline()
+        self._archived = ArchivedReader(context.database, context.policy, self._offline)
+
+    def parts(self, grid: Grid, session: ClientSession) -> list[HeldPart]:
+        """Returns the parts of these days that an offline archive has. Reads manifests alone."""
+        if self._offline is None:
+            return []
+        receipts = self._context.receipts
+        archive: OfflineArchive = self._offline.at(Registry(receipts, session))
+        manifests = archive.manifests(grid.start, grid.end)
+        known = receipts.get_all([it.commit for it in manifests], session)
+        policy, asked = self._context.policy, self._selector
+        found = [
+            held for it in manifests for held in _held(it, known.get(it.commit), it.may_hold(policy, asked))
+        ]
+        return [it for it in found if it.span[0] < grid.end and it.span[1] >= grid.start]
+
+    def look(self, grid: Grid, teller: Teller, session: ClientSession) -> Sight:
+        """Returns what lies in these rows."""
+        told = teller.tell(grid, session)
+        parts = self.parts(grid, session)
+        live, pinned, broken = self._live(grid, parts, session)
+        online, gone = self._online(grid, session)
+        return Sight(grid, live, pinned, broken, online, gone, parts, told)
+
+    def _live(
+        self, grid: Grid, parts: Sequence[HeldPart], session: ClientSession
+    ) -> tuple[Tally, Counts, Counts]:
+        context = self._context
+        tally = Tally(grid, context.policy, self._selector)
+        pinned, broken = grid.zeros(), grid.zeros()
+        # Manifests count all series: what is archived of some follows from what is live of all.
+        may_hold = any(it.may_hold for it in parts)
+        narrow = None if may_hold else selector_query(context.policy, self._selector)
+        source = Source(context.database, context.policy, session=session)
+        for batch in source.batches(grid.start, grid.end, narrow):
+            decoded = decode(batch, context.policy)
+            tally.add(decoded.columns)
+            pinned += self._pinned(tally, batch, decoded)
+            broken += self._broken(grid, batch, decoded)
+        return tally, pinned, broken
+
+    def _pinned(self, tally: Tally, batch: Batch, decoded: Decoded) -> Counts:
+        pins = self._context.pins.of(batch)
+        columns = decoded.columns
+        is_pinned = np.isin(decoded.units, list(pins))[columns.bucket]
+        return tally.rows_of(columns, is_pinned & tally.chosen(columns))
+
+    def _broken(self, grid: Grid, batch: Batch, decoded: Decoded) -> Counts:
+        """Of buckets that break their model, by the time that their fields tell."""
+        counts = grid.zeros()
+        for i in np.setdiff1d(np.arange(len(batch)), decoded.units).tolist():
+            span = covered_span(self._context.policy, batch.main[i])
+            if span is not None and is_of_series(self._context.policy, batch.main[i], self._selector):
+                counts[grid.rows(span[0], span[1] - 1)] += 1
+        return counts
+
+    def _online(self, grid: Grid, session: ClientSession) -> tuple[Tally, Counts]:
+        context = self._context
+        tally, gone = (Tally(grid, context.policy, self._selector) for _ in range(2))
+        if context.to == "online":
+            narrow = selector_query(context.policy, self._selector)
+            source = archived_source(context.database, context.policy, session)
+            for batch in source.batches(grid.start, grid.end, narrow):
+                tally.add(decode(batch, context.policy).columns)
+            for batch in self._archived.at(session).batches(grid.start, grid.end) if tally.all.any() else ():
+                gone.add(decode(batch, context.policy).columns)
+        return tally, gone.readings

@@ -1,0 +1,47 @@
+"""What was read of an archive a moment ago, and may be asked for again."""
+
+from __future__ import annotations
+
+from archivers.format.manifest import Manifest, Part
+from buckets.bson.raw import Batch
+
+#: Bytes of documents that are kept beside those of the last commit.
+_KEPT = 8_000_000
+#: Bytes of parts that are kept.
+_MOST_PARTS = 16 << 20
+
+
+class Recent:
+    """The last commit that was read, and small ones before it: callers go by days, and commits span some.
+    And the files of parts of which rows were read: several commits may lie over one another."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, bytes] = {}  # by their SHA-256
+        self._batches: dict[tuple[str, str], Batch] = {}  # the one that was asked for last comes last
+
+    def get(self, manifest: Manifest) -> Batch | None:
+        key = _key(manifest)
+        if (found := self._batches.pop(key, None)) is not None:
+            self._batches[key] = found
+        return found
+
+    def put(self, manifest: Manifest, batch: Batch) -> None:
+        self._batches.pop(_key(manifest), None)
+        self._batches[_key(manifest)] = batch
+        others = sum(it.size for it in self._batches.values()) - batch.size
+        for key in list(self._batches)[:-1]:
+            if others <= _KEPT:
+                break
+            others -= self._batches.pop(key).size
+
+    def part(self, part: Part) -> bytes | None:
+        return self._parts.get(part.sha256)
+
+    def put_part(self, part: Part, data: bytes) -> None:
+        while self._parts and sum(map(len, self._parts.values())) + part.bytes > _MOST_PARTS:
+            self._parts.pop(next(iter(self._parts)))
+        self._parts[part.sha256] = data
+
+
+def _key(manifest: Manifest) -> tuple[str, str]:
+    return manifest.commit, manifest.documents_sha256

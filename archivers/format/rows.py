@@ -1,0 +1,108 @@
+"""Rows of a part: those of some series and of a range, and no more of the file than may hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from archivers.format.parquet import as_read, column_name
+from buckets.columns import Series
+from buckets.fields.selectors import Selector, series_text
+from buckets.packing.pack import Rows
+
+_ANY: Selector = MappingProxyType({})
+
+
+class Asked(NamedTuple):
+    """Which readings: those in [start, end), in milliseconds, of some series."""
+
+    start: int
+    end: int
+    series: Selector = _ANY
+
+
+def read_rows(data: bytes, types: dict[str, str], values: Sequence[str], asked: Asked) -> Iterator[Rows]:
+    """Yields the rows of a part that are asked for, in the order in which they lie there. `types`: of its
+    series columns, which hold the series exactly. Raises pyarrow's errors where the file is damaged."""
+    wanted = {column_name(name): _value(text, types[name]) for name, text in asked.series.items()}
+    if None in wanted.values():
+        return
+    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
+    columns = [*map(column_name, types), "time", *map(column_name, values)]
+    for i in range(file.num_row_groups):
+        if _may_hold(file.metadata.row_group(i), wanted):
+            table = file.read_row_group(i, columns=columns, use_threads=False)
+            if len(found := table.filter(_mask(table, wanted, asked))):
+                yield _rows(found, types, values)
+
+
+def _value(text: str, kind: str) -> Any:
+    """The value of a column that has this text; None where it can have none."""
+    readers: dict[str, Any] = {"int64": int, "double": float, "bool": {"true": True, "false": False}.get}
+    if kind == "string":
+        return text
+    with suppress(ValueError):
+        value = readers[kind](text)
+        if value is not None and series_text(as_read(value, kind)) == text:
+            return value if kind != "int64" or -(2**63) <= value < 2**63 else None
+    return None
+
+
+def _may_hold(group: Any, wanted: Mapping[str, Any]) -> bool:
+    """Whether a row group may hold these values, by its statistics."""
+    for column in map(group.column, range(group.num_columns)):
+        bounds = column.statistics if column.path_in_schema in wanted else None
+        if bounds is None or not bounds.has_min_max:
+            continue
+        if not bounds.min <= wanted[column.path_in_schema] <= bounds.max:
+            return False
+    return True
+
+
+def _mask(table: pa.Table, wanted: Mapping[str, Any], asked: Asked) -> pa.Array:
+    times = _times(table)
+    found = (times >= asked.start) & (times < asked.end)
+    for name, value in wanted.items():
+        found &= np.asarray(pc.equal(table[name], pa.scalar(value, table[name].type)), dtype=np.bool_)
+    return pa.array(found)
+
+
+def _rows(table: pa.Table, types: dict[str, str], values: Sequence[str]) -> Rows:
+    held = {name: table[column_name(name)] for name in values}
+    series, of_row = _series(table, types)
+    return Rows(
+        series=series,
+        row_series=of_row,
+        time=_times(table),
+        values={name: np.asarray(it.to_numpy(), dtype=np.float64) for name, it in held.items()},
+        present={name: np.asarray(it.is_valid(), dtype=np.bool_) for name, it in held.items()},
+    )
+
+
+def _times(table: pa.Table) -> NDArray[np.int64]:
+    return np.asarray(table["time"].cast(pa.int64()).to_numpy(), dtype=np.int64)
+
+
+def _series(table: pa.Table, types: dict[str, str]) -> tuple[list[Series], NDArray[np.int32]]:
+    """The series of rows that lie together, and which of them each row is of."""
+    is_first = np.zeros(len(table), dtype=np.bool_)
+    is_first[0] = True
+    columns = {name: table[column_name(name)] for name in types}
+    for column in columns.values():
+        codes = column.combine_chunks().dictionary_encode().indices.to_numpy()
+        is_first[1:] |= np.diff(codes) != 0
+    first = pa.array(np.flatnonzero(is_first))
+    told = [
+        [as_read(value, types[name]) for value in column.take(first).to_pylist()]
+        for name, column in columns.items()
+    ]
+    series = list(zip(*told, strict=True)) if told else [()]
+    return series, (np.cumsum(is_first) - 1).astype(np.int32)

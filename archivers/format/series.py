@@ -1,0 +1,95 @@
+"""Which series a commit holds, in its manifest: a Bloom filter over the values of each series field.
+
+`--series` names one text for a field, so the filter holds these very texts, field by field. It may say that a
+series is there when it is not, and never the reverse. Where there are too many values it says nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from buckets.columns import Series
+from buckets.fields.selectors import Selector, series_text
+
+#: Ten bits a key let one in a hundred others pass. As base64, 1,536 bytes are 2 kB.
+_BITS_A_KEY, _LEAST_BYTES, _MOST_BYTES = 10, 16, 1536
+#: With more keys, every other question would pass.
+_MOST_KEYS = 6_000
+_MOST_HASHES = 7
+
+
+class HeldSeries(BaseModel):
+    """What a manifest tells of the series of its commit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    is_exact: bool  # columns of parts give each series as it is: its values, of their types
+    hashes: int = Field(ge=0, le=_MOST_HASHES)
+    bits: str  # base64; nothing where there are too many keys
+
+    @field_validator("bits")
+    @classmethod
+    def _is_base64(cls, bits: str) -> str:
+        try:
+            base64.b64decode(bits, validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"it is no base64: {error}") from None
+        return bits
+
+    @classmethod
+    def of(cls, series: Sequence[Series], names: Sequence[str], *, is_exact: bool) -> Self:
+        """Returns what is told of these series."""
+        keys = _keys(series, names)
+        if len(keys) > _MOST_KEYS:
+            return cls(is_exact=is_exact, hashes=0, bits="")
+        size = min(_MOST_BYTES, max(_LEAST_BYTES, math.ceil(len(keys) * _BITS_A_KEY / 8)))
+        hashes = max(1, min(_MOST_HASHES, round(math.log(2) * size * 8 / max(1, len(keys)))))
+        data = bytearray(size)
+        for place in (it for key in keys for it in _places(key, hashes, size * 8)):
+            data[place // 8] |= 1 << place % 8
+        return cls(is_exact=is_exact, hashes=hashes, bits=base64.b64encode(data).decode())
+
+    def may_hold(self, selector: Selector) -> bool:
+        """Returns whether a series may be there that has these texts in these fields."""
+        data = self._data
+        keys = (_key(name, text) for name, text in selector.items()) if data else ()
+        return all(
+            data[place // 8] >> place % 8 & 1
+            for key in keys
+            for place in _places(key, self.hashes, len(data) * 8)
+        )
+
+    @cached_property
+    def _data(self) -> bytes:
+        return base64.b64decode(self.bits)
+
+
+def selector_of(series: Series, names: Sequence[str]) -> Selector:
+    """Returns what asks for this series, and for others that have the same texts."""
+    return {name: series_text(value) for name, value in zip(names, series, strict=True)}
+
+
+def _keys(series: Sequence[Series], names: Sequence[str]) -> set[bytes]:
+    columns = zip(names, zip(*series, strict=True), strict=False)  # none without any series
+    return {_key(name, text) for name, values in columns for text in set(map(series_text, values))}
+
+
+def _key(name: str, text: str) -> bytes:
+    """A text from a command line may have bytes that are no UTF-8."""
+    return f"{name}\0{text}".encode(errors="surrogatepass")
+
+
+def _places(key: bytes, hashes: int, size: int) -> list[int]:
+    """The bits of a key: a + i * b for each hash i, where a and b are the first two numbers of 8 bytes,
+    little-endian, of its SHA-256. Bit 0 is the lowest one of the first byte."""
+    digest = hashlib.sha256(key).digest()
+    first, step = (int.from_bytes(digest[at : at + 8], "little") for at in (0, 8))
+    return [(first + i * step) % size for i in range(hashes)]

@@ -1,0 +1,74 @@
+"""How many buckets a run would delete, told by counts: before anything is copied or deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import bson
+
+from archivers.records.receipts import MERGING, live_of
+from archivers.report import DeleteLimit
+from archivers.run import ArchiveRun
+from archivers.writes.delete import MAX_BUCKETS
+from buckets.bson.raw import TOLERANT
+from rollups.rolling.quarantine import Quarantine
+
+Document = dict[str, Any]
+
+
+def delete_limit(run: ArchiveRun, start_ms: int, end_ms: int) -> DeleteLimit | None:
+    """Returns how many of the buckets that end in [start, end) the run would delete, and may; None where the
+    policy sets no limit, or deletes nothing. What turns out to stay, and is neither pinned nor known to be
+    quarantined, counts as due."""
+    written, name = run.archive.max_delete, run.policy.collection
+    if written is None or run.kept:
+        return None
+    due = run.source.count_ending(start_ms, end_ms) - _staying(run, start_ms, end_ms)
+    if run.archive.grace:  # what this run copies is deleted by a later one
+        due = min(due, _copied_offline(run) if run.to == "offline" else _copied_online(run))
+    return DeleteLimit(name, written, due, run.source.collection.estimated_document_count())
+
+
+def _staying(run: ArchiveRun, start_ms: int, end_ms: int) -> int:
+    """Of these buckets: how many stay though they have expired."""
+    pages = _pages(run)
+    return sum(run.source.count_ending(start_ms, end_ms, {"_id": {"$in": ids}}) for ids in pages if ids)
+
+
+def _pages(run: ArchiveRun) -> Iterator[list[Any]]:
+    """The `_id`s of pinned and of quarantined buckets, each once, some at a time."""
+    records = Quarantine(run.database, run.policy, run.now).recorded()
+    broken = (it["_id"]["id"] for it in records)
+    met: set[int] = set()
+    page: list[Any] = []
+    for identity in chain(chain.from_iterable(run.pins.pages()), broken):
+        name = hash(bson.encode({"": identity}, codec_options=TOLERANT))
+        if name not in met:
+            met.add(name)
+            page.append(identity)
+        if len(page) == MAX_BUCKETS:
+            yield page
+            page = []
+    yield page
+
+
+def _copied_offline(run: ArchiveRun) -> int:
+    """How many buckets earlier runs copied, whose grace is over and that no run has deleted."""
+    receipts = run.receipts
+    query = {"_id.policy": receipts.policy, "kind": "offline", "state": "open", **_past_grace(run)}
+    found = receipts.collection.find(query, {"live": 1, "buckets": 1})
+    return sum(int(live_of(it, it["buckets"]).sum()) for it in found)
+
+
+def _copied_online(run: ArchiveRun) -> int:
+    receipts = run.receipts
+    query = {"_id.policy": receipts.policy, "kind": "online", "state": {"$in": ["copied", MERGING]}}
+    counted = {"$group": {"_id": None, "ids": {"$sum": {"$size": {"$ifNull": ["$ids", []]}}}}}
+    found = receipts.collection.aggregate([{"$match": query | _past_grace(run)}, counted])
+    return sum(int(it["ids"]) for it in found)
+
+
+def _past_grace(run: ArchiveRun) -> Document:
+    return {"copied": {"$lte": run.now - run.archive.grace}}

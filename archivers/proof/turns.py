@@ -1,0 +1,73 @@
+"""What an audit reads of an archive, where it is not to read all: by turns. Pure.
+
+Each day on which commits begin has a turn. Audits go through the turns by their own day: they need no memory
+of earlier ones, and no right to write. The number of turns is a prime, so that audits at any regular interval
+below it, in days, come to all of them: nightly ones soonest, weekly ones as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import count
+from typing import NamedTuple
+
+from archivers.format.names import Commit, day_number
+from buckets.fields.times import DAY_MS, as_ms
+from rollups.calendar.due import Spans
+from rollups.calendar.levels import Span
+
+#: With fewer turns than this, audits a week apart would have the same ones, or need years to have all.
+_FEWEST = 11
+
+
+class Turns(NamedTuple):
+    """So many turns, and how many of them one audit has."""
+
+    number: int
+    at_once: int
+
+    @property
+    def days(self) -> int:
+        """Returns within how many days nightly audits come to all of them."""
+        return -(-self.number // self.at_once)
+
+    def has(self, day: int, today: int) -> bool:
+        """Returns whether an audit today reads what begins on a day; both since 1970, UTC."""
+        return (day - today * self.at_once) % self.number < self.at_once
+
+
+ALL = Turns(1, 1)
+
+
+def turns_of(share: float | None) -> Turns:
+    """Returns the turns that come to about this share; None: all at once."""
+    if share is None or share >= 1:
+        return ALL
+    number = next(it for it in count(max(_FEWEST, round(1 / share))) if _is_prime(it))
+    return Turns(number, max(1, round(number * share)))
+
+
+class Sample(NamedTuple):
+    """What an audit reads of an archive. `resting`: days on which something is archived, and nothing is
+    read."""
+
+    commits: Sequence[Commit]
+    resting: Sequence[Span]  # milliseconds
+
+
+def sample(commits: Iterable[Commit], turns: Turns, now: datetime) -> Sample:
+    """Returns the commits that have their turn now: each with the day on which it begins."""
+    today, everything = as_ms(now) // DAY_MS, list(commits)
+    read = [it for it in everything if turns.has(day_number(it.first), today)]
+    days = Spans(map(_days_of, read))
+    resting = (_days_of(it) for it in everything)
+    return Sample(read, [part for span in Spans(resting).spans for part in days.gaps(*span)])
+
+
+def _days_of(commit: Commit) -> Span:
+    return day_number(commit.first) * DAY_MS, (day_number(commit.last) + 1) * DAY_MS
+
+
+def _is_prime(number: int) -> bool:
+    return all(number % it for it in range(2, int(number**0.5) + 1))

@@ -1,0 +1,38 @@
+"""Reads MongoDB as it was at one instant, and the store after it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from archivers.format.manifest import DamagedError
+from archivers.stores.base import NotFound
+
+T = TypeVar("T")
+#: The instant is too long ago for MongoDB, or too close to a change of its collections.
+_SNAPSHOT_GONE = (239, 246)
+_TRIES = 3
+
+
+def at_one_instant(database: Database[dict[str, Any]], read: Callable[[ClientSession], T]) -> T:
+    """Returns what is read in a session that sees one instant.
+
+    A run that takes changed buckets out of a commit replaces its files, maybe while they are read here:
+    what is missing for that reason is there under another name when the store is listed again.
+    """
+    for attempt in itertools.count(1):
+        try:
+            with database.client.start_session(snapshot=True) as session:
+                return read(session)
+        except (NotFound, DamagedError):
+            if attempt == _TRIES:
+                raise
+        except OperationFailure as error:
+            if error.code not in _SNAPSHOT_GONE or attempt == _TRIES:
+                raise
+    raise AssertionError("unreachable")

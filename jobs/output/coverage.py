@@ -1,0 +1,97 @@
+"""Where each day is: as a strip, as a table, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jobs.output.report import Result
+
+Body = dict[str, Any]
+#: How the strip shows a state: its letter, and the style of it.
+_SHOWN = {
+    "live": ("L", "green"),
+    "both": ("B", "cyan"),
+    "archived": ("A", "blue"),
+    "online": ("O", "blue"),
+    "summarised": ("s", "yellow"),
+    "expired": ("x", "dim"),
+    "gap": (".", "bold red"),
+}
+_COUNTED = (
+    "readings", "live", "archived", "online", "summarised", "live_buckets", "pinned", "quarantined",
+)  # fmt: skip
+_HEADS = {"live_buckets": "live buckets"}
+
+
+def coverage_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """A strip and a table for each policy."""
+    shown: list[RenderableType] = []
+    for result in results:
+        if days := result.body.get("days"):
+            shown += [_table(result.policy, days), *_strip(days), _legend(days)]
+            if any(it[key] is None for it in days for key in _COUNTED):
+                shown.append(Text("? neither manifests nor summaries tell"))
+        elif "days" in result.body:
+            shown.append(Text(f"{result.policy}: nothing is known of this range"))
+    return shown
+
+
+def coverage_csv(results: Sequence[Result]) -> list[RenderableType]:
+    """The same as CSV: a line a row, empty where a count can't be told."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    by_hour = any("hour" in it for result in results for it in result.body.get("days", ()))
+    keys = ("day", *(("hour",) if by_hour else ()), "state", *_COUNTED)
+    writer.writerow(("policy", *keys, "commits"))
+    for result in results:
+        for it in result.body.get("days", ()):
+            commits = " ".join(commit["commit"] for commit in it["commits"])
+            writer.writerow((result.policy, *(it[key] for key in keys), commits))
+    return [Text(text.getvalue().removesuffix("\n"))]
+
+
+def _table(policy: str, days: Sequence[Body]) -> Table:
+    table = Table(title=f"Coverage of {policy}", title_justify="left", box=box.SIMPLE_HEAD)
+    for head in ("day", "state"):
+        table.add_column(head)
+    for head in (*_COUNTED, "commits"):
+        table.add_column(_HEADS.get(head, head), justify="right")
+    for it in days:
+        counts = [_count(it[key]) for key in _COUNTED]
+        state = Text(it["state"], style=_SHOWN[it["state"]][1])
+        table.add_row(_name(it), state, *counts, f"{len(it['commits']):,}")
+    return table
+
+
+def _name(it: Body) -> str:
+    return f"{it['day']} {it['hour']:02}h" if "hour" in it else str(it["day"])
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
+
+
+def _strip(days: Sequence[Body]) -> Iterator[Text]:
+    """A line a month, a letter a day; or a line a day, a letter an hour."""
+    by_hour = "hour" in days[0]
+    for line, some in groupby(days, lambda it: it["day"] if by_hour else it["day"][:7]):
+        first, *rest = some
+        before = first["hour"] if by_hour else int(first["day"][8:]) - 1
+        shown = Text(f"{line}  {' ' * before}")
+        for it in (first, *rest):
+            shown.append(*_SHOWN[it["state"]])
+        yield shown
+
+
+def _legend(days: Sequence[Body]) -> Text:
+    states = {it["state"] for it in days}
+    return Text("  ".join(f"{letter} {name}" for name, (letter, _) in _SHOWN.items() if name in states))

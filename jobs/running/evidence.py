@@ -1,0 +1,153 @@
+"""The steps that tell where data is, in the words of the JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from archivers.evidence.coverage import Asked, HeldCommit, Row, coverage
+from archivers.evidence.drill import DrilledDay, drill
+from archivers.evidence.explain import Answer, Explained, Question, explain
+from archivers.evidence.past import Event
+from buckets.fields.selectors import Selector
+from buckets.fields.times import DAY_MS, as_date
+from config.errors import HaltedError
+from config.policies import Policy
+from jobs.running.ledger import Ledger
+from jobs.running.steps import LEFT_SOMETHING, archivable_through
+from jobs.running.turn import Done, Step, Turn
+from rollups.calendar.windows import HOUR
+
+Body = dict[str, Any]
+#: Fence -> the run under it, and its verb.
+Runs = Mapping[int, tuple[str | None, str | None]]
+STEPS = {"day": DAY_MS, "hour": HOUR}
+
+
+def coverage_step(series: Selector, by: str) -> Step:
+    """Returns the step that tells where each row of the turn's range is."""
+
+    def do(turn: Turn) -> Done:
+        rows = coverage(turn.context, Asked(turn.within, series, STEPS[by]))
+        states = Counter(row.state for row in rows)
+        return Done({"by": by, "days": [_row_body(row, by) for row in rows], "states": dict(states)})
+
+    return Step("coverage", do)
+
+
+def _row_body(row: Row, by: str) -> Body:
+    at = as_date(row.start)
+    return {
+        "day": at.date().isoformat(),
+        **({"hour": at.hour} if by == "hour" else {}),
+        "state": row.state,
+        "readings": row.readings,
+        "live": row.live,
+        "archived": row.archived,
+        "online": row.online,
+        "summarised": row.summarised,
+        "live_buckets": row.live_buckets,
+        "pinned": row.pinned,
+        "held": 0,
+        "quarantined": row.quarantined,
+        "commits": [_commit_body(it) for it in row.commits],
+    }
+
+
+def _commit_body(commit: HeldCommit) -> Body:
+    return {
+        "commit": commit.commit,
+        "committed_at": commit.committed,
+        "buckets": commit.buckets,
+        "readings": commit.readings,
+        "verified_at": None,
+        "drilled_at": commit.drilled,
+    }
+
+
+def drill_step(days: int, seed: int) -> Step:
+    """Returns the step that proves a sample of archived days restorable."""
+
+    def do(turn: Turn) -> Done:
+        found = drill(turn.context, days, seed)
+        buckets, equal = sum(it.buckets for it in found), sum(it.equal for it in found)
+        body = {
+            "days": len(found),
+            "buckets": buckets,
+            "equal": equal,
+            "differing": buckets - equal,
+            "summaries_differing": sum(it.summaries for it in found),
+            "seed": seed,
+            "drilled": [_day_body(it) for it in found],
+        }
+        if equal != buckets:
+            return Done(body, HaltedError.exit_code)
+        return Done(body, LEFT_SOMETHING if body["summaries_differing"] else 0)
+
+    return Step("drill", do)
+
+
+def _day_body(found: DrilledDay) -> Body:
+    return {
+        "day": found.name,
+        "commits": found.commits,
+        "buckets": found.buckets,
+        "equal": found.equal,
+        "summaries_differing": found.summaries,
+        "drilled_before": found.drilled_before,
+    }
+
+
+def explain_step(question: Question) -> Step:
+    """Returns the step that tells what becomes of a bucket, or of those of an instant."""
+
+    def do(turn: Turn) -> Done:
+        answer = explain(turn.context, question, archivable_through(turn))
+        fences = {it.fence for bucket in answer.buckets for it in bucket.history if it.fence is not None}
+        runs = Ledger(turn.context.database).under(turn.policy.name, fences)
+        return Done(_answer_body(answer, turn.policy, runs))
+
+    return Step("explain", do)
+
+
+def _answer_body(answer: Answer, policy: Policy, runs: Runs) -> Body:
+    """Of one bucket, all stands above the list as well; of several, the state that they have in common."""
+    buckets = [_bucket_body(it, policy, runs) for it in answer.buckets]
+    states = {it["state"] for it in buckets}
+    alone = buckets[0] if len(buckets) == 1 else {}
+    state = states.pop() if len(states) == 1 else "both" if states else answer.hour or "unknown"
+    searched = answer.searched
+    return {
+        "state": state,
+        "rule": alone.get("rule"),
+        "history": alone.get("history", []),
+        "next": alone.get("next", {"action": None, "at": None}),
+        "holds": [],
+        "buckets": buckets,
+        "searched": None if searched is None else searched._asdict(),
+    }
+
+
+def _bucket_body(it: Explained, policy: Policy, runs: Runs) -> Body:
+    series = None if it.series is None else dict(zip(policy.series_names, it.series, strict=True))
+    return {
+        "id": it.id,
+        "series": series,
+        "first": None if it.first is None else as_date(it.first),
+        "last": None if it.last is None else as_date(it.last),
+        "readings": it.readings,
+        "versions": it.versions,
+        "state": it.fate.state,
+        "rule": it.fate.rule,
+        "history": [_event_body(event, runs) for event in it.history],
+        "next": {"action": it.fate.action, "at": it.fate.at},
+        "holds": [],
+    }
+
+
+def _event_body(event: Event, runs: Runs) -> Body:
+    """With the run that did it, as far as the ledger still knows."""
+    run, verb = runs.get(event.fence, (None, None)) if event.fence is not None else (None, None)
+    told = {"at": event.at, "event": event.event, "commit": event.commit, "receipt": event.receipt}
+    return {**told, "run": run, "verb": verb, "detail": event.detail}

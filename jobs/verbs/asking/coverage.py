@@ -1,0 +1,68 @@
+"""`bucketwise coverage`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from config.errors import UsageError
+from jobs.call import Call
+from jobs.clock import parse_range
+from jobs.options import Since, Until
+from jobs.output.coverage import coverage_csv, coverage_tables
+from jobs.output.report import Report
+from jobs.running.evidence import coverage_step
+from jobs.running.runner import Runner, RunOptions
+from jobs.selection import Series, parse_series
+
+EXAMPLES = [
+    "bucketwise coverage",
+    "bucketwise coverage -p ticks --since 2018-06-01 --until 2018-07-01 --series symbol=MDB",
+    "bucketwise coverage -p ticks --since 2018-06-30 --until 2018-07-01 --by hour --format csv",
+]
+
+
+class By(StrEnum):
+    """How long a row is."""
+
+    day = "day"
+    hour = "hour"
+
+
+class Form(StrEnum):
+    """How rows are shown."""
+
+    table = "table"
+    csv = "csv"
+
+
+ByWhat = Annotated[By, typer.Option("--by", help="A row per UTC day, or per hour.")]
+How = Annotated[Form, typer.Option("--format", help="Output format: a table with a strip, or CSV.")]
+
+
+def coverage(
+    call: Call,
+    *,
+    since: Since = None,
+    until: Until = None,
+    series: Series = None,
+    by: ByWhat = By.day,
+    form: How = Form.table,
+) -> Report:
+    """Show where each day is.
+
+    Live, archived (in which commit), both, online, only summarised, expired, or a gap; with counts of
+    readings. Manifests and summaries tell what is archived: no part is read.
+    """
+    within, asked = parse_range(since, until), parse_series(series)
+    if call.json and form is not Form.table:
+        raise UsageError(f"--json prints a report, and --format {form}: other output. Give one of the two")
+    policies = call.policies
+    with call.database() as database:
+        # It changes nothing, so it needs no lease: dry.
+        runner = Runner.of(call, database, [coverage_step(asked, by)], RunOptions(within, dry_run=True))
+        results = runner.run_all(policies)
+    show = coverage_csv if form is Form.csv else coverage_tables
+    return Report(call.command, call.now, results, show(results))

@@ -1,0 +1,142 @@
+"""Coverage of every bucket model, without summaries; and what it asks of the store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pymongo.database import Database
+
+from archivers.evidence.coverage import Asked, Row, coverage
+from archivers.evidence.weighing import Day
+from archivers.stores import open_store
+from buckets.fields.times import as_date
+from config.policies import Store
+from tests.archivers.builders import DAY0, LATER, Case, deletable, reading, samples, timeseries
+from tests.archivers.harness import Cycle
+
+Document = dict[str, Any]
+GRACE = timedelta(days=3)
+
+
+def days_of(case: Case) -> Counter[str]:
+    return Counter(f"{at:%Y-%m-%d}" for _, at, _ in case.readings)
+
+
+def told(cycle: Cycle, what: str) -> dict[str, int | None]:
+    return {
+        name(row): getattr(row, what) for row in coverage(cycle.context(), Asked()) if getattr(row, what) != 0
+    }
+
+
+def name(row: Row) -> str:
+    return f"{as_date(row.start):%Y-%m-%d}"
+
+
+@pytest.mark.parametrize("to", ["offline", "online"])
+@pytest.mark.parametrize("case", [*deletable(), timeseries()], ids=lambda case: case.name)
+def test_each_model(database: Database[Document], file_store: Store, case: Case, to: str) -> None:
+    kept = case.policy.model == "timeseries"
+    case = (case if to == "offline" else case.online()).with_archive(grace=timedelta(0) if kept else GRACE)
+    cycle = Cycle(database, case, file_store).load()
+    kind, whole = ("archived" if to == "offline" else "online"), days_of(case)
+    assert told(cycle, "live") == told(cycle, "readings") == whole
+    cycle.run(LATER)
+    assert told(cycle, "live") == told(cycle, kind) == told(cycle, "readings") == whole, "copied, and live"
+    cycle.run(LATER + GRACE)
+    assert told(cycle, "live") == (whole if kept else {})
+    assert told(cycle, kind) == told(cycle, "readings") == whole
+    if not kept:
+        cycle.restore(case.policy.collection)
+        assert told(cycle, "live") == told(cycle, kind) == told(cycle, "readings") == whole
+
+
+def test_a_part_that_is_live_again_is_not_guessed_without_summaries(
+    database: Database[Document], file_store: Store
+) -> None:
+    case = reading()
+    cycle = Cycle(database, case, file_store).load()
+    cycle.run()
+    cycle.restore(case.policy.collection, until=DAY0 + timedelta(hours=1))
+    first = coverage(cycle.context(), Asked())[0]
+    whole = days_of(case)
+    assert (first.state, first.archived, first.readings) == ("both", whole[name(first)], None)
+    assert first.live == sum(at < DAY0 + timedelta(hours=1) for _, at, _ in case.readings)
+    assert first.pinned == first.live_buckets == first.live
+
+
+def test_no_part_is_read(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Manifests once each, whatever else is asked for: a listing, and the heads of the chain."""
+    case = samples()
+    cycle = Cycle(database, case, file_store).load()
+    for day in range(4):
+        cycle.run(until=DAY0 + timedelta(days=day))
+    cycle.run()
+    store = open_store(file_store)
+    asked: list[str] = []
+
+    def note(what: str) -> None:
+        real = getattr(store, what)
+
+        def ask(key: str = "", *given: Any, **named: Any) -> Any:
+            asked.append(f"{what} {key}")
+            return real(key, *given, **named)
+
+        monkeypatch.setattr(store, what, ask)
+
+    for what in ("get_bytes", "head", "list"):
+        note(what)
+    rows = coverage(cycle.context(store=store), Asked())
+    commits = {held.commit for row in rows for held in row.commits}
+    assert len(commits) > 1
+    assert not [it for it in asked if "/data/" in it or "/meta/buckets/" in it]
+    got = [it for it in asked if it.startswith("get_bytes")]
+    assert len(set(got)) == len(commits)
+    assert len(got) <= len(commits) + 1, "the head of the chain is looked at first"
+    assert len([it for it in asked if it.startswith("list")]) <= 2
+
+
+@st.composite
+def _days(draw: st.DrawFn) -> tuple[Day, list[int], list[int]]:
+    """A day, with how many readings of each row are archived, and how many there are."""
+    rows = draw(st.sampled_from([1, 24]))
+    counts = st.lists(st.integers(0, 4), min_size=rows, max_size=rows)
+    live_only, closed, copied = (np.array(draw(counts)) for _ in range(3))
+    is_part = draw(st.booleans())
+    others = draw(st.integers(0, 3)) if is_part else 0
+    live, held, every = live_only + copied, closed + copied, live_only + closed + copied
+    is_rolled_up, are_apart = draw(st.booleans()), draw(st.booleans())
+    day = Day(
+        live=live,
+        live_all=int(live.sum()),
+        by_manifest=held if rows == 1 else np.zeros(rows, dtype=np.int64),
+        is_spread=np.full(rows, rows > 1),
+        is_part=is_part,
+        may_hold=bool(held.any() or draw(st.booleans())),
+        held=int(held.sum()) + others,
+        closed=int(closed.sum()) + others if are_apart else 0,
+        copied=int(copied.sum()) if are_apart else 0,
+        told=every if is_rolled_up else np.zeros(rows, dtype=np.int64),
+        told_all=int(every.sum()) + others if is_rolled_up else 0,
+        is_told=np.full(rows, is_rolled_up),
+    )
+    return day, held.tolist(), every.tolist()
+
+
+@given(_days())
+def test_what_is_told_is_exact(given: tuple[Day, list[int], list[int]]) -> None:
+    """What can't be told is None; nothing else differs from what is."""
+    day, held, every = given
+    if not day.may_hold:
+        assert day.archived == [0] * len(held)
+    assert all(mine in (None, wanted) for mine, wanted in zip(day.archived, held, strict=True))
+    assert all(mine in (None, wanted) for mine, wanted in zip(day.readings, every, strict=True))
+    if len(held) == 1 and not day.is_part:
+        assert day.archived == held
