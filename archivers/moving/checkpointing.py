@@ -73,7 +73,7 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
         reached.add(it.link)
         if it.receipt is not None:
             told[it.receipt.sequence, it.receipt.sha256] = it.receipt
-    for commit in unreached(receipts, heads, registered.values(), reached):
+    for commit in unreached(receipts, archive, heads, registered.values(), reached):
         raise not_reached(archive, commit)
     if not are_known(receipts, told.values()):
         _logger.warning("policy %s: no checkpoint was made: %s", run.policy.name, _LOST)

@@ -281,6 +281,21 @@ def test_one_is_made_once_they_are_back(cycle: Cycle) -> None:
     assert codes(cycle) == set()
 
 
+def test_a_commit_that_was_forgotten_when_one_was_made(cycle: Cycle) -> None:
+    """Its receipt was taken out, and a later run adopts it: it lies behind the checkpoint unlisted."""
+    archive_some(cycle, 0, 1, 2)
+    (_, second, _) = sorted(cycle.database[RECEIPTS].distinct("_id.name", {"kind": "offline"}))
+    cycle.database[RECEIPTS].delete_one({"_id.name": second})
+    cycle.run(state=ArchiveState(is_clean=True))
+    assert [it["sequence"] for it in the_one(cycle)["commits"]] == [1, 3]
+    cycle.run()
+    assert codes(cycle) == set()
+    archive_some(cycle, 3, 4, 5)
+    cycle.run()
+    assert [it["sequence"] for it in the_one(cycle)["commits"]] == [1, 2, 3, 4, 5, 6]
+    assert codes(cycle) == set()
+
+
 def take_out(cycle: Cycle) -> None:
     """The receipts of the second and the third delete."""
     receipts = cycle.database[RECEIPTS]
