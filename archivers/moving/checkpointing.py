@@ -11,10 +11,10 @@ import logging
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.checkpoint import Checkpoint, CheckpointRecord, write_checkpoint
-from archivers.format.manifest import DamagedError, Link, Manifest
+from archivers.format.manifest import DamagedError, LastReceipt, Link, Manifest
 from archivers.format.names import checkpoint_key, checkpoints_prefix
 from archivers.records.checkpoints import last_checkpoint, not_reached, unreached
-from archivers.records.deletions import last_receipt
+from archivers.records.deletions import are_known, last_receipt
 from archivers.records.heads import Heads, link_of, read_heads, write_checkpoint_record
 from archivers.run import ArchiveRun
 from rollups.guarded import transaction
@@ -23,6 +23,7 @@ _logger = logging.getLogger(__name__)
 #: So many manifests come between two checkpoints, or an eighth of the commits that the last one lists: what
 #: is written stays in proportion to what is committed.
 EVERY, SHARE = 64, 8
+_LOST = "manifests tell of receipts that the database does not have (`bucketwise verify` says which)"
 
 
 def keep_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
@@ -30,6 +31,8 @@ def keep_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
     heads = read_heads(run.receipts)
     if heads is not None and (is_due(heads) or is_gone(archive, heads.checkpoint)):
         checkpoint = _proven(run, heads)
+        if checkpoint is None:
+            return
         write_checkpoint(archive.store, checkpoint)
         transaction(
             run.database,
@@ -53,12 +56,14 @@ def is_gone(archive: OfflineArchive, record: CheckpointRecord | None) -> bool:
     return archive.store.head(key) is None
 
 
-def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint:
-    """Returns a checkpoint for all that the chain is proven to lead to."""
+def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
+    """Returns a checkpoint for all that the chain is proven to lead to; None where manifests tell of receipts
+    that are not there: only they do, and nobody would read them again."""
     archive, receipts = run.offline(run.keys), run.receipts
     assert archive is not None
     registered = receipts.all_registered()
     archive.chain.expect({name: it.seal for name, it in registered.items()})
+    told: dict[tuple[int, str], LastReceipt] = {}
     reached = _vouched(run, archive, heads)
     roots = heads.roots(registered.values())
     for it in archive.chain.walk(roots, lost=heads.lost, vouched=frozenset(reached)):
@@ -66,8 +71,13 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint:
         if not isinstance(it, Manifest):
             raise it
         reached.add(it.link)
-    for commit in unreached(receipts, heads, registered.values(), reached):
+        if it.receipt is not None:
+            told[it.receipt.sequence, it.receipt.sha256] = it.receipt
+    for commit in unreached(receipts, archive, heads, registered.values(), reached):
         raise not_reached(archive, commit)
+    if not are_known(receipts, told.values()):
+        _logger.warning("policy %s: no checkpoint was made: %s", run.policy.name, _LOST)
+        return None
     standing = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]
     return Checkpoint(
         policy=archive.policy.name,

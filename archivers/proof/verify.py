@@ -154,7 +154,7 @@ class _Verifier:
 
     def _verify_chain(self, registered: dict[str, Commit], there: dict[str, Commit]) -> list[LastReceipt]:
         """The manifests of the chain, as far as they are to be had, each with its commit if that is there."""
-        archive, heads = self.archive, self._verify_heads()
+        archive, receipts, heads = self.archive, self.context.receipts, self._verify_heads()
         if heads is None:
             return []
         checkpoint = self._verify_checkpoint(heads)
@@ -171,7 +171,7 @@ class _Verifier:
             if it.commit in there and it.commit not in self.seen:
                 self.verify(it.name)
         if is_whole:
-            for commit in unreached(self.context.receipts, heads, registered.values(), reached):
+            for commit in unreached(receipts, archive, heads, registered.values(), reached):
                 self.report.add(not_reached(archive, commit))
         return told
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.checkpoint import Checkpoint, read_checkpoint
-from archivers.format.manifest import DamagedError, Link
+from archivers.format.manifest import DamagedError, Link, Manifest
 from archivers.format.names import Commit
 from archivers.records.heads import Heads, link_of, read_heads
 from archivers.records.receipts import Receipts
@@ -28,12 +28,22 @@ def last_checkpoint(receipts: Receipts, archive: OfflineArchive, heads: Heads) -
 
 
 def unreached(
-    receipts: Receipts, heads: Heads, registered: Iterable[Commit], reached: set[Link]
+    receipts: Receipts,
+    archive: OfflineArchive,
+    heads: Heads,
+    registered: Collection[Commit],
+    reached: set[Link],
 ) -> list[Commit]:
-    """Returns those of the registered commits that neither the chain nor a checkpoint leads to."""
+    """Returns those of the registered commits that neither the chain nor a checkpoint leads to. `reached`: as
+    far as the last checkpoint. One that had no receipt when that was made lies behind it unlisted."""
     missing = [it for it in registered if link_of(it) not in reached and it.seal not in heads.lost]
     still = receipts.registered(it.name for it in missing)  # a run at work may have dropped some
-    return [it for it in missing if still.get(it.name) == it]
+    missing = [it for it in missing if still.get(it.name) == it]
+    if not missing:
+        return []
+    whole = archive.chain.walk(heads.roots(registered), lost=heads.lost)
+    found = {it.link for it in whole if isinstance(it, Manifest)}
+    return [it for it in missing if link_of(it) not in found]
 
 
 def not_reached(archive: OfflineArchive, commit: Commit) -> DamagedError:

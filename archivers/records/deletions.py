@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any
@@ -40,6 +40,8 @@ LAST = "last"
 KEPT = "kept"
 #: The files of so many commits are remembered while receipts are listed.
 _KEPT_COMMITS = 1000
+#: So many receipts are asked for in one command.
+_PAGE = 1000
 #: The seal comes last, and the signature behind it; neither is sealed.
 _UNSEALED = ("sha256", "signature")
 
@@ -194,6 +196,25 @@ def deletions(receipts: Receipts, **query: Any) -> Iterator[Document]:
     """The receipts of deletes, and of gaps between them, in their order; `query` narrows it."""
     wanted = {"_id.policy": receipts.policy, "kind": {"$in": ["delete", "gap"]}, **query}
     yield from receipts.collection.with_options(codec_options=CODEC).find(wanted).sort("_id")
+
+
+def are_known(receipts: Receipts, told: Collection[LastReceipt]) -> bool:
+    """Returns whether these receipts, that manifests tell of, are there, or known to be lost."""
+    gaps = [it["lost"] for it in deletions(receipts, kind="gap")]
+    wanted = [it for it in told if not any(_is_lost(it, gap) for gap in gaps)]
+    for at in range(0, len(wanted), _PAGE):
+        page = wanted[at : at + _PAGE]
+        query = {"_id": {"$in": [receipts.identity(f"delete-{it.sequence:010d}") for it in page]}}
+        found = receipts.collection.find(query, {"sequence": 1, "sha256": 1})
+        seals = {it.get("sequence"): it.get("sha256") for it in found}
+        if any(seals.get(it.sequence) != it.sha256 for it in page):
+            return False
+    return True
+
+
+def _is_lost(told: LastReceipt, gap: Document) -> bool:
+    is_last = (told.sequence, told.sha256) == (gap["sequence"], gap["sha256"])
+    return is_last or gap["after"] < told.sequence < gap["sequence"]
 
 
 def check_deletions(receipts: Receipts, keys: Keys, known: Sequence[LastReceipt]) -> Iterator[DamagedError]:

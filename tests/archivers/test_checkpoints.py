@@ -256,3 +256,50 @@ def test_it_is_signed(cycle: Cycle) -> None:
     cycle.run()
     assert the_one(cycle)["signature"].startswith(cycle.keys.first)
     assert cycle.verify().bad == []
+
+
+def test_none_hides_receipts_that_were_taken_out(cycle: Cycle) -> None:
+    """Manifests alone tell of them, so that these are read until they are there again."""
+    archive_some(cycle, 0, 1, 2)
+    take_out(cycle)
+    for first, last in ((0, 0), (6, 8), (8, 10), (10, 12)):  # and other receipts take their numbers
+        put(cycle, first, last)
+        assert cycle.run(state=ArchiveState(is_clean=True)).deleted == last - first
+        assert checkpoints(cycle) == []
+        assert codes(cycle) == {("receipts-rolled-back", "error")}
+
+
+def test_one_is_made_once_they_are_back(cycle: Cycle) -> None:
+    archive_some(cycle, 0, 1, 2)
+    before = books(cycle)
+    take_out(cycle)
+    cycle.run(state=ArchiveState(is_clean=True))
+    assert checkpoints(cycle) == []
+    put_back(cycle, before)
+    cycle.run(state=ArchiveState(is_clean=True))
+    assert len(checkpoints(cycle)) == 1
+    assert codes(cycle) == set()
+
+
+def test_a_commit_that_was_forgotten_when_one_was_made(cycle: Cycle) -> None:
+    """Its receipt was taken out, and a later run adopts it: it lies behind the checkpoint unlisted."""
+    archive_some(cycle, 0, 1, 2)
+    (_, second, _) = sorted(cycle.database[RECEIPTS].distinct("_id.name", {"kind": "offline"}))
+    cycle.database[RECEIPTS].delete_one({"_id.name": second})
+    cycle.run(state=ArchiveState(is_clean=True))
+    assert [it["sequence"] for it in the_one(cycle)["commits"]] == [1, 3]
+    cycle.run()
+    assert codes(cycle) == set()
+    archive_some(cycle, 3, 4, 5)
+    cycle.run()
+    assert [it["sequence"] for it in the_one(cycle)["commits"]] == [1, 2, 3, 4, 5, 6]
+    assert codes(cycle) == set()
+
+
+def take_out(cycle: Cycle) -> None:
+    """The receipts of the second and the third delete."""
+    receipts = cycle.database[RECEIPTS]
+    first = receipts.find_one({"_id.name": "delete-0000000001"})
+    assert first
+    receipts.delete_many({"_id.name": {"$in": ["delete-0000000002", "delete-0000000003"]}})
+    receipts.update_one({"_id.name": "last"}, {"$set": {"sequence": 1, "sha256": first["sha256"]}})
