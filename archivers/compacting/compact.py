@@ -17,6 +17,7 @@ from archivers.context import ArchiveContext
 from archivers.format.archive import Maker, OfflineArchive, Replaced
 from archivers.moving.archive import recover
 from archivers.moving.commits import CommitRegistry
+from archivers.records.days import CommitDays
 from archivers.records.receipts import commit_of
 from archivers.run import ArchiveRun
 from buckets.bson.raw import Batch
@@ -106,10 +107,10 @@ class _Compactor:
         """The UTC days, since 1970, that have to be looked at."""
         first = self.options.range.start_ms // DAY_MS
         last = (self.options.range.end_ms - 1) // DAY_MS
-        return self.context.receipts.days_to_compact(first, last, self.options.quiet_since)
+        return CommitDays(self.context.receipts).to_compact(first, last, self.options.quiet_since)
 
     def _day(self, day: int) -> list[StandingCommit]:
-        found = [(commit_of(it), it) for it in self.context.receipts.beginning_on(day)]
+        found = [(commit_of(it), it) for it in CommitDays(self.context.receipts).commits_of(day)]
         return [StandingCommit.of(commit, it) for commit, it in found if commit is not None]
 
     def _affords(self, group: Sequence[StandingCommit]) -> bool:
@@ -125,7 +126,7 @@ class _Compactor:
         names = [it.commit.name for it in resting if not it.is_compacted]
         if names and self.context.fence:
             self.context.check()
-            self.context.receipts.note_compacted(names)
+            CommitDays(self.context.receipts).note_compacted(names)
 
     def _merge(self, group: Sequence[StandingCommit]) -> None:
         manifests = [self.archive.manifest(it.commit) for it in group]

@@ -20,6 +20,7 @@ from archivers.format.names import day
 from archivers.moving.archive import check_archive
 from archivers.reading.reader import archived_reader
 from archivers.reading.slices import slice_reader
+from archivers.records.days import CommitDays
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.records.receipts import commit_of
 from archivers.restoring.put import put_measurements, standing_in
@@ -64,7 +65,9 @@ def drill(context: ArchiveContext, days: int, seed: int) -> list[DrilledDay]:
     if archive is None:
         return []
     check_archive(context.database, context.policy, context.store)
-    return [_drill(context, archive, *it) for it in sample(context.receipts.drilled_days(), days, seed)]
+    return [
+        _drill(context, archive, *it) for it in sample(CommitDays(context.receipts).drilled(), days, seed)
+    ]
 
 
 def sample(
@@ -82,14 +85,15 @@ def sample(
 def _drill(
     context: ArchiveContext, archive: OfflineArchive, number: int, before: datetime | None
 ) -> DrilledDay:
-    commits = [it for it in map(commit_of, context.receipts.beginning_on(number)) if it is not None]
+    known = CommitDays(context.receipts)
+    commits = [it for it in map(commit_of, known.commits_of(number)) if it is not None]
     manifests = [archive.manifest(it) for it in commits]
     equal = sum(_equal(context, manifest, archive.load(manifest)) for manifest in manifests)
     buckets = sum(it.buckets for it in manifests)
     summaries = _summaries_that_differ(context, manifests)
     if equal == buckets and not summaries:
         context.check()
-        context.receipts.note_drilled([it.name for it in commits], context.now)
+        known.note_drilled([it.name for it in commits], context.now)
     context.progress("drilled buckets", buckets)
     return DrilledDay(number, len(commits), buckets, equal, summaries, before)
 

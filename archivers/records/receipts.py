@@ -199,61 +199,30 @@ class Receipts:
 
     def commits(self) -> Iterator[Commit]:
         """The offline commits that must be there, by their receipts."""
-        return self._commits(self._standing)
+        return self._commits(self.all_standing)
 
     def standing(self, names: Sequence[str]) -> set[str]:
         """Of these commits: those that must be there."""
         wanted = {"_id": {"$in": [self.identity(name) for name in names]}}
-        return {it.name for it in self._commits({**self._standing, **wanted})}
+        return {it.name for it in self._commits({**self.all_standing, **wanted})}
 
     def within(self, first: int, last: int, session: ClientSession | None = None) -> list[Commit]:
         """Those of them with readings from the first to the last of these UTC days, since 1970, by their
         numbers."""
         days = {"$elemMatch": {"$gte": first, "$lte": last}}
-        return sorted(self._commits({**self._standing, "days": days}, session), key=lambda it: it.sequence)
-
-    def days_to_compact(self, first: int, last: int, committed_by: datetime | None) -> list[int]:
-        """The days, from the first to the last, on which commits begin that no compaction has looked at, and
-        that were made by an instant; None: on which any begin."""
-        query: Document = {**self._standing, "first_day": {"$gte": first, "$lte": last}}
-        if committed_by is not None:
-            query |= {"compacted": False, "committed": {"$lte": committed_by}}
-        found = self.collection.aggregate([{"$match": query}, {"$group": {"_id": "$first_day"}}])
-        return sorted(int(it["_id"]) for it in found)
-
-    def beginning_on(self, day: int) -> list[Document]:
-        """The receipts of the standing commits that begin on a UTC day."""
-        return list(self.collection.find({**self._standing, "first_day": day}, {"live": 0, "parts": 0}))
-
-    def note_compacted(self, names: Sequence[str]) -> None:
-        """A compaction has looked at these commits, and left them as they are."""
-        named = {"_id": {"$in": [self.identity(name) for name in names]}}
-        self.collection.update_many(named, {"$set": {"compacted": True}})
-
-    def drilled_days(self) -> dict[int, datetime | None]:
-        """The UTC days on which standing commits begin, each with its oldest drill; None where one of its
-        commits had none yet."""
-        oldest = {"$min": {"$ifNull": ["$drilled", bson.MinKey()]}}
-        group = {"$group": {"_id": "$first_day", "oldest": oldest}}
-        found = self.collection.aggregate([{"$match": self._standing}, group])
-        return {int(it["_id"]): it["oldest"] if isinstance(it["oldest"], datetime) else None for it in found}
-
-    def note_drilled(self, names: Sequence[str], now: datetime) -> None:
-        """These commits were brought back, and compared."""
-        named = {"_id": {"$in": [self.identity(name) for name in names]}}
-        self.collection.update_many(named, {"$set": {"drilled": now}})
+        return sorted(self._commits({**self.all_standing, "days": days}, session), key=lambda it: it.sequence)
 
     def span(self, session: ClientSession | None = None) -> tuple[int, int] | None:
         """The first and the last UTC day of them; None where there are none."""
         ends = []
         for order, pick in ((ASCENDING, min), (DESCENDING, max)):
-            found = self.collection.find(self._standing, {"days": 1}, session=session).sort("days", order)
+            found = self.collection.find(self.all_standing, {"days": 1}, session=session).sort("days", order)
             ends += [pick(it["days"]) for it in found.limit(1)]
         return (ends[0], ends[1]) if ends else None
 
     def parts(self) -> Iterator[str]:
         """The keys of their parts."""
-        for found in self.collection.find(self._standing, {"parts": 1}):
+        for found in self.collection.find(self.all_standing, {"parts": 1}):
             yield from found["parts"]
 
     @property
@@ -262,7 +231,7 @@ class Receipts:
         return self.collection.with_options(codec_options=_AS_QUERIED)
 
     @property
-    def _standing(self) -> Document:
+    def all_standing(self) -> Document:
         """Without a seal it was restored before it was registered."""
         whole = {"seal": {"$exists": True}, "state": {"$in": ["open", "closed"]}}
         return {"_id.policy": self.policy, "kind": "offline", **whole}

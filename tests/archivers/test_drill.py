@@ -14,6 +14,7 @@ from pymongo.database import Database
 
 from archivers.evidence.coverage import Asked, coverage
 from archivers.evidence.drill import drill, sample
+from archivers.records.days import CommitDays
 from archivers.restoring.put import standing_in
 from config.errors import HaltedError
 from config.policies import Store
@@ -62,7 +63,7 @@ def test_a_damaged_part_halts_and_is_not_noted(database: Database[Document], fil
     with pytest.raises(HaltedError, match="its manifest says"):
         drill(cycle.context(NOW), 1000, 0)
     assert not any(name.startswith("bucketwise_drill") for name in database.list_collection_names())
-    assert set(cycle.context().receipts.drilled_days().values()) == {None}
+    assert set(CommitDays(cycle.context().receipts).drilled().values()) == {None}
 
 
 def test_what_comes_back_otherwise_is_told(
@@ -75,7 +76,7 @@ def test_what_comes_back_otherwise_is_told(
     )
     found = drill(cycle.context(NOW), 1000, 0)
     assert sum(it.equal for it in found) < sum(it.buckets for it in found)
-    assert None in cycle.context().receipts.drilled_days().values()
+    assert None in CommitDays(cycle.context().receipts).drilled().values()
 
 
 def test_a_policy_without_an_offline_archive_has_none(

@@ -46,6 +46,7 @@ _MERGES, _DROPS = ("compacted", "compacted s3"), ("compacted and dropped", "comp
 _COMPACTS = (*_MERGES, "nothing to do")
 
 _CHECKS = ("checkpoint", "checkpoint s3")
+_DAYS = "archivers.records.days:CommitDays."
 _CHECKPOINT, _CHECKPOINTING = "archivers.format.checkpoint:", "archivers.moving.checkpointing:"
 _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
 _BOOKS, _OFFLINE = "archivers.moving.commits:CommitRegistry.", "archivers.format.archive:OfflineArchive."
@@ -231,8 +232,8 @@ STEPS = (
     Step("old manifest removed, S3", "s3 DeleteObjects manifests", _OFFLINE + "drop", ("amended s3",)),
     Step("old receipt removed", "mongo update bucketwise_receipts dropped", _RECEIPTS + "bury", _AMENDS),
     # The commits of a day become one
-    Step("days asked for", "mongo aggregate bucketwise_receipts", _RECEIPTS + "days_to_compact", _COMPACTS),
-    Step("commits of a day read", "mongo find bucketwise_receipts", _RECEIPTS + "beginning_on", _MERGES),
+    Step("days asked for", "mongo aggregate bucketwise_receipts", _DAYS + "to_compact", _COMPACTS),
+    Step("commits of a day read", "mongo find bucketwise_receipts", _DAYS + "commits_of", _MERGES),
     Step("manifest to merge read", "file read manifests", _OFFLINE + "manifest", _MERGES[:1]),
     Step("manifest to merge read, S3", "s3 GetObject manifests", _OFFLINE + "manifest", _MERGES[1:]),
     Step("part to merge read", "file read data", _OFFLINE + "load", _MERGES[:1]),
@@ -277,7 +278,7 @@ STEPS = (
         _MERGES,
     ),
     Step("merge of commits committed", "mongo commit exchange", _BOOKS + "merge", _MERGES),
-    Step("day noted", "mongo update bucketwise_receipts compacted", _RECEIPTS + "note_compacted", _MERGES),
+    Step("day noted", "mongo update bucketwise_receipts compacted", _DAYS + "note_compacted", _MERGES),
     Step("compaction told", "mongo update bucketwise_runs", _LEDGER + "finish", _MERGES),
     Step("lease released at last", "mongo update bucketwise_lease release", _LEASE + "__exit__", _MERGES),
     # What was replaced is dropped, when its delay is over
