@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -58,9 +59,10 @@ def _measure_age(options: argparse.Namespace) -> None:
         }
         tables: dict[str, list[Column]] = {}
         for name, columns in measured.items():
-            for column in columns:
-                tables.setdefault(name, []).append(column)
-                write_age(tables, datetime.now(UTC).date(), options.output)
+            with closing(columns):  # before mongod goes, whatever happens
+                for column in columns:
+                    tables.setdefault(name, []).append(column)
+                    write_age(tables, datetime.now(UTC).date(), options.output)
 
 
 def _measure(cases: list[Case], readings: int, rounds: int, folder: Path) -> Size:

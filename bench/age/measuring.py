@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -44,7 +44,10 @@ class Column:
     queries: dict[str, float] = field(default_factory=dict)  # CPU seconds
 
 
-def after_commits(uri: str, counts: Sequence[int]) -> Iterator[Column]:
+Columns = Generator[Column, None, None]
+
+
+def after_commits(uri: str, counts: Sequence[int]) -> Columns:
     """A commit an hour, before and after they are merged."""
     for count in counts:
         with tempfile.TemporaryDirectory() as folder, histories(uri, Path(folder)) as it:
@@ -59,7 +62,7 @@ def after_commits(uri: str, counts: Sequence[int]) -> Iterator[Column]:
             yield _measured(f"merged: {it.commits():,}", it)
 
 
-def with_series(uri: str, counts: Sequence[int]) -> Iterator[Column]:
+def with_series(uri: str, counts: Sequence[int]) -> Columns:
     """Three hours of so many series."""
     for count in counts:
         with tempfile.TemporaryDirectory() as folder, histories(uri, Path(folder), series=count) as it:
@@ -69,7 +72,7 @@ def with_series(uri: str, counts: Sequence[int]) -> Iterator[Column]:
             yield _measured(f"{count:,} series", it)
 
 
-def for_policies(uri: str, counts: Sequence[int]) -> Iterator[Column]:
+def for_policies(uri: str, counts: Sequence[int]) -> Columns:
     """A day of two series for each of so many policies; the costs of all together."""
     for count in counts:
         with tempfile.TemporaryDirectory() as folder, histories(uri, Path(folder), policies=count) as it:

@@ -28,8 +28,9 @@ from tests.jobs.test_ages_well import UNSTEADY
 Document = dict[str, Any]
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 AFTER = timedelta(days=2)
-#: Runs between two readings that come late, and runs after which all counts may be the same again.
-LATE, ROUND = 16, 48
+#: Runs between two readings that come late.
+LATE = 16
+Costs = tuple[Counter[str], Counter[str]]
 log = logging.getLogger(__name__)
 
 
@@ -101,7 +102,7 @@ class Cron:
         self.requests.append(store.asked)
         return result
 
-    def cost_of(self, first_day: int, days: int) -> tuple[Counter[str], Counter[str]]:
+    def cost_of(self, first_day: int, days: int) -> Costs:
         runs = slice(first_day * 24, (first_day + days) * 24)
         return sum(self.commands[runs], Counter()), sum(self.requests[runs], Counter())
 
@@ -117,6 +118,16 @@ def fetched(store: ObjectStore, folder: Path) -> list[Path]:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(store.get_bytes(str(file.relative_to(folder))))
     return files
+
+
+def assert_same(early: Costs, late: Costs) -> None:
+    """But for what only some runs do: a checkpoint, a look at the ledger's age."""
+    for before, after in zip(early, late, strict=True):
+        assert set(before) == set(after)
+        assert all(abs(after[name] - count) <= 14 + count // 50 for name, count in before.items()), (
+            early,
+            late,
+        )
 
 
 @pytest.mark.parametrize(("days", "step"), [(2, 3), pytest.param(365, 1, marks=pytest.mark.soak)])
@@ -148,4 +159,4 @@ def test_hourly_runs_end_with_few_parts(
     assert cron.do((restore_step(RestoreOptions("back")),)).body["buckets"] == len(written)
     assert sorted(map(bson.encode, database["back"].find())) == sorted(map(bson.encode, written))
     if step == 1:
-        assert cron.cost_of(50, 14) == cron.cost_of(days - 32, 14)
+        assert_same(cron.cost_of(50, 14), cron.cost_of(days - 32, 14))
