@@ -5,20 +5,28 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.age.measuring import Column, after_commits, for_policies, with_series
+from bench.age.tables import write as write_age
 from bench.cases import BESIDE, CASES, JOBS, Case, Job
 from bench.measuring import measure
 from bench.place import Place, places
 from bench.report import Size, write
 from bench.workloads import MINUTES, Workload
+from jobs.embedded import embedded_mongod
 
 _HERE = Path(__file__).parent
+_READINGS = 1_728_000
 _UNITS = {"k": 1_000, "M": 1_000_000}
 
 
 def main() -> None:
     options = _options()
+    if options.age:
+        _measure_age(options)
+        return
     cases = [
         case
         for case in CASES
@@ -28,12 +36,31 @@ def main() -> None:
     growing = [Case(MINUTES, job) for job in (*JOBS, *BESIDE)]
     sizes: list[Size] = []
     grown: list[Size] = []
-    runs = [(sizes, cases, readings, options.rounds) for readings in options.scale]
+    runs = [(sizes, cases, readings, options.rounds) for readings in options.scale or [_READINGS]]
     runs += [(grown, growing, readings, 1) for readings in options.growth]
     for found, what, readings, rounds in runs:
         with tempfile.TemporaryDirectory(prefix="bucketwise-bench-", dir=options.folder) as folder:
             found.append(_measure(what, readings, rounds, Path(folder)))
         write(sizes, grown, cases, options.rounds, options.output)
+
+
+def _measure_age(options: argparse.Namespace) -> None:
+    is_large = options.scale is not None
+    with (
+        tempfile.TemporaryDirectory(prefix="bucketwise-bench-", dir=options.folder) as folder,
+        embedded_mongod(Path(folder)) as mongod,
+    ):
+        uri = mongod.uri
+        measured = {
+            "commits": after_commits(uri, [10, 100, 1_000, *[20_000] * is_large]),
+            "series": with_series(uri, [1_000, 10_000, *[100_000] * is_large]),
+            "policies": for_policies(uri, [1, 20, 100]),
+        }
+        tables: dict[str, list[Column]] = {}
+        for name, columns in measured.items():
+            for column in columns:
+                tables.setdefault(name, []).append(column)
+                write_age(tables, datetime.now(UTC).date(), options.output)
 
 
 def _measure(cases: list[Case], readings: int, rounds: int, folder: Path) -> Size:
@@ -62,7 +89,11 @@ def _measure(cases: list[Case], readings: int, rounds: int, folder: Path) -> Siz
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add = parser.add_argument
-    add("--scale", type=_scale, nargs="+", default=[1_728_000], help="readings, as 1.7M 17M 170M")
+    add("--scale", type=_scale, nargs="*", help="readings, as 1.7M 17M 170M")
+    age = (
+        "instead: what commands cost after many commits, with many series, for many policies (--scale: more)"
+    )
+    add("--age", action="store_true", help=age)
     growth = "further sizes at which our own jobs and their bounds are measured, once, on minute buckets"
     add("--growth", type=_scale, nargs="+", default=[], help=growth)
     add("--rounds", type=int, default=5, help="how often each job is measured (default 5; the median counts)")

@@ -24,9 +24,9 @@ from jobs.demo.stage import DemoCall
 from jobs.embedded import embedded_mongod
 from jobs.output.report import Report
 from jobs.stopping import Stop
-from jobs.verbs.archive import archive
-from jobs.verbs.restore import restore
-from jobs.verbs.rollup import rollup
+from jobs.verbs.returning.restore import restore
+from jobs.verbs.working.archive import archive
+from jobs.verbs.working.rollup import rollup
 
 Document = dict[str, Any]
 _DATABASE = "bench"

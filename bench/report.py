@@ -23,6 +23,8 @@ from jobs.embedded import find_mongod
 _PACKAGES = ("pymongo", "pyarrow", "numpy", "pymongoarrow")
 _MOST_BYTES = 1.2  # of Parquet, a reading of the minute buckets
 _MOST_MB = 400
+#: The section that `bench.age` writes; the last.
+AGE = "## Age"
 
 
 @dataclass
@@ -70,12 +72,23 @@ def write(
 ) -> None:
     """`grown`: sizes at which our own jobs were measured, and what the server does for them."""
     rows = [row for size in sizes for row in _rows(size, cases)]
-    about = _about(rounds)
+    told = about(rounds)
     jobs = [entry for size in (*sizes, *grown) for entry in _jobs(size)]
-    data = {"about": about, "cases": [row._asdict() for row in rows], "jobs": jobs}
+    data = {"about": told, "cases": [row._asdict() for row in rows], "jobs": jobs}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(data, indent=1) + "\n")
-    (folder / "RESULTS.md").write_text("\n".join(_page(sizes, grown, rows, about)) + "\n")
+    path = folder / "RESULTS.md"
+    path.write_text("\n".join(_page(sizes, grown, rows, told)) + "\n" + _age(path))
+
+
+def without_age(path: Path) -> str:
+    """Returns the page up to the section on age."""
+    return path.read_text().partition(AGE)[0] if path.exists() else ""
+
+
+def _age(path: Path) -> str:
+    _, heading, section = path.read_text().partition(AGE) if path.exists() else ("", "", "")
+    return heading + section
 
 
 def _rows(size: Size, cases: Sequence[Case]) -> Iterator[Row]:
@@ -108,7 +121,7 @@ def _jobs(size: Size) -> Iterator[dict[str, Any]]:
         }
 
 
-def _about(rounds: int) -> dict[str, str]:
+def about(rounds: int) -> dict[str, str]:
     mongod = subprocess.run(
         [find_mongod(Path("/nowhere")), "--version"], capture_output=True, text=True, check=True
     )
@@ -130,11 +143,11 @@ def _processor() -> str:
 
 
 def _page(
-    sizes: Sequence[Size], grown: Sequence[Size], rows: Sequence[Row], about: dict[str, str]
+    sizes: Sequence[Size], grown: Sequence[Size], rows: Sequence[Row], told: dict[str, str]
 ) -> Iterator[str]:
     yield "# Results\n"
-    yield f"`{about['command']}`: {about['rounds']} rounds, medians."
-    yield f"{about['machine']}; {about['versions']}.\n"
+    yield f"`{told['command']}`: {told['rounds']} rounds, medians."
+    yield f"{told['machine']}; {told['versions']}.\n"
     yield "Speeds are those of one machine on one day, which may have had other work; ratios travel. In each"
     yield "round every job runs once, so that what is compared ran side by side.\n"
     for size in sizes:
@@ -147,11 +160,11 @@ def _page(
 
 
 def _comparisons(rows: Sequence[Row]) -> Iterator[str]:
-    yield from _head("case", "against", "million readings/s", "theirs", "ratio", "of CPU", "at least", "")
+    yield from head("case", "against", "million readings/s", "theirs", "ratio", "of CPU", "at least", "")
     for row in rows:
         target = "" if row.at_least is None else f"{row.at_least:.2g}"
         missed = row.at_least is not None and row.ratio < row.at_least
-        yield _line(
+        yield line(
             f"{row.workload} {row.job}" if row.job.startswith("→") else f"{row.workload}: {row.job}",
             row.against,
             f"{row.speed:.3g}",
@@ -168,11 +181,11 @@ def _figures(size: Size) -> Iterator[str]:
     """What bounds each job: where both processes worked without waiting for each other, the larger CPU."""
     yield "CPU is that of bucketwise (or the script) and of mongod meanwhile. The larger of the two is the"
     yield "time that it would take on a core of its own; a job that works on two at once may take less.\n"
-    yield from _head("job", "readings", "seconds", "CPU", "mongod's CPU", "bound by", "times that", "peak MB")
+    yield from head("job", "readings", "seconds", "CPU", "mongod's CPU", "bound by", "times that", "peak MB")
     for (workload, job), found in size.found.items():
         it = middle(found)
         bound = max(it.cpu, it.server_cpu, 1e-3)
-        yield _line(
+        yield line(
             f"{workload.name}: {job.name}",
             f"{size.places[workload].readings:,}",
             f"{it.seconds:.3f}",
@@ -193,12 +206,12 @@ def _growth(sizes: Sequence[Size]) -> Iterator[str]:
     yield "## Growth\n"
     yield "Nanoseconds a reading, and peak MB; linear is where the first stays within 15 %. The last rows are"
     yield "what the server does alone, at the same size.\n"
-    yield from _head("job", *(f"{size.readings / 1e6:g} M" for size in sizes))
+    yield from head("job", *(f"{size.readings / 1e6:g} M" for size in sizes))
     for workload, job in sizes[0].found:
         if job not in (*JOBS, *BESIDE) or not all((workload, job) in size.found for size in sizes):
             continue
         figures = [(size.speed(workload, job), middle(size.found[workload, job]).peak_mb) for size in sizes]
-        yield _line(
+        yield line(
             f"{workload.name}: {job.name}",
             *(f"{1e3 / speed:.0f} ns, {peak:.0f} MB{_too_much(job, peak)}" for speed, peak in figures),
         )
@@ -209,10 +222,10 @@ def _too_much(job: Job, peak_mb: float) -> str:
     return " (too much)" if job in JOBS and peak_mb > _MOST_MB else ""
 
 
-def _head(*names: str) -> Iterator[str]:
-    yield _line(*names)
-    yield _line(*("---" for _ in names))
+def head(*names: str) -> Iterator[str]:
+    yield line(*names)
+    yield line(*("---" for _ in names))
 
 
-def _line(*cells: str) -> str:
+def line(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"

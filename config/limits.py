@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 
 from config.problems import InvalidValueError
+from config.shares import percent_of
 
 MEND = 'write a share of the collection in quotes, such as "20%", or a whole number of buckets'
-_SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _WHOLE = 100
 
 
@@ -16,8 +15,8 @@ def check_limit(value: object) -> None:
     """Raises InvalidValueError where the value is neither a share nor a number above zero."""
     if isinstance(value, int) and not isinstance(value, bool):
         is_sound = value > 0
-    elif isinstance(value, str) and (share := _SHARE.fullmatch(value)):
-        is_sound = 0 < Decimal(share[1]) <= _WHOLE
+    elif isinstance(value, str) and (percent := percent_of(value)) is not None:
+        is_sound = 0 < percent <= _WHOLE
     else:
         raise InvalidValueError("it is neither a share nor a whole number", MEND)
     if not is_sound:

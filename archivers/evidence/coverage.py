@@ -52,6 +52,7 @@ class HeldCommit:
     committed: datetime
     buckets: int  # of the whole commit
     readings: int | None
+    drilled: datetime | None
 
 
 @dataclass(frozen=True)
@@ -186,10 +187,10 @@ def _commits(sight: Sight, at: int, is_part: bool) -> tuple[HeldCommit, ...]:
     found = []
     for held in sight.parts:
         rows = grid.rows(*held.span)
-        if rows.start <= at < rows.stop:
+        if held.may_hold and rows.start <= at < rows.stop:
             is_exact = not is_part and rows.stop - rows.start == 1
             commit, count = held.manifest, held.part.rows if is_exact else None
-            found.append(HeldCommit(commit.commit, commit.created, commit.buckets, count))
+            found.append(HeldCommit(commit.commit, commit.created, commit.buckets, count, held.drilled))
     return tuple(found)
 
 
@@ -210,6 +211,7 @@ def _days(sight: Sight, is_part: bool) -> list[Day]:
                 by_manifest=by_manifest[rows],
                 is_spread=is_spread[rows],
                 is_part=is_part,
+                may_hold=any(it.may_hold for it in parts),
                 held=sum(it.part.rows for it in parts),
                 closed=sum(it.part.rows for it in parts if it.is_closed),
                 copied=sum(it.part.rows for it in parts if it.is_all_live),

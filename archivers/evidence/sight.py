@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple
 
 import numpy as np
 from pymongo.client_session import ClientSession
@@ -33,6 +34,8 @@ class HeldPart(NamedTuple):
     manifest: Manifest
     part: Part
     live: int  # of the commit's buckets: how many may be live
+    drilled: datetime | None
+    may_hold: bool  # of the series asked for
 
     @property
     def span(self) -> tuple[int, int]:
@@ -62,6 +65,11 @@ class Sight:
     told: Told
 
 
+def _held(manifest: Manifest, receipt: dict[str, Any] | None, may_hold: bool) -> list[HeldPart]:
+    live, drilled = int(live_of(receipt, manifest.buckets).sum()), (receipt or {}).get("drilled")
+    return [HeldPart(manifest, part, live, drilled, may_hold) for part in manifest.parts]
+
+
 class Looker:
     """Looks at one policy, for some of its series."""
 
@@ -79,8 +87,10 @@ class Looker:
         archive: OfflineArchive = self._offline.at(Registry(receipts, session))
         manifests = archive.manifests(grid.start, grid.end)
         known = receipts.get_all([it.commit for it in manifests], session)
-        held = ((it, int(live_of(known.get(it.commit), it.buckets).sum())) for it in manifests)
-        found = [HeldPart(manifest, part, live) for manifest, live in held for part in manifest.parts]
+        policy, asked = self._context.policy, self._selector
+        found = [
+            held for it in manifests for held in _held(it, known.get(it.commit), it.may_hold(policy, asked))
+        ]
         return [it for it in found if it.span[0] < grid.end and it.span[1] >= grid.start]
 
     def look(self, grid: Grid, teller: Teller, session: ClientSession) -> Sight:
@@ -98,7 +108,8 @@ class Looker:
         tally = Tally(grid, context.policy, self._selector)
         pinned, broken = grid.zeros(), grid.zeros()
         # Manifests count all series: what is archived of some follows from what is live of all.
-        narrow = None if parts else selector_query(context.policy, self._selector)
+        may_hold = any(it.may_hold for it in parts)
+        narrow = None if may_hold else selector_query(context.policy, self._selector)
         source = Source(context.database, context.policy, session=session)
         for batch in source.batches(grid.start, grid.end, narrow):
             decoded = decode(batch, context.policy)

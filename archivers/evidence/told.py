@@ -14,6 +14,7 @@ from pymongo.database import Database
 
 from archivers.evidence.grid import Counts, Flags, Grid, Span
 from buckets.fields.selectors import Selector, selects, summary_query
+from buckets.fields.times import DAY_MS
 from config.policies import Policy
 from rollups import progress
 from rollups.calendar.levels import Level, levels_of
@@ -79,6 +80,8 @@ class Teller:
 
     def _standing(self, level: Level, grid: Grid) -> Flags:
         """Of which rows all windows of a level are rolled up, and not past their retention."""
+        if level.step is None and grid.step < DAY_MS:
+            return np.zeros(len(grid), dtype=np.bool_)
         through, gone = self._through.get(level.name, -_UNSET), self._gone.get(level.name, -_UNSET)
         return np.array(
             [
@@ -95,7 +98,8 @@ class Teller:
         """Of which rows the summaries of every level are past their retention."""
         found = np.full(len(grid), bool(self._levels))
         for level in self._levels:
-            gone = self._gone.get(level.name, -_UNSET)
+            if (gone := self._gone.get(level.name)) is None:
+                return np.zeros(len(grid), dtype=np.bool_)
             found &= [_is_named(it) and level.windows(it[1] - 1, it[1])[-1][1] < gone for it in grid.spans]
         return found
 

@@ -27,6 +27,7 @@ class Day:
     by_manifest: Counts  # readings in parts of one row
     is_spread: Flags  # parts of several rows may hold more here
     is_part: bool  # only some series are asked for
+    may_hold: bool  # copies of what is asked for
     held: int
     closed: int
     copied: int
@@ -37,7 +38,7 @@ class Day:
     @property
     def archived(self) -> list[int | None]:
         """Returns how many readings have a copy in the archive."""
-        if not self.held:
+        if not self.may_hold:
             return [0] * len(self.live)
         derived = self._derived
         return [
@@ -52,6 +53,8 @@ class Day:
 
     def _readings(self, row: int, archived: int | None) -> int | None:
         live, told = int(self.live[row]), int(self.told[row])
+        if not self.may_hold:
+            return live
         if not self._is_mixed and not self.copied:
             return None if archived is None else live + archived
         if not self._is_mixed and self.live_all >= self.copied and (not self.closed or self._is_whole):

@@ -237,10 +237,10 @@ class OfflineArchive(ArchivedCommits):
                     yield from read_rows(data, manifest.series_types, values, asked)
 
     def _part(self, part: Part) -> bytes:
-        if self._recent.part is None or self._recent.part[0] != part.sha256:
-            self._recent.part = None
-            self._recent.part = (part.sha256, fetch(self.store, part))
-        return self._recent.part[1]
+        if (data := self._recent.part(part)) is None:
+            data = fetch(self.store, part)
+            self._recent.put_part(part, data)
+        return data
 
     def holds(self, manifest: Manifest, batch: Batch) -> bool:
         """Whether this very batch is what the manifest tells of, and what its files give as they lie in the

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from archivers.format.manifest import Manifest
+from archivers.format.manifest import Manifest, Part
 from buckets.bson.raw import Batch
 
 #: Bytes of documents that are kept beside those of the last commit.
 _KEPT = 8_000_000
+#: Bytes of parts that are kept.
+_MOST_PARTS = 16 << 20
 
 
 class Recent:
     """The last commit that was read, and small ones before it: callers go by days, and commits span some.
-    And the last part of which rows were read, by its SHA-256."""
-
-    part: tuple[str, bytes] | None = None
+    And the files of parts of which rows were read: several commits may lie over one another."""
 
     def __init__(self) -> None:
+        self._parts: dict[str, bytes] = {}  # by their SHA-256
         self._batches: dict[tuple[str, str], Batch] = {}  # the one that was asked for last comes last
 
     def get(self, manifest: Manifest) -> Batch | None:
@@ -32,6 +33,14 @@ class Recent:
             if others <= _KEPT:
                 break
             others -= self._batches.pop(key).size
+
+    def part(self, part: Part) -> bytes | None:
+        return self._parts.get(part.sha256)
+
+    def put_part(self, part: Part, data: bytes) -> None:
+        while self._parts and sum(map(len, self._parts.values())) + part.bytes > _MOST_PARTS:
+            self._parts.pop(next(iter(self._parts)))
+        self._parts[part.sha256] = data
 
 
 def _key(manifest: Manifest) -> tuple[str, str]:

@@ -71,7 +71,8 @@ def verify_records(context: ArchiveContext) -> tuple[VerifyReport, list[Verified
     report, archive = VerifyReport(), context.offline(context.keys)
     seer = None
     if archive is not None:
-        seer = _Verifier(context, archive, report, partial(archive.see, sizes=archive.sizes()))
+        look = partial(archive.see, sizes=archive.sizes())
+        seer = _Verifier(context, archive, report, look, told="parts that are there")
     _verify_all(context, seer, report)
     return report, list(seer.done.values()) if seer is not None else []
 
@@ -110,6 +111,7 @@ class _Verifier:
     report: VerifyReport
     look: Callable[[Manifest], object]
     within: TimeRange = EVER
+    told: str = "verified parts"  # as progress
     seen: set[str] = field(default_factory=set)  # commits
     done: dict[str, Verified] = field(default_factory=dict)  # those of them that are as they should be
 
@@ -196,7 +198,7 @@ class _Verifier:
         self.done[commit.name] = Verified(commit, len(manifest.parts))
         self.report.parts += len(manifest.parts)
         self.report.readings += manifest.readings
-        self.context.progress("verified parts", len(manifest.parts))
+        self.context.progress(self.told, len(manifest.parts))
 
 
 def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> None:

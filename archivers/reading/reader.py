@@ -73,28 +73,24 @@ class ArchivedReader:
         elif self._to == "online":
             yield from self._moved(Asked(start_ms, end_ms))
 
-    def readings(self, asked: Asked, live: NDArray[np.int64] | None) -> Iterator[Batch | Rows]:
-        """Yields the same of what is asked for, and maybe more: as rows of parts where these tell all.
-
-        `live`: sorted, the times of all live readings that are asked for. An archived bucket that is live as
-        it is here holds one of these. None: no rows, since these don't tell the `_id`s of their buckets.
-        """
+    def readings(self, asked: Asked, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
+        """Yields the same of what is asked for, and maybe more. `is_by_rows`: as rows of parts where these
+        tell all but one thing: the readings of a bucket that was put back by hand are here as well."""
         if self._offline is None:
             yield from self._moved(asked) if self._to == "online" else ()
             return
         for manifest in self._holding(self._offline, asked):
-            if live is not None and self._rows_tell(manifest, live):
+            if is_by_rows and self._rows_tell(manifest):
                 yield from self._offline.rows(manifest, asked)
             else:
                 yield from self._buckets(self._offline, manifest, asked)
 
-    def _rows_tell(self, manifest: Manifest, live: NDArray[np.int64]) -> bool:
-        """Whether the rows of a commit are what is archived of it, and not live."""
+    def _rows_tell(self, manifest: Manifest) -> bool:
+        """Whether the rows of a commit are what is archived of it, and not known to be live."""
         if not manifest.has_rows_of(self._policy):
             return False
-        first, behind = np.searchsorted(live, [as_ms(manifest.first), as_ms(manifest.last) + 1]).tolist()
         receipts = Receipts(self._database, self._policy.name)
-        return first == behind and not receipts.live(manifest.commit, manifest.buckets, self._session).any()
+        return not receipts.live(manifest.commit, manifest.buckets, self._session).any()
 
     def _moved(self, asked: Asked) -> Iterator[Batch]:
         """Of an online archive."""

@@ -124,7 +124,8 @@ class Readings:
         return at_one_instant(self._database, partial(self._read, start, end, limit))
 
     def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Held | None:
-        """By rows of parts where these tell all, unless it takes `_id`s to put readings in order."""
+        """By rows of parts where these tell all, unless it takes `_id`s to tell readings that tie: which
+        comes first, or that they are of one bucket, which is live as it was archived."""
         for is_by_rows in (True, False):
             held = self._both(Asked(start, end, self.selector), limit, session, is_by_rows=is_by_rows)
             if held is None or held.is_in_order:
@@ -141,8 +142,7 @@ class Readings:
             self._add(held, batch)
             if limit is not None and held.count > limit:
                 return None
-        live = np.sort(held.times) if is_by_rows else None
-        for found in self._archived.at(session).readings(asked, live):
+        for found in self._archived.at(session).readings(asked, is_by_rows=is_by_rows):
             if isinstance(found, Rows):
                 held.add_rows(found)
             else:

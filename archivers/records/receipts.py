@@ -46,7 +46,7 @@ Document = dict[str, Any]
 #: What the receipt of an offline commit tells while it is there.
 _OF_COMMITS = (
     "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
-    "first_day", "committed", "compacted", "buckets", "readings", "bytes", "documents_bytes",
+    "first_day", "committed", "compacted", "drilled", "buckets", "readings", "bytes", "documents_bytes",
     "kin", "copied", "known",
     "replaced_by", "replaced_at",
 )  # fmt: skip
@@ -229,6 +229,19 @@ class Receipts:
         """A compaction has looked at these commits, and left them as they are."""
         named = {"_id": {"$in": [self.identity(name) for name in names]}}
         self.collection.update_many(named, {"$set": {"compacted": True}})
+
+    def drilled_days(self) -> dict[int, datetime | None]:
+        """The UTC days on which standing commits begin, each with its oldest drill; None where one of its
+        commits had none yet."""
+        oldest = {"$min": {"$ifNull": ["$drilled", bson.MinKey()]}}
+        group = {"$group": {"_id": "$first_day", "oldest": oldest}}
+        found = self.collection.aggregate([{"$match": self._standing}, group])
+        return {int(it["_id"]): it["oldest"] if isinstance(it["oldest"], datetime) else None for it in found}
+
+    def note_drilled(self, names: Sequence[str], now: datetime) -> None:
+        """These commits were brought back, and compared."""
+        named = {"_id": {"$in": [self.identity(name) for name in names]}}
+        self.collection.update_many(named, {"$set": {"drilled": now}})
 
     def span(self, session: ClientSession | None = None) -> tuple[int, int] | None:
         """The first and the last UTC day of them; None where there are none."""

@@ -13,7 +13,7 @@ from config.policies import Policy
 from jobs.demo.invent import DAY, Integers
 from jobs.demo.show import number, size
 from jobs.demo.stage import Stage
-from jobs.verbs.restore import restore
+from jobs.verbs.returning.restore import restore
 
 
 def back(stage: Stage) -> None:

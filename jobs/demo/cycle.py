@@ -12,8 +12,8 @@ from jobs.demo.invent import DAYS, HOUR
 from jobs.demo.show import change, number, size
 from jobs.demo.stage import Size, Stage, measurement
 from jobs.output.report import Result
-from jobs.verbs.audit import audit
-from jobs.verbs.run import run
+from jobs.verbs.proving.audit import audit
+from jobs.verbs.working.run import run
 
 _AT_ONCE = 5_000
 Body = dict[str, Any]

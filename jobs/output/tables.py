@@ -89,6 +89,14 @@ def compact_table(results: Sequence[Result]) -> RenderableType:
     return table
 
 
+def drill_table(results: Sequence[Result]) -> RenderableType:
+    table = _table("Restore drill", "policy", "days", "buckets", "equal", "differing")
+    for result in results:
+        counts = [_number(result.body.get(key)) for key in ("days", "buckets", "equal", "differing")]
+        table.add_row(result.policy, *counts, _outcome(result))
+    return table
+
+
 def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
     table = _table("Verify", "policy", "parts", "readings", "bad")
     for result in results:

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from archivers.evidence.coverage import Asked, HeldCommit, Row, coverage
+from archivers.evidence.drill import DrilledDay, drill
 from archivers.evidence.explain import Answer, Explained, Question, explain
 from archivers.evidence.past import Event
 from buckets.fields.selectors import Selector
 from buckets.fields.times import DAY_MS, as_date
+from config.errors import HaltedError
 from config.policies import Policy
 from jobs.running.ledger import Ledger
-from jobs.running.steps import archivable_through
+from jobs.running.steps import LEFT_SOMETHING, archivable_through
 from jobs.running.turn import Done, Step, Turn
 from rollups.calendar.windows import HOUR
 
@@ -60,7 +62,40 @@ def _commit_body(commit: HeldCommit) -> Body:
         "buckets": commit.buckets,
         "readings": commit.readings,
         "verified_at": None,
-        "drilled_at": None,
+        "drilled_at": commit.drilled,
+    }
+
+
+def drill_step(days: int, seed: int) -> Step:
+    """Returns the step that proves a sample of archived days restorable."""
+
+    def do(turn: Turn) -> Done:
+        found = drill(turn.context, days, seed)
+        buckets, equal = sum(it.buckets for it in found), sum(it.equal for it in found)
+        body = {
+            "days": len(found),
+            "buckets": buckets,
+            "equal": equal,
+            "differing": buckets - equal,
+            "summaries_differing": sum(it.summaries for it in found),
+            "seed": seed,
+            "drilled": [_day_body(it) for it in found],
+        }
+        if equal != buckets:
+            return Done(body, HaltedError.exit_code)
+        return Done(body, LEFT_SOMETHING if body["summaries_differing"] else 0)
+
+    return Step("drill", do)
+
+
+def _day_body(found: DrilledDay) -> Body:
+    return {
+        "day": found.name,
+        "commits": found.commits,
+        "buckets": found.buckets,
+        "equal": found.equal,
+        "summaries_differing": found.summaries,
+        "drilled_before": found.drilled_before,
     }
 
 

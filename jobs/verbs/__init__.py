@@ -5,27 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jobs.output.report import Report
-from jobs.verbs import (
-    archive,
-    audit,
-    check,
-    compact,
-    coverage,
-    demo,
-    explain,
-    plan,
-    readings,
-    receipts,
-    restore,
-    rollup,
-    run,
-    schedule,
-    sign,
-    status,
-    summarize,
-    unpin,
-    verify,
-)
+from jobs.verbs import demo
+from jobs.verbs.asking import coverage, explain, readings, receipts, status, summarize
+from jobs.verbs.proving import audit, check, drill, sign, verify
+from jobs.verbs.returning import restore, unpin
+from jobs.verbs.working import archive, compact, plan, rollup, run, schedule
 
 #: In the order in which --help lists them.
 VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
@@ -42,6 +26,7 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "schedule": (schedule.schedule, schedule.EXAMPLES),
     "compact": (compact.compact, compact.EXAMPLES),
     "verify": (verify.verify, verify.EXAMPLES),
+    "drill": (drill.drill, drill.EXAMPLES),
     "restore": (restore.restore, restore.EXAMPLES),
     "unpin": (unpin.unpin, unpin.EXAMPLES),
     "receipts": (receipts.receipts, receipts.EXAMPLES),

@@ -43,6 +43,7 @@ class Origin:
     def few(self) -> Origin:
         """Returns the first readings of each series."""
 
+        @cache
         def read() -> list[Reading]:
             by_series = itertools.groupby(self.read(), lambda reading: reading.series)
             return [it for _, held in by_series for it in itertools.islice(held, 400)]

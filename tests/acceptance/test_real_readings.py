@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -135,6 +134,13 @@ def raw(database: Database[Document], name: str) -> list[bytes]:
     return sorted(bytes(document.raw) for document in found)
 
 
+def deviation(values: list[float]) -> float:
+    """The population's. From the first value on, so that of equal values it is 0."""
+    apart = [value - values[0] for value in values]
+    mean = math.fsum(apart) / len(apart)
+    return math.sqrt(math.fsum((it - mean) ** 2 for it in apart) / len(apart))
+
+
 def assert_summaries(
     database: Database[Document], name: str, readings: list[Reading], span: timedelta
 ) -> None:
@@ -160,7 +166,7 @@ def assert_summaries(
             assert (it["count"], it["min"], it["max"]) == (len(values), min(values), max(values))
             assert it["sum"] == pytest.approx(math.fsum(values), rel=1e-12, abs=0)
             assert it["avg"] == pytest.approx(math.fsum(values) / len(values), rel=1e-12)
-            assert it["stddev"] == pytest.approx(statistics.pstdev(values), rel=1e-9, abs=1e-12)
+            assert it["stddev"] == pytest.approx(deviation(values), rel=1e-9, abs=1e-12)
             assert (it["first_at"], it["last_at"]) == (begin, last)
             assert it["first"] in {r.values[field] for r in held if r.time == begin}
             assert it["last"] in {r.values[field] for r in held if r.time == last}
@@ -175,24 +181,23 @@ def assert_table(folder: Path, readings: list[Reading]) -> None:
     expected: dict[tuple[str, str], list[Reading]] = defaultdict(list)
     for reading in readings:
         expected[reading.series, reading.time.date().isoformat()].append(reading)
-    for field in readings[0].values:
-        rows = (
-            duckdb.connect()
-            .execute(
-                f'select rig, dt::varchar, count(*), count("{field}"), min("{field}"), max("{field}"), '
-                f'sum("{field}"), epoch_ms(min(time)), epoch_ms(max(time)) '
-                f"from read_parquet('{folder}/**/*.parquet', hive_partitioning = true) group by all"
-            )
-            .fetchall()
-        )
-        assert {(row[0], row[1]) for row in rows} == set(expected)
-        for series, day, count, numbers, low, high, total, first, last in rows:
-            held = expected[series, day]
+    fields = list(readings[0].values)
+    told = "".join(f', count("{it}"), min("{it}"), max("{it}"), sum("{it}")' for it in fields)
+    with duckdb.connect() as connection:
+        rows = connection.execute(
+            f"select rig, dt::varchar, count(*), epoch_ms(min(time)), epoch_ms(max(time)){told} "
+            f"from read_parquet('{folder}/**/*.parquet', hive_partitioning = true) group by all"
+        ).fetchall()
+    assert {(row[0], row[1]) for row in rows} == set(expected)
+    for series, day, count, first, last, *figures in rows:
+        held = expected[series, day]
+        times = [int(reading.time.timestamp() * 1000) for reading in held]
+        assert (count, first, last) == (len(held), min(times), max(times))
+        for place, field in enumerate(fields):
             values = [reading.values[field] for reading in held]
-            assert (count, numbers, low, high) == (len(values), len(values), min(values), max(values))
+            numbers, low, high, total = figures[4 * place : 4 * place + 4]
+            assert (numbers, low, high) == (len(values), min(values), max(values))
             assert total == pytest.approx(math.fsum(values), rel=1e-9)
-            times = [int(reading.time.timestamp() * 1000) for reading in held]
-            assert (first, last) == (min(times), max(times))
 
 
 def nothing_done(report: Document) -> None:
@@ -260,14 +265,25 @@ def origin(request: pytest.FixtureRequest) -> Origin:
     return found
 
 
-@pytest.mark.parametrize("to", ["offline", "online"])
+def _rows_and_ways() -> list[Any]:
+    """Every shape both ways; of what lies beside the repository, the online archive in the long tests."""
+    return [
+        pytest.param(
+            origin, to, id=f"{origin.name}-{to}", marks=[pytest.mark.soak] * (to == "online" and number > 0)
+        )
+        for number, origin in enumerate(ORIGINS)
+        for to in ("offline", "online")
+    ]
+
+
+@pytest.mark.parametrize(("origin", "to"), _rows_and_ways())
 def test_further_shapes(
+    origin: Origin,
     to: str,
     bucketwise: CommandLine,
     tmp_path: Path,
     database: Database[Document],
     mongodb_uri: str,
-    origin: Origin,
 ) -> None:
     few = origin.few()
     store = Store(url=f"file://{tmp_path}/store")

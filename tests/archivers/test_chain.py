@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ from archivers.moving import filling
 from archivers.moving.archive import check_archive
 from archivers.proof.audit import audit
 from archivers.report import ArchiveReport
-from archivers.stores import StoreObject
 from config.errors import HaltedError, LeaseLostError
 from config.policies import Store
 from tests.archivers.builders import CODEC, Case, insert, slots
 from tests.archivers.harness import Cycle, nothing
+from tests.jobs.counting import CountingStore
 
 Document = dict[str, Any]
 RECEIPTS = "bucketwise_receipts"
@@ -267,23 +266,6 @@ def lost_after(others: list[ArchiveReport]) -> Callable[..., None]:
             raise LeaseLostError("another run took it")
 
     return guard
-
-
-class CountingStore:
-    """Counts what is asked of the store behind it."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner, self.asked = inner, Counter[str]()
-
-    def __getattr__(self, name: str) -> Any:
-        self.asked.update([name] if name != "url" else [])
-        return getattr(self.inner, name)
-
-    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
-        self.asked["list"] += 1
-        for found in self.inner.list(prefix, after):
-            self.asked["listed"] += 1
-            yield found
 
 
 def test_a_run_costs_the_same_after_many_commits(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:

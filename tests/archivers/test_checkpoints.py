@@ -25,7 +25,6 @@ from tests.archivers.test_chain import (
     KEY,
     OTHER,
     RECEIPTS,
-    CountingStore,
     archive_some,
     books,
     codes,
@@ -35,6 +34,7 @@ from tests.archivers.test_chain import (
     put,
     put_back,
 )
+from tests.jobs.counting import CountingStore
 
 Document = dict[str, Any]
 

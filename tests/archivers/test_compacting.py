@@ -34,8 +34,8 @@ from tests.archivers.builders import (
 )
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Cycle, expected_rows, parquet_rows
-from tests.archivers.test_chain import CountingStore
 from tests.archivers.test_crash import World
+from tests.jobs.counting import CountingStore
 
 Document = dict[str, Any]
 HOUR, DAYS = timedelta(hours=1), timedelta(days=1)

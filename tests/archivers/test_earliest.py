@@ -15,7 +15,7 @@ from buckets.fields.times import as_ms
 from config.policies import Store
 from tests.archivers.builders import DAY0, Case, reading
 from tests.archivers.harness import Cycle
-from tests.archivers.test_chain import CountingStore
+from tests.jobs.counting import CountingStore
 
 Document = dict[str, Any]
 HOUR, DAYS = timedelta(hours=1), timedelta(days=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from weakref import ref
 
@@ -11,11 +12,16 @@ from pymongo.database import Database
 from archivers.format import archive as offline
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
+from archivers.proof.audit import audit
+from archivers.tasks import Connections, LocalExecutor
+from archivers.upkeep import roll_up_all
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
 from buckets.packing.pack import Packed, pack
-from config.policies import Store
-from tests.archivers.builders import slots
+from config.policies import Archive, Policy, Rollup, Store
+from rollups.rolling import slices
+from rollups.rolling.slices import Cells
+from tests.archivers.builders import DAY0, HOUR, Case, encode, slots
 from tests.archivers.harness import Cycle
 
 Document = dict[str, Any]
@@ -43,3 +49,49 @@ def test_what_was_read_is_given_back_before_the_copy_is_read_again(
     monkeypatch.setattr(OfflineArchive, "holds", comparing)
     cycle = Cycle(database, slots(), file_store).load()
     assert cycle.run().deleted == sum(checked) == len(cycle.case.documents)
+
+
+def archived(database: Database[Document], store: Store, series: int, hours: int) -> Cycle:
+    """A reading an hour of each series, rolled up and archived."""
+    policy = Policy(
+        name="ticks",
+        collection="ticks",
+        model="reading",
+        time_field="d",
+        series_fields=("symbol",),
+        value_fields=("p",),
+        rollup=Rollup(hourly="hourly", daily="daily"),
+        archive=Archive(after=timedelta(days=30), to="offline"),
+    )
+    documents = [
+        encode({"symbol": f"S{it}", "d": DAY0 + hour * HOUR, "p": it / 7})
+        for hour in range(hours)
+        for it in range(series)
+    ]
+    cycle = Cycle(database, Case("ticks", policy, documents, []), store).load()
+    database["ticks"].create_index("d")
+    roll_up_all(cycle.context())
+    assert cycle.run().deleted == len(documents)
+    return cycle
+
+
+def test_an_audit_holds_no_more_states_than_a_roll_up(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many series are put aside, whether they are live or archived."""
+    series, hours, at_once = 120, 4, 20
+    cycle = archived(database, file_store, series, hours)
+    held: list[int] = []
+    add = Cells.add
+
+    def adding(cells: Cells, *entry: Any) -> None:
+        add(cells, *entry)
+        held.append(len(cells.states))
+
+    monkeypatch.setattr(Cells, "add", adding)
+    connections = Connections(database, cycle.store)
+    memory = 4 * at_once * slices._STATE  # a quarter of it is for the states of a slice
+    report = audit(cycle.context(executor=LocalExecutor(connections, memory=memory)))
+    assert (report.findings, report.parts_read) == ([], 1)
+    assert len(held) == 2 * series * hours  # read, and loaded again
+    assert max(held) <= at_once + hours * 3  # of a portion more: few series share one

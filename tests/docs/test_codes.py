@@ -59,7 +59,7 @@ def _said(heading: str) -> dict[str, set[str]]:
 
 
 def findings_of_check() -> dict[str, set[str]]:
-    return _findings_in(*_OF_CHECK, "jobs/verbs/check.py")
+    return _findings_in(*_OF_CHECK, "jobs/verbs/proving/check.py")
 
 
 def findings_of_audit() -> dict[str, set[str]]:

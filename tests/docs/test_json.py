@@ -79,6 +79,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "run": (_nothing, []),
     "compact": (_run, []),
     "verify": (_damage, []),
+    "drill": (_run, []),
     "receipts": (_run, []),
     "sign": (_nothing, []),
     "restore": (_run, ["--to", "ticks_restored"]),

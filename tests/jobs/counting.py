@@ -1,10 +1,11 @@
-"""Runs in this process, counted: the commands that they send, and the documents that come back."""
+"""Runs in this process, counted: the commands that they send, the documents that come back, and what they ask
+of the store."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
-from archivers.stores import ObjectStore
+from archivers.stores import ObjectStore, StoreObject
 from config.policies import Policy
 from jobs.output.progress import Progress
 from jobs.output.report import Result
@@ -73,6 +74,23 @@ class Counts(CommandListener):
                 self.events += found
 
     def failed(self, _event: CommandFailedEvent) -> None: ...
+
+
+class CountingStore:
+    """Counts what is asked of the store behind it."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.asked = inner, Counter[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.update([name] if name != "url" else [])
+        return getattr(self.inner, name)
+
+    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        self.asked["list"] += 1
+        for found in self.inner.list(prefix, after):
+            self.asked["listed"] += 1
+            yield found
 
 
 def run_counted(

@@ -15,8 +15,7 @@ from config.policies import Compact, Policy, Store
 from jobs.running.status import STATUS
 from jobs.running.steps import RUN
 from jobs.running.turn import Step
-from tests.archivers.test_chain import CountingStore
-from tests.jobs.counting import run_counted, ticks_policy
+from tests.jobs.counting import CountingStore, run_counted, ticks_policy
 from tests.jobs.place import START
 
 Document = dict[str, Any]

@@ -22,7 +22,7 @@ from jobs import clock
 from jobs.call import Call
 from jobs.embedded import find_mongod
 from jobs.stopping import Stop
-from jobs.verbs.check import check
+from jobs.verbs.proving.check import check
 from tests.jobs.place import POLICIES, Place
 
 Db = Any

@@ -177,6 +177,36 @@ def test_late_readings_count_before_they_are_rolled_up(place: Place, archive: st
     assert (hours[4]["live"], hours[4][it.kind], hours[4]["readings"]) == (1, in_hour, in_hour + 1)
 
 
+def test_a_compaction_changes_no_number(place: Place) -> None:
+    it = Counted(place, OFFLINE)
+    place("rollup", now=_at(LAST + 90 * GRACE))
+    for hour in (6, 12, 18, 23):
+        place("archive", "--until", f"2014-02-15T{hour:02}:00", now=_at(LAST + 90 * GRACE))
+    place("archive", now=_at(LAST + 90 * GRACE))
+    it.check(DOCUMENTS)
+    before = next(row for row in it.rows() if row["day"] == "2014-02-15")
+    assert place("compact", now=_at(LAST + 91 * GRACE)).code == 0
+    it.check(DOCUMENTS)
+    after = next(row for row in it.rows() if row["day"] == "2014-02-15")
+    assert 1 <= len(after["commits"]) < len(before["commits"])
+    assert after | {"commits": 0} == before | {"commits": 0}
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
+def test_days_of_another_zone_tell_that_there_was_something(place: Place, zone: str) -> None:
+    """Their summaries make up no UTC day: how many readings it had they don't tell."""
+    it = Counted(place, OFFLINE)
+    daily = f'daily = "metrics_daily"\ntimezone = "{zone}"\n'
+    without = POLICY.replace('hourly = "metrics_hourly"\n', "").replace('daily = "metrics_daily"\n', daily)
+    place.write_config(f'{without}to = "none"\n')
+    assert place("run", now=_at(LAST + 90 * GRACE)).code == 0
+    assert {row["summarised"] for row in it.rows("--until", "2014-02-18")} == {None}
+    place.database.metrics.delete_many({"rig": CPU})
+    rows = it.rows("--since", "2014-02-15", "--until", "2014-02-18")
+    assert {(row["state"], row["summarised"]) for row in rows} == {("summarised", None)}
+    assert {row["state"] for row in it.rows("--since", "2014-02-25", "--until", "2014-02-28")} == {"gap"}
+
+
 def test_broken_buckets_are_counted_where_they_lie(place: Place) -> None:
     it = Counted(place, OFFLINE)
     broken = {"rig": CPU, "at": FIRST + timedelta(days=1), "value": {"60": 1.5}, "broken": True}
@@ -222,6 +252,19 @@ def test_rows_are_whole_and_those_asked_for(place: Place) -> None:
     whole = it.rows()
     assert {row["state"] for row in (whole[0], whole[-1])} == {"live"}, "gaps at the ends are left out"
     assert it.rows("--series", "rig=nobody") == []
+
+
+def test_a_commit_without_the_series_is_none_of_its(place: Place) -> None:
+    """Manifests tell which series a commit may hold, so that nothing has to be rolled up to know."""
+    it = Counted(place, OFFLINE)
+    place("run", now=_at(DUE))
+    late = {"_id": "late", "rig": NETWORK, "at": FIRST + timedelta(days=1), "value": {"1": 1.5}}
+    place.database.metrics.insert_one(late)
+    (row,) = it.rows("--series", f"rig={NETWORK}", "--since", "2014-02-15", "--until", "2014-02-16")
+    assert (row["state"], row["live"], row["archived"], row["readings"]) == ("live", 1, 0, 1)
+    assert row["commits"] == []
+    (other,) = it.rows("--series", f"rig={CPU}", "--since", "2014-02-15", "--until", "2014-02-16")
+    assert (other["state"], other["live"], len(other["commits"])) == ("archived", 0, 1)
 
 
 def test_what_people_see(place: Place) -> None:

@@ -137,7 +137,7 @@ def planted(
 
 RANGE = ("--since", "2018-06-30", "--until", "2018-07-01")
 VERBS: list[tuple[str, ...]] = [
-    ("check",), ("plan",), ("rollup",), ("archive",), ("run",), ("verify",),
+    ("check",), ("plan",), ("rollup",), ("archive",), ("run",), ("verify",), ("drill",),
     ("audit", "--html", "audit.html"), ("status",), ("summarize", "-p", "ticks", *RANGE),
     ("coverage",), ("explain", "--at", RANGE[1]),
     ("readings", "-p", "ticks", *RANGE, "-o", "out.csv"), ("restore", "-p", "ticks", "--to", "ticks"),

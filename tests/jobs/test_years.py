@@ -21,8 +21,7 @@ from jobs.output.report import Result
 from jobs.running.steps import AUDIT, RUN, VERIFY, restore_step
 from jobs.running.turn import Step
 from tests.archivers.harness import parquet_rows, plain_row
-from tests.archivers.test_chain import CountingStore
-from tests.jobs.counting import run_counted, ticks_policy
+from tests.jobs.counting import CountingStore, run_counted, ticks_policy
 from tests.jobs.place import START
 from tests.jobs.test_ages_well import UNSTEADY
 

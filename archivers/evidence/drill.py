@@ -1,0 +1,161 @@
+"""Restore drills: archived days are brought back into collections of their own, compared, and dropped again.
+
+What is proven: each file of a commit gives the documents that its manifest tells of, MongoDB takes them and
+gives the same bytes back, and the summaries of their time are those of a recomputation.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from archivers.context import ArchiveContext
+from archivers.format.archive import OfflineArchive
+from archivers.format.manifest import Manifest
+from archivers.format.names import day
+from archivers.moving.archive import check_archive
+from archivers.reading.reader import archived_reader
+from archivers.reading.slices import slice_reader
+from archivers.records.receipts import COLLECTION as RECEIPTS
+from archivers.records.receipts import commit_of
+from archivers.restoring.put import put_measurements, standing_in
+from archivers.writes.delete import chunks, same_id
+from archivers.writes.inserts import insert_raw
+from buckets.bson.raw import Batch
+from buckets.fields.times import DAY_MS, as_ms
+from config.errors import HaltedError
+from rollups.calendar.windows import HIGHEST, LOWEST
+from rollups.guarded import dry
+from rollups.rolling.options import Archived, RollupOptions
+from rollups.rolling.rollup import roll_up
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class DrilledDay:
+    """A UTC day, since 1970, and what was brought back of the commits that begin on it."""
+
+    day: int
+    commits: int
+    buckets: int
+    equal: int
+    summaries: int  # that differ from a recomputation
+    drilled_before: datetime | None
+
+    @property
+    def name(self) -> str:
+        return day(self.day * DAY_MS)
+
+
+def scratch(policy: str) -> tuple[str, str]:
+    """Returns the collections where a policy's buckets are brought back, and their overflow."""
+    return f"bucketwise_drill.{policy}", f"bucketwise_drill_overflow.{policy}"
+
+
+def drill(context: ArchiveContext, days: int, seed: int) -> list[DrilledDay]:
+    """Proves that a sample of archived days can be restored, and notes when. Raises HaltedError where a file
+    of the archive is not what it was; the scratch collections are dropped in any case."""
+    archive = context.offline(context.keys)
+    if archive is None:
+        return []
+    check_archive(context.database, context.policy, context.store)
+    return [_drill(context, archive, *it) for it in sample(context.receipts.drilled_days(), days, seed)]
+
+
+def sample(
+    drilled: Mapping[int, datetime | None], count: int, seed: int
+) -> list[tuple[int, datetime | None]]:
+    """Returns so many days, each with its last drill: those without one first, then those whose last one is
+    longest ago. Among equals chance decides, so that all days have their turn and none can be foreseen."""
+    chance = random.Random(seed)
+    shuffled = sorted(drilled)
+    chance.shuffle(shuffled)
+    first = sorted(shuffled, key=lambda it: drilled[it] or _NEVER)
+    return [(it, drilled[it]) for it in first[:count]]
+
+
+def _drill(
+    context: ArchiveContext, archive: OfflineArchive, number: int, before: datetime | None
+) -> DrilledDay:
+    commits = [it for it in map(commit_of, context.receipts.beginning_on(number)) if it is not None]
+    manifests = [archive.manifest(it) for it in commits]
+    equal = sum(_equal(context, manifest, archive.load(manifest)) for manifest in manifests)
+    buckets = sum(it.buckets for it in manifests)
+    summaries = _summaries_that_differ(context, manifests)
+    if equal == buckets and not summaries:
+        context.check()
+        context.receipts.note_drilled([it.name for it in commits], context.now)
+    context.progress("drilled buckets", buckets)
+    return DrilledDay(number, len(commits), buckets, equal, summaries, before)
+
+
+def _equal(context: ArchiveContext, manifest: Manifest, batch: Batch) -> int:
+    """Returns how many of a commit's buckets come back as they are in the archive."""
+    equal = 0
+    for piece in chunks(batch):
+        for several in _without_namesakes(piece):
+            context.check()
+            _drop(context)
+            try:
+                equal += _brought_back(context, manifest, several)
+            finally:
+                _drop(context)
+    return equal
+
+
+def _without_namesakes(piece: Batch) -> Iterator[Batch]:
+    """Yields the buckets so that no two have one `_id`: an archive may hold several versions of a bucket."""
+    rest = list(range(len(piece)))
+    names = [same_id(it) for it in piece.main.raw_ids]
+    while rest:
+        first: dict[bytes, int] = {}
+        for i in rest:
+            first.setdefault(names[i] or str(i).encode(), i)  # measurements may have none
+        taken = sorted(first.values())
+        yield piece.take(np.array(taken, dtype=np.int64))
+        rest = sorted(set(rest) - set(taken))
+
+
+def _brought_back(context: ArchiveContext, manifest: Manifest, piece: Batch) -> int:
+    database, (main, overflow) = context.database, scratch(context.policy.name)
+    if manifest.timeseries is not None:
+        database.create_collection(main, timeseries=manifest.timeseries)
+        try:
+            put_measurements(database, manifest.archived_policy, main, piece.main)
+        except HaltedError:
+            return 0
+        return len(piece)
+    wrong: set[int] = set()
+    for collection, documents, owner in (
+        (main, piece.main, range(len(piece))),
+        (overflow, piece.extra, piece.owner.tolist()),
+    ):
+        insert_raw(database, collection, documents)
+        found = standing_in(database, collection, documents) if len(documents) else []
+        wrong |= {owner[i] for i, it in enumerate(found) if it != documents[i]}
+    return len(piece) - len(wrong)
+
+
+def _drop(context: ArchiveContext) -> None:
+    for name in scratch(context.policy.name):
+        context.database.drop_collection(name)
+
+
+def _summaries_that_differ(context: ArchiveContext, manifests: list[Manifest]) -> int:
+    """Returns how many summaries of the time of some commits are not those of a recomputation."""
+    if context.policy.rollup is None or not manifests:
+        return 0
+    first, last = min(as_ms(it.first) for it in manifests), max(as_ms(it.last) for it in manifests)
+    archived = archived_reader(context.connections, context.policy, context.state.listed)
+    reader = slice_reader(context.executor, context.connections, context.policy, archived)
+    report = roll_up(
+        replace(context, guard=dry),
+        RollupOptions(whole=True, resting=[(LOWEST, first), (last + 1, HIGHEST)], dry_run=True),
+        Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest),
+    )
+    return sum(it.written for it in report.counts.values())

@@ -1,0 +1,1 @@
+"""What commands cost after many commits, with many series, and for many policies."""

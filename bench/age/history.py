@@ -1,0 +1,137 @@
+"""Policies with readings, archived in as many commits as are asked for."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from archivers.moving import filling
+from archivers.stores import open_store
+from config.policies import Compact, Policy, Store
+from jobs.running.steps import RUN
+from jobs.running.turn import Step
+from tests.jobs.counting import CountingStore, run_counted
+
+Document = dict[str, Any]
+START = datetime(2018, 6, 30, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+AFTER = timedelta(days=2)
+#: Of the store's interface; the others are the listings.
+_REQUESTS = ("get_bytes", "put_bytes", "head", "delete", "list")
+_AT_ONCE = 10_000
+
+
+class Cost(NamedTuple):
+    """What one command took, without start-up."""
+
+    requests: int  # to the store, listings among them
+    keys: int  # listed
+    commands: int  # to MongoDB
+    documents: int  # in its replies
+    cpu: float  # seconds of this process
+
+
+@dataclass
+class History:
+    """Policies `p0`, `p1`, … with readings of so many series an hour. All is archived by `archive`."""
+
+    database: Database[Document]
+    uri: str
+    folder: Path
+    policies: int = 1
+    series: int = 2
+    hours: int = field(init=False, default=0)
+    filled: list[int] = field(init=False, default_factory=list)  # which hours have readings
+    store: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = open_store(Store(url=(self.folder / "store").as_uri()))
+        self.all = [_policy(number) for number in range(self.policies)]
+        for policy in self.all:
+            self.database[policy.collection].create_index("d")
+
+    @property
+    def now(self) -> datetime:
+        """When all that is written has expired."""
+        return START + AFTER + self.hours * HOUR + timedelta(minutes=30)
+
+    def write(self, hours: int) -> None:
+        """The next hours: a reading of each series."""
+        for policy in self.all:
+            readings = self._readings(hours)
+            while some := list(itertools.islice(readings, _AT_ONCE)):
+                self.database[policy.collection].insert_many(some, ordered=False)
+        self.filled += range(self.hours, self.hours + hours)
+        self.hours += hours
+
+    def wait(self) -> None:
+        """An hour without readings."""
+        self.hours += 1
+
+    def readings(self, before: datetime | None = None) -> int:
+        """How many each policy has been given."""
+        return self.series * sum(before is None or START + it * HOUR < before for it in self.filled)
+
+    def _readings(self, hours: int) -> Iterator[Document]:
+        for hour in range(self.hours, self.hours + hours):
+            at = START + hour * HOUR
+            for number in range(self.series):
+                yield {"symbol": f"S{number}", "d": at, "p": number / 8 + hour}
+
+    def archive(self, *, a_commit_each: bool = False) -> None:
+        """`a_commit_each`: of what one hour holds, as by runs of every hour."""
+        most = 2 * self.series if a_commit_each else filling.MAX_READINGS
+        with patch.object(filling, "MAX_READINGS", most):
+            self.cost(RUN)
+
+    def cost(self, steps: Sequence[Step], **options: Any) -> Cost:
+        """Raises RuntimeError where a policy's result is an error."""
+        store: Any = CountingStore(self.store)
+        started = time.process_time()
+        results, counts = run_counted(
+            self.uri, self.database.name, steps, self.all, store, self.now, **options
+        )
+        cpu = time.process_time() - started
+        if failed := [it.error for it in results if it.error]:
+            raise RuntimeError(str(failed[0]))
+        requests = sum(store.asked[it] for it in _REQUESTS)
+        commands = counts.commands.total()
+        return Cost(requests, store.asked["listed"], commands, counts.documents, cpu)
+
+    def commits(self) -> int:
+        return len(list(self.folder.glob("store/p0/meta/manifests/*.json")))
+
+
+def _policy(number: int) -> Policy:
+    said: dict[str, Any] = {
+        "name": f"p{number}",
+        "collection": f"p{number}",
+        "model": "reading",
+        "time_field": "d",
+        "series_fields": ("symbol",),
+        "value_fields": ("p",),
+        "rollup": {"hourly": f"p{number}_hourly", "daily": f"p{number}_daily"},
+        "archive": {"after": AFTER, "to": "offline", "compact": Compact(after=None, delay=timedelta(0))},
+    }
+    return Policy(**said)
+
+
+@contextmanager
+def histories(uri: str, folder: Path, policies: int = 1, series: int = 2) -> Iterator[History]:
+    """One in a database of its own, which goes with the block."""
+    with MongoClient[Document](uri, tz_aware=True) as client:
+        client.drop_database("age")
+        try:
+            yield History(client["age"], uri, folder, policies, series)
+        finally:
+            client.drop_database("age")

@@ -1,0 +1,44 @@
+"""The tables of age, as a section of bench/RESULTS.md that other benches leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+
+from bench.age.measuring import Column
+from bench.report import AGE, about, head, line, without_age
+
+_WHAT = {
+    "commits": "A commit an hour of two readings, before and after small commits are merged.",
+    "series": "Three hours, a reading an hour of each series.",
+    "policies": "A day of two series for each policy; what all of them cost together.",
+}
+
+
+def write(tables: Mapping[str, Sequence[Column]], today: date, folder: Path) -> None:
+    """Writes what was measured in place of what stands there."""
+    path = folder / "RESULTS.md"
+    path.write_text(without_age(path) + "\n".join(_section(tables, today)) + "\n")
+
+
+def _section(tables: Mapping[str, Sequence[Column]], today: date) -> Iterator[str]:
+    told = about(1)
+    yield f"{AGE}\n"
+    yield f"`{told['command']}` on {today.isoformat()}: one round. {told['machine']}; {told['versions']}.\n"
+    yield "In each cell: requests to the store / keys listed / commands to MongoDB / documents in its replies"
+    yield "/ CPU seconds of bucketwise, without start-up. For DuckDB: CPU seconds.\n"
+    for name, columns in tables.items():
+        yield f"{_WHAT[name]}\n"
+        yield from _table(columns)
+        yield ""
+
+
+def _table(columns: Sequence[Column]) -> Iterator[str]:
+    yield from head("", *(column.name for column in columns))
+    for what in columns[0].costs:
+        costs = [column.costs[what] for column in columns]
+        cells = [" / ".join([*(f"{it:,}" for it in cost[:4]), f"{cost.cpu:.2f}"]) for cost in costs]
+        yield line(what, *cells)
+    for what in columns[0].queries:
+        yield line(what, *(f"{column.queries[what]:.3f}" for column in columns))

@@ -1,0 +1,1 @@
+"""Verbs that answer questions, and change nothing."""

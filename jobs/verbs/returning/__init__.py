@@ -1,0 +1,1 @@
+"""Verbs for the way back from the archive."""

@@ -1,0 +1,1 @@
+"""Verbs that work on policies, and the plan of that work."""

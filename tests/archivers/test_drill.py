@@ -1,0 +1,127 @@
+"""Restore drills: all days have their turn, what is drilled is proven, and nothing is left of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import bson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pymongo.database import Database
+
+from archivers.evidence.coverage import Asked, coverage
+from archivers.evidence.drill import drill, sample
+from archivers.restoring.put import standing_in
+from config.errors import HaltedError
+from config.policies import Store
+from tests.archivers.builders import CODEC, LATER, Case, deletable, slots, timeseries
+from tests.archivers.harness import Cycle, nothing
+
+Document = dict[str, Any]
+BY_NAME = {case.name: case for case in deletable()}
+CASES = {**BY_NAME, "timeseries": timeseries()}
+NOW = LATER + timedelta(days=1)
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", nothing)
+
+
+@pytest.fixture(params=sorted(CASES))
+def cycle(request: pytest.FixtureRequest, database: Database[Document], file_store: Store) -> Cycle:
+    cycle = Cycle(database, CASES[request.param], file_store).load()
+    cycle.run()
+    return cycle
+
+
+def test_every_bucket_comes_back_as_it_was(cycle: Cycle) -> None:
+    before = set(cycle.database.list_collection_names())
+    found = drill(cycle.context(NOW), 1000, 0)
+    held = sum(it["buckets"] for it in cycle.database["bucketwise_receipts"].find({"kind": "offline"}))
+    assert sum(it.buckets for it in found) == sum(it.equal for it in found) == held > 0
+    assert set(cycle.database.list_collection_names()) == before
+    assert drill(cycle.context(NOW), 1000, 0)[0].drilled_before == NOW
+    told = {it.drilled for row in coverage(cycle.context(NOW), Asked()) for it in row.commits}
+    assert told == {NOW}
+
+
+def one(database: Database[Document], file_store: Store) -> Cycle:
+    cycle = Cycle(database, next(iter(BY_NAME.values())), file_store).load()
+    cycle.run()
+    return cycle
+
+
+def test_a_damaged_part_halts_and_is_not_noted(database: Database[Document], file_store: Store) -> None:
+    cycle = one(database, file_store)
+    part = next((cycle.root / cycle.policy.name / "data").rglob("*.parquet"))
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+    with pytest.raises(HaltedError, match="its manifest says"):
+        drill(cycle.context(NOW), 1000, 0)
+    assert not any(name.startswith("bucketwise_drill") for name in database.list_collection_names())
+    assert set(cycle.context().receipts.drilled_days().values()) == {None}
+
+
+def test_what_comes_back_otherwise_is_told(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that gives other bytes than it was given: nothing real does."""
+    cycle = one(database, file_store)
+    monkeypatch.setattr(
+        "archivers.evidence.drill.standing_in", lambda *them: [b"other", *standing_in(*them)[1:]]
+    )
+    found = drill(cycle.context(NOW), 1000, 0)
+    assert sum(it.equal for it in found) < sum(it.buckets for it in found)
+    assert None in cycle.context().receipts.drilled_days().values()
+
+
+def test_a_policy_without_an_offline_archive_has_none(
+    database: Database[Document], file_store: Store
+) -> None:
+    case: Case = next(iter(BY_NAME.values())).online()
+    assert drill(Cycle(database, case, file_store).load().context(NOW), 1, 0) == []
+
+
+DAYS = st.dictionaries(
+    st.integers(0, 40), st.none() | st.integers(0, 5).map(lambda it: datetime(2026, 1, 1 + it, tzinfo=UTC))
+)
+
+
+@given(DAYS, st.integers(1, 9), st.integers(0, 99))
+def test_those_that_have_waited_longest_come_first(
+    drilled: Mapping[int, datetime | None], count: int, seed: int
+) -> None:
+    chosen = sample(drilled, count, seed)
+    assert chosen == sample(drilled, count, seed)
+    assert len({it for it, _ in chosen}) == min(count, len(drilled))
+    assert all(drilled[it] == when for it, when in chosen)
+    left = [drilled[it] for it in drilled if it not in dict(chosen)]
+    if None in left:
+        assert {when for _, when in chosen} <= {None}
+    known = [it for it in left if it is not None]
+    assert all(when is None or when <= min(known) for _, when in chosen if known)
+
+
+@given(st.integers(1, 30), st.integers(1, 7), st.lists(st.integers(0, 9), min_size=30, max_size=30))
+def test_all_days_have_their_turn(days: int, count: int, seeds: list[int]) -> None:
+    drilled: dict[int, datetime | None] = dict.fromkeys(range(days))
+    for turn in range(-(-days // count)):
+        for day, _ in sample(drilled, count, seeds[turn]):
+            drilled[day] = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=turn)
+    assert None not in drilled.values()
+
+
+def test_versions_of_a_bucket_in_one_commit_are_no_hindrance(
+    database: Database[Document], file_store: Store
+) -> None:
+    case = slots("minute")
+    cycle = Cycle(database, Case(case.name, case.policy, case.documents[:1], []), file_store).load()
+    cycle.run()
+    document = bson.decode(cycle.case.documents[0], CODEC)
+    database[cycle.policy.collection].insert_one({**document, "p": {"41": 2.0}})
+    cycle.run(NOW)
+    assert cycle.compact(NOW).commits == 2
+    assert [(it.commits, it.buckets, it.equal) for it in drill(cycle.context(NOW), 9, 0)] == [(1, 2, 2)]
