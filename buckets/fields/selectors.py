@@ -29,10 +29,13 @@ Selector = Mapping[str, str]
 
 
 def check_selector(policy: Policy, selector: Selector) -> None:
-    """Raises UsageError where the policy has no such series field."""
+    """Raises UsageError where the policy has no such series field, or no series can have such a text."""
     for name in sorted(set(selector) - set(policy.series_names)):
         fields = ", ".join(policy.series_names) or "none"
         raise UsageError(f"--series {name}: policy {policy.name} has no such series field; it has {fields}")
+    for name, text in selector.items():
+        if any("\ud800" <= it <= "\udfff" for it in text):  # bytes of a command line that are no UTF-8
+            raise UsageError(f"--series {name}={text!a}: it is not UTF-8, as all texts in MongoDB are")
 
 
 def selects(series: Series, policy: Policy, selector: Selector) -> bool:

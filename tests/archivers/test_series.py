@@ -27,6 +27,7 @@ from archivers.reading.readings import Readings
 from archivers.stores.base import ObjectStore
 from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.packing.pack import Rows
+from config.errors import UsageError
 from config.policies import Policy, Store
 from tests.archivers.builders import CODEC, DAY0, HOUR, MINUTE, Case, encode, insert, offline, raw_documents
 from tests.archivers.harness import Cycle
@@ -475,3 +476,11 @@ def test_series_of_any_types_are_found_as_by_plain_python(
                 assert back == {i for i, _ in expected} - live
 
     check()
+
+
+def test_a_text_that_is_no_utf_8_is_told(database: Database[Document], file_store: Store) -> None:
+    cycle = Cycle(database, of_each_hour(1), file_store).load()
+    with pytest.raises(UsageError, match=r"--series symbol='S\\udcff': it is not UTF-8"):
+        Readings(database, cycle.policy, cycle.store, series={"symbol": "S\udcff"})
+    with pytest.raises(UsageError, match="it is not UTF-8"):
+        cycle.restore(series={"symbol": "S\udcff"})
