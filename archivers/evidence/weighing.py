@@ -57,7 +57,7 @@ class Day:
             return live
         if not self._is_mixed and not self.copied:
             return None if archived is None else live + archived
-        if not self._is_mixed and self.live_all >= self.copied and (not self.closed or self._is_whole):
+        if not self._is_mixed and self.live_all == self.copied and (not self.closed or self._is_whole):
             return live + self.closed  # the other copies are of live buckets
         most = live + archived if archived is not None else told
         return told if self.is_told[row] and max(live, archived or 0) <= told <= most else None

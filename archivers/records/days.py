@@ -20,8 +20,8 @@ class CommitDays:
         self._receipts = receipts
 
     def to_compact(self, first: int, last: int, committed_by: datetime | None) -> list[int]:
-        """Returns the days, from the first to the last, on which commits begin that no compaction has looked at, and
-        that were made by an instant; None: on which any begin."""
+        """Returns the days, from the first to the last, on which commits begin that no compaction has looked
+        at, and that were made by an instant; None: on which any begin."""
         query: Document = {**self._receipts.all_standing, "first_day": {"$gte": first, "$lte": last}}
         if committed_by is not None:
             query |= {"compacted": False, "committed": {"$lte": committed_by}}
@@ -39,8 +39,8 @@ class CommitDays:
         self._receipts.collection.update_many(named, {"$set": {"compacted": True}})
 
     def drilled(self) -> dict[int, datetime | None]:
-        """Returns the UTC days on which standing commits begin, each with its oldest drill; None where one of its
-        commits had none yet."""
+        """Returns the UTC days on which standing commits begin, each with its oldest drill; None where one of
+        its commits had none yet."""
         oldest = {"$min": {"$ifNull": ["$drilled", bson.MinKey()]}}
         group = {"$group": {"_id": "$first_day", "oldest": oldest}}
         found = self._receipts.collection.aggregate([{"$match": self._receipts.all_standing}, group])

@@ -17,7 +17,17 @@ from archivers.evidence.weighing import Day
 from archivers.stores import open_store
 from buckets.fields.times import as_date
 from config.policies import Store
-from tests.archivers.builders import DAY0, LATER, Case, deletable, reading, samples, timeseries
+from tests.archivers.builders import (
+    DAY0,
+    LATER,
+    Case,
+    deletable,
+    encode,
+    insert,
+    reading,
+    samples,
+    timeseries,
+)
 from tests.archivers.harness import Cycle
 
 Document = dict[str, Any]
@@ -68,6 +78,22 @@ def test_a_part_that_is_live_again_is_not_guessed_without_summaries(
     assert (first.state, first.archived, first.readings) == ("both", whole[name(first)], None)
     assert first.live == sum(at < DAY0 + timedelta(hours=1) for _, at, _ in case.readings)
     assert first.pinned == first.live_buckets == first.live
+
+
+def test_copies_whose_originals_somebody_deleted_are_not_taken_for_live(
+    database: Database[Document], file_store: Store
+) -> None:
+    """While others arrive on the same day, so that as many are live as before, or more."""
+    times = [DAY0 + timedelta(minutes=it) for it in range(15)]
+    documents = [encode({"_id": it, "symbol": "A", "d": at, "p": 1.0}) for it, at in enumerate(times)]
+    case = reading().with_archive(grace=GRACE)
+    cycle = Cycle(database, case, file_store)
+    source = database[case.policy.collection]
+    insert(database, case.policy.collection, documents[:10])
+    cycle.run(LATER)
+    source.delete_many({"_id": {"$in": [0, 1, 2]}})
+    insert(database, case.policy.collection, documents[10:])
+    assert set(told(cycle, "readings").values()) <= {15, None}
 
 
 def test_no_part_is_read(
