@@ -14,6 +14,7 @@ from pymongo.database import Database
 from archivers.context import ArchiveState
 from archivers.format.checkpoint import CheckpointRecord
 from archivers.format.keys import Keys
+from archivers.format.names import checkpoint_key
 from archivers.moving import checkpointing
 from archivers.moving.checkpointing import is_due
 from archivers.records.heads import Heads
@@ -237,6 +238,17 @@ def test_a_database_that_was_put_back_names_one_that_is_gone(cycle: Cycle) -> No
     assert checkpoints(cycle)[0].name != later.name or the_one(cycle)["sequence"] == 6
     assert cycle.verify().bad == []
     assert len(cycle.archived()) == 12
+
+
+def test_another_runs_newer_one_stays(cycle: Cycle) -> None:
+    archive_some(cycle, 0, 1, 2)
+    keys = [checkpoint_key(cycle.policy.name, number, "f" * 64) for number in (2, 4)]
+    for key in keys:
+        cycle.store.put_bytes(key, b"{}")
+    cycle.run()
+    names = [it.name for it in checkpoints(cycle)]
+    assert [name[:10] for name in names] == ["0000000003", "0000000004"]
+    assert keys[1].endswith(names[1])
 
 
 def test_it_is_signed(cycle: Cycle) -> None:
