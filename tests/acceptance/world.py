@@ -264,10 +264,7 @@ class World:
         }
         for name in self.database.list_collection_names():
             if not name.startswith(("bucketwise_", "system.")) or name == "bucketwise_receipts":
-                # Fingerprints of copies that stay may be written by the run after a compaction.
-                documents = self.database.get_collection(name, codec_options=LOSSLESS).find(
-                    {"kind": {"$ne": "copies"}}, {"known": 0}
-                )
+                documents = self.database.get_collection(name, codec_options=LOSSLESS).find()
                 found[name] = sorted(bytes(document.raw) for document in documents)  # type: ignore[attr-defined]
         return found
 
