@@ -17,6 +17,7 @@ from archivers.context import ArchiveContext
 from archivers.format.archive import Maker, OfflineArchive, Replaced
 from archivers.moving.archive import recover
 from archivers.moving.commits import CommitRegistry
+from archivers.moving.known import KnownCopies
 from archivers.records.days import CommitDays
 from archivers.records.receipts import commit_of
 from archivers.run import ArchiveRun
@@ -103,14 +104,18 @@ class _Compactor:
                 yield group
             self._note(resting)
 
+    @property
+    def _known_days(self) -> CommitDays:
+        return CommitDays(self.context.receipts)
+
     def _days(self) -> list[int]:
         """The UTC days, since 1970, that have to be looked at."""
         first = self.options.range.start_ms // DAY_MS
         last = (self.options.range.end_ms - 1) // DAY_MS
-        return CommitDays(self.context.receipts).to_compact(first, last, self.options.quiet_since)
+        return self._known_days.to_compact(first, last, self.options.quiet_since)
 
     def _day(self, day: int) -> list[StandingCommit]:
-        found = [(commit_of(it), it) for it in CommitDays(self.context.receipts).commits_of(day)]
+        found = [(commit_of(it), it) for it in self._known_days.commits_of(day)]
         return [StandingCommit.of(commit, it) for commit, it in found if commit is not None]
 
     def _affords(self, group: Sequence[StandingCommit]) -> bool:
@@ -126,7 +131,7 @@ class _Compactor:
         names = [it.commit.name for it in resting if not it.is_compacted]
         if names and self.context.fence:
             self.context.check()
-            CommitDays(self.context.receipts).note_compacted(names)
+            self._known_days.note_compacted(names)
 
     def _merge(self, group: Sequence[StandingCommit]) -> None:
         manifests = [self.archive.manifest(it.commit) for it in group]
@@ -137,7 +142,8 @@ class _Compactor:
         replaced = Replaced(tuple(it.commit for it in manifests), tuple(origins))
         lot = Lot(whole, first.archived_policy)
         copied = self.archive.copy(lot, first.series_types, maker, context.check, replaced)
-        registry = CommitRegistry(ArchiveRun.of(context), self.archive, maker)
-        successor = registry.merge(manifests, copied)
+        run = ArchiveRun.of(context)
+        successor = CommitRegistry(run, self.archive, maker).merge(manifests, copied)
+        KnownCopies(run).note_merged(successor, copied.batch)
         assert self.report.bytes_after is not None
         self.report.bytes_after += successor.size

@@ -102,6 +102,11 @@ class KnownCopies:
         self._receipts.collection.bulk_write(writes)
         self._receipts.update(manifest.commit, {"$set": {"known": True}})
 
+    def note_merged(self, manifest: Manifest, batch: Batch) -> None:
+        """Writes down the copies of a commit that has taken the place of others, if any original is live."""
+        if self._may_stay and self._receipts.live(manifest.commit, manifest.buckets).any():
+            self.note(manifest, batch)
+
     def forget(self, manifest: Manifest) -> None:
         """Drops them once nothing of the commit is live."""
         if self._may_stay:

@@ -278,6 +278,18 @@ STEPS = (
         _MERGES,
     ),
     Step("merge of commits committed", "mongo commit exchange", _BOOKS + "merge", _MERGES),
+    Step(
+        "fingerprints of the merged commit written",
+        "mongo update bucketwise_receipts known",
+        "archivers.moving.known:KnownCopies.note",
+        _MERGES[1:],
+    ),
+    Step(
+        "fingerprints of the merged commit known",
+        "mongo update bucketwise_receipts known from now on",
+        "archivers.moving.known:KnownCopies.note",
+        _MERGES[1:],
+    ),
     Step("day noted", "mongo update bucketwise_receipts compacted", _DAYS + "note_compacted", _MERGES),
     Step("compaction told", "mongo update bucketwise_runs", _LEDGER + "finish", _MERGES),
     Step("lease released at last", "mongo update bucketwise_lease release", _LEASE + "__exit__", _MERGES),
