@@ -7,14 +7,16 @@ from dataclasses import replace
 from functools import cached_property
 
 from archivers.context import ArchiveContext
-from archivers.reading.reader import archived_reader
+from archivers.reading.reader import ArchivedReader, archived_reader
 from archivers.reading.slices import slice_reader
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.tasks import LocalExecutor
 from buckets.fields.times import EVER, TimeRange, as_date
 from config.policies import Policy
+from rollups.calendar.levels import Span
 from rollups.changes.late import Watch
 from rollups.context import silent
+from rollups.guarded import dry
 from rollups.rolling.options import Archived, RollupOptions, RollupReport
 from rollups.rolling.rollup import roll_up
 
@@ -30,6 +32,17 @@ def roll_up_all(
         context,
         RollupOptions(within, is_cleared=is_cleared, dry_run=dry_run),
         Archived(reader, RECEIPTS, archived.span(), archived.superseded, archived.earliest),
+    )
+
+
+def recompute(context: ArchiveContext, archived: ArchivedReader, resting: Sequence[Span]) -> RollupReport:
+    """Returns what a roll-up of all that is due would write, except where it rests (milliseconds): there,
+    summaries are taken as they stand. Writes nothing."""
+    reader = slice_reader(context.executor, context.connections, context.policy, archived)
+    return roll_up(
+        replace(context, guard=dry),
+        RollupOptions(whole=True, resting=resting, dry_run=True),
+        Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest),
     )
 
 

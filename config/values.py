@@ -13,7 +13,6 @@ from config.cron import parse_cron
 from config.durations import parse_duration
 from config.limits import check_limit
 from config.problems import InvalidValueError
-from config.shares import parse_share
 from config.sizes import parse_size
 
 T = TypeVar("T")
@@ -33,7 +32,7 @@ def _size(value: Any) -> Any:
 
 def _share(value: Any) -> Any:
     if isinstance(value, str):
-        return parse_share(value)
+        return shares.parse_share(value)
     if not isinstance(value, shares.Share):
         raise InvalidValueError("it is not a share", shares.MEND)
     return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
@@ -18,21 +18,17 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import day
 from archivers.moving.archive import check_archive
-from archivers.reading.reader import archived_reader
-from archivers.reading.slices import slice_reader
+from archivers.reading.reader import ArchivedReader
 from archivers.records.days import CommitDays
-from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.records.receipts import commit_of
-from archivers.restoring.put import put_measurements, standing_in
-from archivers.writes.delete import chunks, same_id
+from archivers.restoring.put import put_measurements, repeated, standing_in
+from archivers.upkeep import recompute
+from archivers.writes.delete import chunks
 from archivers.writes.inserts import insert_raw
 from buckets.bson.raw import Batch
 from buckets.fields.times import DAY_MS, as_ms
 from config.errors import HaltedError
 from rollups.calendar.windows import HIGHEST, LOWEST
-from rollups.guarded import dry
-from rollups.rolling.options import Archived, RollupOptions
-from rollups.rolling.rollup import roll_up
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -90,7 +86,7 @@ def _drill(
     manifests = [archive.manifest(it) for it in commits]
     equal = sum(_equal(context, manifest, archive.load(manifest)) for manifest in manifests)
     buckets = sum(it.buckets for it in manifests)
-    summaries = _summaries_that_differ(context, manifests)
+    summaries = _summaries_that_differ(context, archive, manifests)
     if equal == buckets and not summaries:
         context.check()
         known.note_drilled([it.name for it in commits], context.now)
@@ -102,7 +98,8 @@ def _equal(context: ArchiveContext, manifest: Manifest, batch: Batch) -> int:
     """Returns how many of a commit's buckets come back as they are in the archive."""
     equal = 0
     for piece in chunks(batch):
-        for several in _without_namesakes(piece):
+        # Measurements may have one `_id`, or none.
+        for several in [piece] if manifest.timeseries is not None else _without_namesakes(piece):
             context.check()
             _drop(context)
             try:
@@ -114,15 +111,10 @@ def _equal(context: ArchiveContext, manifest: Manifest, batch: Batch) -> int:
 
 def _without_namesakes(piece: Batch) -> Iterator[Batch]:
     """Yields the buckets so that no two have one `_id`: an archive may hold several versions of a bucket."""
-    rest = list(range(len(piece)))
-    names = [same_id(it) for it in piece.main.raw_ids]
-    while rest:
-        first: dict[bytes, int] = {}
-        for i in rest:
-            first.setdefault(names[i] or str(i).encode(), i)  # measurements may have none
-        taken = sorted(first.values())
-        yield piece.take(np.array(taken, dtype=np.int64))
-        rest = sorted(set(rest) - set(taken))
+    while len(piece):
+        later = np.array(sorted(repeated(piece.main)), dtype=np.int64)
+        yield piece.take(np.setdiff1d(np.arange(len(piece)), later))
+        piece = piece.take(later)
 
 
 def _brought_back(context: ArchiveContext, manifest: Manifest, piece: Batch) -> int:
@@ -150,16 +142,13 @@ def _drop(context: ArchiveContext) -> None:
         context.database.drop_collection(name)
 
 
-def _summaries_that_differ(context: ArchiveContext, manifests: list[Manifest]) -> int:
+def _summaries_that_differ(
+    context: ArchiveContext, archive: OfflineArchive, manifests: list[Manifest]
+) -> int:
     """Returns how many summaries of the time of some commits are not those of a recomputation."""
     if context.policy.rollup is None or not manifests:
         return 0
     first, last = min(as_ms(it.first) for it in manifests), max(as_ms(it.last) for it in manifests)
-    archived = archived_reader(context.connections, context.policy, context.state.listed)
-    reader = slice_reader(context.executor, context.connections, context.policy, archived)
-    report = roll_up(
-        replace(context, guard=dry),
-        RollupOptions(whole=True, resting=[(LOWEST, first), (last + 1, HIGHEST)], dry_run=True),
-        Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest),
-    )
+    archived = ArchivedReader(context.database, context.policy, archive)  # which has just read them
+    report = recompute(context, archived, [(LOWEST, first), (last + 1, HIGHEST)])
     return sum(it.written for it in report.counts.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -12,15 +11,13 @@ from bson.binary import Binary
 
 from archivers.context import ArchiveContext
 from archivers.evidence.copies import Copy, Found
-from archivers.format.manifest import Link, Manifest, Origin
-from archivers.format.names import commit_at
-from archivers.records.deletions import KEPT
+from archivers.format.manifest import Manifest, Origin
+from archivers.records.deletions import KEPT, names_in
+from archivers.records.heads import link_of
 from archivers.records.pins import Pin
-from archivers.records.receipts import CODEC
+from archivers.records.receipts import CODEC, commit_of
 from archivers.writes.delete import same_id
 from buckets.bson.raw import TOLERANT, as_queried
-from buckets.bson.types import elements, first_at
-from buckets.fields.ids import sort_key
 from buckets.fields.times import as_date, as_ms
 from rollups.rolling import quarantine
 
@@ -105,10 +102,8 @@ class Past:
         """The manifest of a commit that another one has taken over: it stays, as a link of the chain."""
         receipt = self._receipts.get(name) or {}
         assert self._offline is not None
-        if "seal" not in receipt or commit_at(name, receipt["sequence"]) is None:
-            return None
-        link = Link(sequence=receipt["sequence"], commit=name, sha256=receipt["seal"])
-        return self._offline.chain.link(link)
+        commit = commit_of(receipt) if "seal" in receipt else None
+        return None if commit is None else self._offline.chain.link(link_of(commit))
 
     def _deleted(self, line: Sequence[tuple[Manifest, int]]) -> Iterator[Event]:
         """Receipts of deletes come behind the last one that the first of these commits knew of."""
@@ -128,7 +123,7 @@ class Past:
         mine = {"_id.policy": self._receipts.policy, "kind": {"$in": ["delete", KEPT]}, **around}
         found = self._receipts.collection.with_options(codec_options=CODEC).find(mine).sort("_id")
         for it in found:
-            if "ids" in it and name in _packed(it["ids"]):
+            if "ids" in it and name in names_in(it["ids"]):
                 sequence = it.get("sequence")
                 yield Event(it.get("at"), "deleted", None, sequence and int(sequence), it.get("fence"))
 
@@ -140,8 +135,3 @@ def _origin(manifest: Manifest, position: int) -> Origin:
             return origin
         position -= origin.buckets
     raise AssertionError("unreachable")
-
-
-def _packed(packed: bytes) -> Iterator[bytes]:
-    array = first_at(zlib.decompress(packed), ("ids",))[1:]
-    return (sort_key(array[start], array[value:end]) for start, value, end in elements(array))

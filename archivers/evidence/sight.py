@@ -91,7 +91,7 @@ class Looker:
         found = [
             held for it in manifests for held in _held(it, known.get(it.commit), it.may_hold(policy, asked))
         ]
-        return [it for it in found if it.span[0] < grid.end and it.span[1] >= grid.start]
+        return [it for it in found if it.part.touches(grid.start, grid.end)]
 
     def look(self, grid: Grid, teller: Teller, session: ClientSession) -> Sight:
         """Returns what lies in these rows."""

@@ -38,7 +38,7 @@ from archivers.stores.base import AlreadyExists, NotFound, ObjectStore
 from buckets.bson.raw import Batch
 from buckets.columns import Series, joined
 from buckets.decoding.decode import Lot
-from buckets.fields.times import as_date, as_ms
+from buckets.fields.times import as_date
 from buckets.packing.pack import PackedGroup, Rows, pack
 from buckets.packing.unpack import Readings, gives, unpack
 from config.errors import HaltedError
@@ -231,7 +231,7 @@ class OfflineArchive(ArchivedCommits):
         DamagedError where one of these is missing, or differs from the manifest."""
         values = manifest.archived_policy.value_names
         for part in manifest.parts:
-            if as_ms(part.first) < asked.end and as_ms(part.last) >= asked.start:
+            if part.touches(asked.start, asked.end):
                 data = self._part(part)
                 with decoding(self.store, part):
                     yield from read_rows(data, manifest.series_types, values, asked)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
+from archivers.format.checkpoint import Checkpoint
 from archivers.format.keys import Keys
 from archivers.format.manifest import (
     DamagedError,
@@ -25,6 +26,10 @@ from config.errors import HaltedError
 
 #: So many manifests are kept once they were read: some kilobytes each.
 _KEPT = 500
+
+
+#: A file that vouches for commits.
+Vouching = TypeVar("Vouching", Manifest, Checkpoint)
 
 
 class ChainPosition(NamedTuple):
@@ -130,11 +135,11 @@ class Chain:
         named = {link for manifest in found.values() for link in manifest.previous}
         return [manifest for link, manifest in found.items() if link not in named]
 
-    def sealed(self, manifest: Manifest) -> Manifest:
+    def sealed(self, made: Vouching) -> Vouching:
         """Sealed, and signed where there is a key."""
-        manifest = sealed(manifest)
-        signature = self.keys.sign(manifest.sha256) if self.keys else None
-        return manifest.model_copy(update={"signature": signature})
+        made = sealed(made)
+        signature = self.keys.sign(made.sha256) if self.keys else None
+        return made.model_copy(update={"signature": signature})
 
     def commit(self, manifest: Manifest) -> None:
         key = manifest_key(self._policy, manifest.sequence, manifest.commit)
@@ -154,7 +159,7 @@ class Chain:
     def drop(self, manifest: Manifest) -> None:
         """Take a commit out; its manifest stays as a link of the chain."""
         key = manifest_key(self._policy, manifest.sequence, manifest.commit)
-        self._put(link_key(self._policy, manifest.commit, manifest.sha256), self._store.get_bytes(key))
+        self.put(link_key(self._policy, manifest.commit, manifest.sha256), self._store.get_bytes(key))
         self._store.delete([key])
         self._manifests.pop((manifest.sequence, manifest.commit), None)
 
@@ -169,7 +174,7 @@ class Chain:
             link_key(self._policy, manifest.commit, manifest.sha256),
         ):
             with contextlib.suppress(NotFound):
-                self._put(key, signed(self._store.get_bytes(key), signature))
+                self.put(key, signed(self._store.get_bytes(key), signature))
         return True
 
     def _check_signature(self, manifest: Manifest, place: str) -> None:
@@ -179,7 +184,8 @@ class Chain:
     def _place(self, key: str) -> str:
         return f"{self._store.url}/{key}"
 
-    def _put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes) -> None:
+        """Writes a file, and reads it back. Raises HaltedError where it is not what was written."""
         for _ in range(2):  # damaged on its way, it is put once more
             self._store.put_bytes(key, data)
             if self._holds(key, data):
@@ -194,6 +200,6 @@ class Chain:
 
     def _halt(self, key: str) -> NoReturn:
         raise HaltedError(
-            f"{self._place(key)}: read back, it is not the manifest that was written. "
+            f"{self._place(key)}: read back, it is not the file that was written. "
             "Nothing was deleted. Look at the store, remove that file, then run again"
         )

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from archivers.format.keys import Keys
 from archivers.format.manifest import SCHEMA_VERSION, DamagedError, LastReceipt, Link
 from archivers.format.names import checkpoint_key
-from archivers.format.seals import UNSEALED, encoded, seal_of, sealed, signed
+from archivers.format.seals import UNSEALED, seal_of
 from archivers.stores.base import Corrupt, NotFound, ObjectStore
 
 _MEND = (
@@ -61,11 +61,6 @@ class Checkpoint(BaseModel):
     def record(self) -> CheckpointRecord:
         return CheckpointRecord(self.sequence, self.sha256, len(self.commits))
 
-    def signed(self, keys: Keys | None) -> Checkpoint:
-        """Returns it with its seal, signed where there is a key."""
-        made = sealed(self)
-        return made.model_copy(update={"signature": keys.sign(made.sha256) if keys else None})
-
 
 def read_checkpoint(
     store: ObjectStore, policy: str, record: CheckpointRecord, keys: Keys | None
@@ -91,21 +86,3 @@ def read_checkpoint(
     if keys is not None:
         keys.check(found.sha256, found.signature, place)
     return found
-
-
-def sign_checkpoint(store: ObjectStore, checkpoint: Checkpoint, keys: Keys) -> None:
-    """Writes a checkpoint with the signature of the first key."""
-    store.put_bytes(checkpoint.key, signed(encoded(checkpoint), keys.sign(checkpoint.sha256)))
-
-
-def write_checkpoint(store: ObjectStore, checkpoint: Checkpoint) -> None:
-    """Raises DamagedError where it can't be read back as it was written."""
-    data = encoded(checkpoint)
-    store.put_bytes(checkpoint.key, data)
-    try:
-        is_there = store.get_bytes(checkpoint.key) == data
-    except Corrupt:
-        is_there = False
-    if not is_there:
-        what = "read back, it is not the checkpoint that was written"
-        raise DamagedError("checkpoint-differs", f"{store.url}/{checkpoint.key}", what, _MEND)

@@ -31,6 +31,7 @@ from archivers.format.seals import UNSEALED, seal_of
 from archivers.format.series import HeldSeries
 from archivers.stores.base import Corrupt, ObjectStore
 from buckets.fields.selectors import Selector
+from buckets.fields.times import as_ms
 from config.errors import HaltedError
 from config.policies import LAYOUT_KEYS, Policy
 
@@ -61,6 +62,10 @@ class Part(StoredFile):
     rows: int
     first: datetime  # times of the first and last reading
     last: datetime
+
+    def touches(self, start_ms: int, end_ms: int) -> bool:
+        """Returns whether [start, end) may hold one of its readings."""
+        return as_ms(self.first) < end_ms and as_ms(self.last) >= start_ms
 
 
 class Link(_Model):

@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.checkpoint import Checkpoint, CheckpointRecord, write_checkpoint
+from archivers.format.checkpoint import Checkpoint, CheckpointRecord
 from archivers.format.manifest import DamagedError, LastReceipt, Link, Manifest
 from archivers.format.names import checkpoint_key, checkpoints_prefix
+from archivers.format.seals import encoded
 from archivers.records.checkpoints import last_checkpoint, not_reached, unreached
 from archivers.records.deletions import are_known, last_receipt
 from archivers.records.heads import Heads, link_of, read_heads, write_checkpoint_record
@@ -33,7 +34,7 @@ def keep_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
         checkpoint = _proven(run, heads)
         if checkpoint is None:
             return
-        write_checkpoint(archive.store, checkpoint)
+        archive.chain.put(checkpoint.key, encoded(checkpoint))
         transaction(
             run.database,
             run.guard,
@@ -79,14 +80,15 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
         _logger.warning("policy %s: no checkpoint was made: %s", run.policy.name, _LOST)
         return None
     standing = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]
-    return Checkpoint(
+    made = Checkpoint(
         policy=archive.policy.name,
         sequence=heads.sequence,
         heads=heads.links,
         commits=tuple(standing),
         receipt=last_receipt(receipts),
         created=run.now,
-    ).signed(archive.chain.keys)
+    )
+    return archive.chain.sealed(made)
 
 
 def _vouched(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> set[Link]:

@@ -16,11 +16,11 @@ from archivers.proof.findings import Finding, Severity
 from archivers.proof.turns import Sample, Turns, sample, turns_of
 from archivers.proof.verify import Verified, VerifyReport, verify_commits, verify_records
 from archivers.reading.reader import ArchivedReader, archived_reader
-from archivers.reading.slices import slice_reader
 from archivers.records.deletions import deletions
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.report import VALUELESS, ArchiveReport
 from archivers.tasks import LocalExecutor
+from archivers.upkeep import recompute
 from buckets.columns import Quarantined
 from buckets.fields.selectors import extended_json
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
@@ -28,10 +28,7 @@ from config.policies import Policy
 from rollups import ttl
 from rollups.answers.holes import longest_holes
 from rollups.calendar.levels import Span
-from rollups.guarded import dry
 from rollups.rolling.expiry import count_expired
-from rollups.rolling.options import Archived, RollupOptions
-from rollups.rolling.rollup import roll_up
 
 Document = dict[str, Any]
 #: What fell due less than this ago is not late: the next run takes it.
@@ -139,12 +136,8 @@ class _Audit:
         if self.policy.rollup is None:
             return
         context, archived = self.context, self.archived
-        reader = slice_reader(context.executor, context.connections, self.policy, archived)
-        report = roll_up(
-            replace(context, policy=_settling_later(self.policy), guard=dry),
-            RollupOptions(whole=True, resting=list(self._without_live(self.sample.resting)), dry_run=True),
-            Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest),
-        )
+        later = replace(context, policy=_settling_later(self.policy))
+        report = recompute(later, archived, list(self._without_live(self.sample.resting)))
         self.read |= report.commits
         targets: dict[str, str] = dict(self.policy.rollup.targets.items())
         for level, counts in report.counts.items():

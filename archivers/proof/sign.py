@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from archivers.context import ArchiveContext
-from archivers.format.checkpoint import sign_checkpoint
 from archivers.format.manifest import Manifest
+from archivers.format.seals import encoded
 from archivers.proof.verify import verify
 from archivers.records.checkpoints import last_checkpoint
 from archivers.records.deletions import deletions
@@ -43,7 +43,8 @@ def sign(context: ArchiveContext) -> SignReport:
                 raise manifest
             report.manifests += chain.sign(manifest, keys)
         if heads is not None and (checkpoint := last_checkpoint(receipts, archive, heads)) is not None:
-            sign_checkpoint(archive.store, checkpoint, keys)
+            signature = keys.sign(checkpoint.sha256)
+            chain.put(checkpoint.key, encoded(checkpoint.model_copy(update={"signature": signature})))
     for receipt in deletions(receipts):
         check()
         signature = keys.sign(receipt["sha256"])

@@ -148,8 +148,7 @@ class ArchivedReader:
         """Commits that may hold something of it. (Days with readings may lie before and after.)"""
         # What reaches into the next range is read last: it is at hand when that is asked for.
         for manifest in sorted(archive.manifests(asked.start, asked.end), key=lambda it: (it.first, it.last)):
-            spans = ((as_ms(it.first), as_ms(it.last)) for it in manifest.parts)
-            is_around = any(first < asked.end and last >= asked.start for first, last in spans)
+            is_around = any(it.touches(asked.start, asked.end) for it in manifest.parts)
             if is_around and manifest.may_hold(self._policy, asked.series):
                 yield manifest
 

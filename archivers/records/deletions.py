@@ -125,6 +125,12 @@ def packed_ids(ids: Sequence[Any]) -> Binary:
     return Binary(zlib.compress(bson.encode({"ids": list(ids)}, codec_options=CODEC)))
 
 
+def names_in(packed: bytes) -> Iterator[bytes]:
+    """Yields the `_id`s that `packed_ids` has packed, as `same_id` gives them."""
+    array = first_at(zlib.decompress(packed), ("ids",))[1:]
+    return (sort_key(array[start], array[value:end]) for start, value, end in elements(array))
+
+
 def fingerprints(batch: Batch) -> Binary:
     """Returns what tells these archived buckets from what somebody else may put in their place."""
     return Binary(b"".join(fingerprint(batch, i) for i in range(len(batch))))
@@ -141,9 +147,7 @@ def archived_before(
     query = {**mine, "$or": [narrow, {"last": None}]}  # receipts of earlier releases don't tell the time
     for receipt in receipts.collection.find(query, {"ids": 1, "fingerprints": 1}).sort("last", DESCENDING):
         told = receipt.get("fingerprints")  # earlier releases wrote none
-        array = first_at(zlib.decompress(receipt["ids"]), ("ids",))[1:]
-        for i, (start, value, end) in enumerate(elements(array)):
-            name = sort_key(array[start], array[value:end])
+        for i, name in enumerate(names_in(receipt["ids"])):
             if name in wanted and (told is None or told[i * SIZE : (i + 1) * SIZE] == wanted[name]):
                 found.add(name)
         if found == wanted.keys():

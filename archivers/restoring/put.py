@@ -60,7 +60,7 @@ def put(target: Target, piece: Batch, here: Indices, note: Note) -> Put:
     except BulkWriteError as error:
         if not _is_there(error):
             raise
-        blocked |= _repeated(piece.main)
+        blocked |= repeated(piece.main)
         there = [standing_in(database, collection, documents) for collection, documents, _ in places]
         for (_, documents, owner), standing in zip(places, there, strict=True):
             blocked |= {owner[i] for i, it in enumerate(standing) if it not in (None, documents[i])}
@@ -68,8 +68,8 @@ def put(target: Target, piece: Batch, here: Indices, note: Note) -> Put:
     return Put(places, blocked)
 
 
-def _repeated(documents: Docs) -> set[int]:
-    """Those whose `_id` another one before them has."""
+def repeated(documents: Docs) -> set[int]:
+    """Returns those whose `_id` another one before them has."""
     first: dict[bytes, int] = {}
     return {i for i, raw_id in enumerate(documents.raw_ids) if first.setdefault(same_id(raw_id), i) != i}
 

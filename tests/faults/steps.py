@@ -47,7 +47,7 @@ _COMPACTS = (*_MERGES, "nothing to do")
 
 _CHECKS = ("checkpoint", "checkpoint s3")
 _DAYS = "archivers.records.days:CommitDays."
-_CHECKPOINT, _CHECKPOINTING = "archivers.format.checkpoint:", "archivers.moving.checkpointing:"
+_CHECKPOINTING = "archivers.moving.checkpointing:"
 _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
 _BOOKS, _OFFLINE = "archivers.moving.commits:CommitRegistry.", "archivers.format.archive:OfflineArchive."
 _ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.records.receipts:Receipts."
@@ -313,11 +313,11 @@ STEPS = (
     # A checkpoint
     Step("checkpoint looked for", "file look at checkpoints", _CHECKPOINTING + "is_gone", _CHECKS[:1]),
     Step("checkpoint looked for, S3", "s3 HeadObject checkpoints", _CHECKPOINTING + "is_gone", _CHECKS[1:]),
-    Step("checkpoint read", "file read checkpoints", _CHECKPOINT + "write_checkpoint", _CHECKS[:1]),
-    Step("checkpoint read, S3", "s3 GetObject checkpoints", _CHECKPOINT + "write_checkpoint", _CHECKS[1:]),
-    Step("checkpoint put", "file put checkpoints", _CHECKPOINT + "write_checkpoint", _CHECKS[:1]),
+    Step("checkpoint read", "file read checkpoints", _CHAIN + "put", _CHECKS[:1]),
+    Step("checkpoint read, S3", "s3 GetObject checkpoints", _CHAIN + "put", _CHECKS[1:]),
+    Step("checkpoint put", "file put checkpoints", _CHAIN + "put", _CHECKS[:1]),
     Step("checkpoint in place", "file place checkpoints", _FILES + "_place", _CHECKS[:1]),
-    Step("checkpoint put, S3", "s3 PutObject checkpoints", _CHECKPOINT + "write_checkpoint", _CHECKS[1:]),
+    Step("checkpoint put, S3", "s3 PutObject checkpoints", _CHAIN + "put", _CHECKS[1:]),
     Step(
         "checkpoint recorded",
         "mongo update bucketwise_receipts checkpoint in transaction",
