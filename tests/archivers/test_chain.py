@@ -20,7 +20,7 @@ from archivers.report import ArchiveReport
 from config.errors import HaltedError, LeaseLostError
 from config.policies import Store
 from tests.archivers.builders import CODEC, Case, insert, slots
-from tests.archivers.harness import Cycle, nothing
+from tests.archivers.harness import Cycle
 from tests.jobs.counting import CountingStore
 
 Document = dict[str, Any]
@@ -28,9 +28,7 @@ RECEIPTS = "bucketwise_receipts"
 KEY, OTHER = "k" * 32, "o" * 32
 
 
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", nothing)
+pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 @pytest.fixture

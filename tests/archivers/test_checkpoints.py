@@ -21,7 +21,7 @@ from archivers.records.heads import Heads
 from config.errors import HaltedError
 from config.policies import Store
 from tests.archivers.builders import Case, slots
-from tests.archivers.harness import Cycle, nothing
+from tests.archivers.harness import Cycle
 from tests.archivers.test_chain import (
     KEY,
     OTHER,
@@ -40,9 +40,7 @@ from tests.jobs.counting import CountingStore
 Document = dict[str, Any]
 
 
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", nothing)
+pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 @pytest.fixture(autouse=True)

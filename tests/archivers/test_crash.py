@@ -197,10 +197,7 @@ def few(case: Case, count: int = 5) -> Case:
     return Case(case.name, case.policy, kept, [], extra)
 
 
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine doesn't crash here, so that nothing needs to reach its disk."""
-    monkeypatch.setattr("os.fsync", nothing)
+pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 CASES = {

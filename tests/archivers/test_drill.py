@@ -19,7 +19,7 @@ from archivers.restoring.put import standing_in
 from config.errors import HaltedError
 from config.policies import Store
 from tests.archivers.builders import CODEC, LATER, Case, deletable, slots, timeseries
-from tests.archivers.harness import Cycle, nothing
+from tests.archivers.harness import Cycle
 
 Document = dict[str, Any]
 BY_NAME = {case.name: case for case in deletable()}
@@ -27,9 +27,7 @@ CASES = {**BY_NAME, "timeseries": timeseries()}
 NOW = LATER + timedelta(days=1)
 
 
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", nothing)
+pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 @pytest.fixture(params=sorted(CASES))

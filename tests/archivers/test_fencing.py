@@ -14,15 +14,13 @@ from config.errors import BucketwiseError, LeaseLostError
 from config.policies import Store
 from tests.archivers.builders import slots
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
-from tests.archivers.harness import Cycle, nothing
+from tests.archivers.harness import Cycle
 from tests.archivers.test_crash import CASES, SCENARIOS, World
 
 Document = dict[str, Any]
 
 
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", nothing)
+pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 @dataclass

@@ -16,9 +16,9 @@ from config.policies import Store
 from tests.archivers.builders import DAY0, LATER, insert, slots
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Cycle, expected_rows
-from tests.archivers.test_crash import World, quick_disk
+from tests.archivers.test_crash import World
 
-__all__ = ["quick_disk"]
+pytestmark = pytest.mark.usefixtures("quick_disk")
 Document = dict[str, Any]
 HOUR, AFTER = timedelta(hours=1), timedelta(days=30)
 

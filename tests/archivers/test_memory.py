@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 from weakref import ref
 
@@ -18,11 +17,12 @@ from archivers.upkeep import roll_up_all
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
 from buckets.packing.pack import Packed, pack
-from config.policies import Archive, Policy, Rollup, Store
+from config.policies import Store
 from rollups.rolling import slices
 from rollups.rolling.slices import Cells
 from tests.archivers.builders import DAY0, HOUR, Case, encode, slots
 from tests.archivers.harness import Cycle
+from tests.jobs.counting import ticks_policy
 
 Document = dict[str, Any]
 
@@ -53,22 +53,12 @@ def test_what_was_read_is_given_back_before_the_copy_is_read_again(
 
 def archived(database: Database[Document], store: Store, series: int, hours: int) -> Cycle:
     """A reading an hour of each series, rolled up and archived."""
-    policy = Policy(
-        name="ticks",
-        collection="ticks",
-        model="reading",
-        time_field="d",
-        series_fields=("symbol",),
-        value_fields=("p",),
-        rollup=Rollup(hourly="hourly", daily="daily"),
-        archive=Archive(after=timedelta(days=30), to="offline"),
-    )
     documents = [
         encode({"symbol": f"S{it}", "d": DAY0 + hour * HOUR, "p": it / 7})
         for hour in range(hours)
         for it in range(series)
     ]
-    cycle = Cycle(database, Case("ticks", policy, documents, []), store).load()
+    cycle = Cycle(database, Case("ticks", ticks_policy(to="offline"), documents, []), store).load()
     database["ticks"].create_index("d")
     roll_up_all(cycle.context())
     assert cycle.run().deleted == len(documents)

@@ -29,7 +29,7 @@ from tests.archivers.builders import (
     timeseries,
 )
 from tests.archivers.faults import Crash, Steps, die_in_transactions
-from tests.archivers.harness import Cycle, nothing
+from tests.archivers.harness import Cycle
 from tests.archivers.test_guard import MARKS, read
 
 Document = dict[str, Any]
@@ -37,9 +37,7 @@ RELEASED = "restored, and pinned: `bucketwise unpin` releases them"
 SOON = LATER + timedelta(days=2)
 
 
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", nothing)
+pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 @pytest.fixture(params=["offline", "online"])

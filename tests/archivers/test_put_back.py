@@ -15,15 +15,13 @@ from archivers.proof.audit import audit
 from config.errors import HaltedError
 from config.policies import Store
 from tests.archivers.builders import CODEC, RAW, Case, insert, slots
-from tests.archivers.harness import Cycle, nothing
+from tests.archivers.harness import Cycle
 
 Document = dict[str, Any]
 RECEIPTS = "bucketwise_receipts"
 
 
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", nothing)
+pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 @pytest.fixture

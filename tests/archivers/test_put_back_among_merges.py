@@ -10,10 +10,11 @@ import pytest
 from tests.archivers.builders import LATER
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Cycle
-from tests.archivers.test_put_back import codes, cycle, quick_disk
+from tests.archivers.test_put_back import codes, cycle
 from tests.archivers.test_put_back_anywhere import _ACTS, Story, put_back
 
-__all__ = ["cycle", "quick_disk"]
+__all__ = ["cycle"]
+pytestmark = pytest.mark.usefixtures("quick_disk")
 _MORE = (*_ACTS, "compact", "compact", "compact", "die merging")
 _TELLING = (107, 214, 257, 280)  # each found something
 _SEEDS = [*_TELLING, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(300, 400))]

@@ -14,9 +14,10 @@ from config.errors import BucketwiseError, HaltedError
 from tests.archivers.builders import CODEC
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Cycle
-from tests.archivers.test_put_back import Backup, change, codes, cycle, held, keep, put, quick_disk
+from tests.archivers.test_put_back import Backup, change, codes, cycle, held, keep, put
 
-__all__ = ["cycle", "quick_disk"]
+__all__ = ["cycle"]
+pytestmark = pytest.mark.usefixtures("quick_disk")
 _ACTS = ("new", "new", "change", "change", "run", "run", "copy", "delete", "die", "die", "restore", "reuse")
 _SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 100))]
 
