@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
-from uuid import UUID
-
-from bson.binary import Binary
 
 from archivers.context import ArchiveContext
 from archivers.evidence.copies import Copy, Found
@@ -17,7 +14,7 @@ from archivers.records.heads import link_of
 from archivers.records.pins import Pin
 from archivers.records.receipts import CODEC, commit_of
 from archivers.writes.delete import same_id
-from buckets.bson.raw import TOLERANT, as_queried
+from buckets.bson.raw import TOLERANT, as_queried, without_uuid
 from buckets.fields.times import as_date, as_ms
 from rollups.rolling import quarantine
 
@@ -57,9 +54,7 @@ class Past:
         return sorted(dict.fromkeys(events), key=lambda it: (it.at is None, it.at and as_ms(it.at)))
 
     def _quarantined(self, raw_id: bytes) -> Iterator[Event]:
-        identity = as_queried(raw_id)
-        plain = Binary.from_uuid(identity) if isinstance(identity, UUID) else identity
-        name = {"policy": self._context.policy.name, "id": plain}
+        name = {"policy": self._context.policy.name, "id": without_uuid(as_queried(raw_id))}
         records = self._context.database.get_collection(quarantine.COLLECTION, codec_options=TOLERANT)
         for it in records.find({"_id": name}):
             yield Event(it["first_seen"], "quarantined", detail=f"{it['field']}: {it['reason']}")

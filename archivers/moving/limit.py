@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-import bson
-
 from archivers.records.receipts import MERGING, live_of
 from archivers.report import DeleteLimit
 from archivers.run import ArchiveRun
 from archivers.writes.delete import MAX_BUCKETS
-from buckets.bson.raw import TOLERANT
-from rollups.rolling.quarantine import Quarantine
+from rollups.rolling.quarantine import Quarantine, hash_of
 
 Document = dict[str, Any]
 
@@ -44,7 +41,7 @@ def _pages(run: ArchiveRun) -> Iterator[list[Any]]:
     met: set[int] = set()
     page: list[Any] = []
     for identity in chain(chain.from_iterable(run.pins.pages()), broken):
-        name = hash(bson.encode({"": identity}, codec_options=TOLERANT))
+        name = hash_of(identity)
         if name not in met:
             met.add(name)
             page.append(identity)

@@ -21,7 +21,7 @@ from typing import Any
 
 import bson
 import numpy as np
-from bson.binary import Binary, UuidRepresentation
+from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion
 from numpy.typing import NDArray
 from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument, UpdateOne
@@ -31,7 +31,7 @@ from pymongo.database import Database
 
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit, commit_at
-from buckets.bson.raw import LOSSLESS, Docs
+from buckets.bson.raw import LOSSLESS, Docs, without_uuid
 from config.errors import HaltedError
 from rollups.guarded import majority
 
@@ -271,7 +271,7 @@ class Receipts:
         found: dict[bytes, tuple[str, datetime]] = {}
         for at in range(0, len(ids), _PAGE):
             some = ids[at : at + _PAGE]
-            wanted = {"$in": [Binary.from_uuid(it) if isinstance(it, uuid.UUID) else it for it in some]}
+            wanted = {"$in": list(map(without_uuid, some))}
             query = {"_id.policy": self.policy, "kind": "online", "state": state, "ids": wanted}
             for receipt in self._queryable.find(query, {"ids": 1, "copied": 1}, session=session):
                 named = Docs.of([bson.encode({"_id": it}, codec_options=LOSSLESS) for it in receipt["ids"]])

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
+from uuid import UUID
 
 import numpy as np
-from bson.binary import UuidRepresentation
+from bson.binary import Binary, UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
@@ -51,6 +52,11 @@ def as_queried(raw: bytes) -> Any:
     if raw[:1] == bytes([OBJECT_ID]):
         return ObjectId(raw[1:])  # as `decode_value` gives it, sooner
     return decode_value(raw[0], raw[1:], legible=True) if raw else None
+
+
+def without_uuid(identity: Any) -> Any:
+    """Returns an `_id` as collections with `TOLERANT` take it, to which a UUID is binary data."""
+    return Binary.from_uuid(identity) if isinstance(identity, UUID) else identity
 
 
 class Docs:

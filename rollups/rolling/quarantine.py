@@ -6,17 +6,15 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from typing import Any
-from uuid import UUID
 
 import bson
 import numpy as np
-from bson.binary import Binary
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from pymongo import UpdateOne
 from pymongo.database import Database
 
-from buckets.bson.raw import TOLERANT
+from buckets.bson.raw import TOLERANT, without_uuid
 from buckets.columns import Quarantined
 from buckets.decoding.decode import decode
 from buckets.fields.times import DAY_MS
@@ -83,13 +81,13 @@ class Quarantine:
             return
         name = self._policy.name
         known = (document["_id"]["id"] for document in self.recorded())
-        healed = (identity for identity in known if _key(identity) not in self._met)
+        healed = (identity for identity in known if hash_of(identity) not in self._met)
         while ids := list(islice(healed, _AT_ONCE)):
             self._collection.delete_many({"_id": {"$in": [{"policy": name, "id": one} for one in ids]}})
 
     def _is_new(self, bucket: Quarantined) -> bool:
         before = len(self._met)
-        self._met.add(_key(_named(bucket)))
+        self._met.add(hash_of(_named(bucket)))
         return len(self._met) > before
 
     def _write(self, new: list[Quarantined]) -> None:
@@ -121,10 +119,11 @@ class UnrecordedQuarantine(Quarantine):
         """Records nothing."""
 
 
-def _key(identity: Any) -> int:
+def hash_of(identity: Any) -> int:
+    """Returns 8 bytes that tell an `_id`, as it is read from a record, from others."""
     return hash(bson.encode({"": identity}, codec_options=TOLERANT))
 
 
 def _named(bucket: Quarantined) -> Any:
     """Its `_id`, as it is read again."""
-    return Binary.from_uuid(bucket.name) if isinstance(bucket.name, UUID) else bucket.name
+    return without_uuid(bucket.name)
