@@ -16,6 +16,7 @@ from archivers.format.finding import Listed
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.records.deletions import Deletions
 from archivers.records.pins import Pins
+from archivers.records.receipt_files import ReceiptFiles
 from archivers.records.receipts import Receipts
 from archivers.records.registry import Registry
 from archivers.stores.base import ObjectStore
@@ -99,6 +100,11 @@ class ArchiveContext(RunContext):
     @property
     def receipts(self) -> Receipts:
         return Receipts(self.database, self.policy.name)
+
+    @property
+    def receipt_files(self) -> ReceiptFiles:
+        """Returns the receipts of old deletes, which lie in the store."""
+        return ReceiptFiles(self.receipts, self.store)
 
     @cached_property
     def deletions(self) -> Deletions:

@@ -95,6 +95,7 @@ class Archive(Table):
     batch: DurationOrForever = None  # None: buckets go as they expire
     storage_class: str | None = None  # of parts in S3; None: the store's own
     compact: Compact = Compact()
+    move_receipts: DurationOrForever = timedelta(days=90)  # of deletes, into the store; None: never
 
 
 class Retain(Table):

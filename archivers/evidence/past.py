@@ -12,6 +12,7 @@ from archivers.format.manifest import Manifest, Origin
 from archivers.records.deletions import KEPT, names_in
 from archivers.records.heads import link_of
 from archivers.records.pins import Pin
+from archivers.records.receipt_files import numbered_for
 from archivers.records.receipts import CODEC, commit_of
 from archivers.writes.delete import same_id
 from buckets.bson.raw import TOLERANT, as_queried, without_uuid
@@ -104,9 +105,7 @@ class Past:
         """Receipts of deletes come behind the last one that the first of these commits knew of."""
         positions = {manifest.commit: position for manifest, position in line}
         known = min((it.receipt.sequence if it.receipt else 0 for it, _ in line), default=0)
-        low, high = self._receipts.identity(f"delete-{known:010d}"), self._receipts.identity("delete.")
-        wanted = {"_id": {"$gt": low, "$lt": high}, "held_by.commit": {"$in": list(positions)}}
-        for it in self._receipts.collection.find(wanted).sort("_id"):
+        for it in numbered_for(self._receipts, self._context.receipt_files, known, list(positions)):
             commit = it["held_by"]["commit"]
             if any(first <= positions[commit] <= last for first, last in it["positions"]):
                 yield Event(it["at"], "deleted", commit, int(it["sequence"]), it["fence"])

@@ -9,6 +9,7 @@ another has ended.
     <policy>/meta/buckets/<commit>.parquet            buckets file
     <policy>/meta/manifests/<sequence>_<commit>.json  manifest
     <policy>/meta/checkpoints/<sequence>_<seal>.json  the commits that stood when it was made
+    <policy>/meta/receipts/<first>-<last>_<seal>.bson.gz   receipts of old deletes
     <policy>/meta/superseded/<commit>.bson            what was taken out of a commit: not part of the archive
     <policy>/meta/superseded/<commit>.<seal>.json     the manifest of a commit that was dropped
     <policy>/meta/versions/<commit>.<sha256>.bson     versions that count no more (`versions/superseded.py`)
@@ -129,6 +130,11 @@ def checkpoints_prefix(policy: str) -> str:
 def checkpoint_key(policy: str, sequence: int, seal: str) -> str:
     """Two runs may make one of the same number, and only the seals differ."""
     return f"{checkpoints_prefix(policy)}{sequence:0{DIGITS}d}_{seal[:16]}.json"
+
+
+def receipts_key(policy: str, first: int, last: int, seal: str) -> str:
+    """Returns where the receipts of these numbers lie; `seal` is that of the last of them."""
+    return f"{policy}/meta/receipts/{first:0{DIGITS}d}-{last:0{DIGITS}d}_{seal[:16]}.bson.gz"
 
 
 def superseded_key(policy: str, commit: str) -> str:

@@ -76,7 +76,7 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
             told[it.receipt.sequence, it.receipt.sha256] = it.receipt
     for commit in unreached(receipts, archive, heads, registered.values(), reached):
         raise not_reached(archive, commit)
-    if not are_known(receipts, told.values()):
+    if not are_known(receipts, run.receipt_files, told.values()):
         _logger.warning("policy %s: no checkpoint was made: %s", run.policy.name, _LOST)
         return None
     standing = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]

@@ -23,11 +23,15 @@ from archivers.records.heads import (
     read_heads,
     write_heads,
 )
+from archivers.records.receipt_files import move_old
 from archivers.records.receipts import REPLACED
 from archivers.run import ArchiveRun
 from archivers.writes.delete import units
 from buckets.bson.raw import Batch
-from buckets.fields.times import as_ms
+from buckets.fields.times import as_date, as_ms
+
+#: Receipts are moved so many milliseconds of them at a time, counted from 1970: few files, of some size.
+MONTH_MS = 30 * 24 * 3_600_000
 
 
 class Recovery:
@@ -50,6 +54,16 @@ class Recovery:
             self._work.state.is_clean = self._go_through_all(heads)
             self._archive.list_anew()
         keep_checkpoint(self._work, self._archive)
+        self._move_receipts()
+
+    def _move_receipts(self) -> None:
+        """Those of deletes that are old enough, a month of them at a time."""
+        age = self._work.archive.move_receipts
+        if age is not None:
+            edge = as_ms(self._work.now - age)
+            before = as_date(edge - edge % MONTH_MS)
+            files = self._work.receipt_files
+            move_old(self._receipts, files, before, self._registry.transaction)
 
     def _is_tail_known(self) -> bool:
         """Whether the store holds nothing behind the last registered commit that is not registered."""

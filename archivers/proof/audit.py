@@ -16,7 +16,6 @@ from archivers.proof.findings import Finding, Severity
 from archivers.proof.turns import Sample, Turns, sample, turns_of
 from archivers.proof.verify import Verified, VerifyReport, verify_commits, verify_records
 from archivers.reading.reader import ArchivedReader, archived_reader
-from archivers.records.deletions import deletions
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.report import VALUELESS, ArchiveReport
 from archivers.tasks import LocalExecutor
@@ -108,7 +107,7 @@ class _Audit:
     def records(self) -> Iterator[Finding]:
         report, self.standing = verify_records(self.context)
         yield from self._bad(report)
-        for gap in deletions(self.context.receipts, kind="gap"):
+        for gap in self.context.receipts.numbered(0, kind="gap"):
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
             message = f"the receipts of deletes {numbers} were lost: this database was put back"
             yield self._finding("receipts-lost", RECEIPTS, message, "warning")

@@ -9,8 +9,8 @@ from archivers.format.manifest import Manifest
 from archivers.format.seals import encoded
 from archivers.proof.verify import verify
 from archivers.records.checkpoints import last_checkpoint
-from archivers.records.deletions import deletions
 from archivers.records.heads import read_heads
+from archivers.records.receipt_files import ReceiptFile
 from config.errors import HaltedError
 
 
@@ -45,10 +45,24 @@ def sign(context: ArchiveContext) -> SignReport:
         if heads is not None and (checkpoint := last_checkpoint(receipts, archive, heads)) is not None:
             signature = keys.sign(checkpoint.sha256)
             chain.put(checkpoint.key, encoded(checkpoint.model_copy(update={"signature": signature})))
-    for receipt in deletions(receipts):
+    for receipt in receipts.numbered(0):
         check()
         signature = keys.sign(receipt["sha256"])
         if receipt["signature"] != signature:
             receipts.update(receipt["_id"]["name"], {"$set": {"signature": signature}})
             report.receipts += 1
+    for file in context.receipt_files.listed():
+        check()
+        report.receipts += _sign_file(context, file)
     return report
+
+
+def _sign_file(context: ArchiveContext, file: ReceiptFile) -> int:
+    """Signs the receipts of deletes that lie in a file. Returns how many were not signed by the first key."""
+    files, keys = context.receipt_files, context.keys
+    found = files.read(file)
+    signed = [{**it, "signature": keys.sign(it["sha256"])} for it in found]
+    if signed != found:
+        files.write(file, signed)
+    changed = [it["signature"] != was["signature"] for it, was in zip(signed, found, strict=True)]
+    return sum(is_new for is_new, it in zip(changed, found, strict=True) if it["kind"] == "delete")

@@ -97,7 +97,7 @@ def _verify_all(context: ArchiveContext, verifier: _Verifier | None, report: Ver
     if context.to == "online":
         for error in KeptVersions(context.database, context.policy).damaged():
             report.add(error)
-    for error in check_deletions(context.receipts, context.keys, told):
+    for error in check_deletions(context.receipts, context.receipt_files, context.keys, told):
         report.add(error)
 
 

@@ -23,6 +23,7 @@ from pymongo.client_session import ClientSession
 from archivers.format.keys import Keys
 from archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from archivers.records.pins import SIZE, fingerprint
+from archivers.records.receipt_files import ReceiptFiles, chained, seal_of
 from archivers.records.receipts import CODEC, COLLECTION, Receipts
 from buckets.bson.raw import Batch
 from buckets.bson.types import elements, first_at
@@ -42,8 +43,6 @@ KEPT = "kept"
 _KEPT_COMMITS = 1000
 #: So many receipts are asked for in one command.
 _PAGE = 1000
-#: The seal comes last, and the signature behind it; neither is sealed.
-_UNSEALED = ("sha256", "signature")
 
 
 class Deletions:
@@ -159,12 +158,13 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def legible(receipts: Receipts, since: datetime | None, until: datetime | None) -> Iterator[Document]:
+def legible(
+    receipts: Receipts, moved: ReceiptFiles, since: datetime | None, until: datetime | None
+) -> Iterator[Document]:
     """The receipts of [since, until) for people: without what the database needs alone, and the `_id`s
-    unpacked."""
-    asked = {op: at for op, at in (("$gte", since), ("$lt", until)) if at is not None}
+    unpacked. Raises DamagedError where a file of old ones is not as it was written."""
     files = lru_cache(_KEPT_COMMITS)(receipts.files)
-    for receipt in deletions(receipts, **({"at": asked} if asked else {})):
+    for receipt, _ in chained(receipts, moved, since, until):
         del receipt["_id"]
         receipt.pop("fingerprints", None)
         if "commit" in (receipt.get("held_by") or {}):
@@ -173,12 +173,6 @@ def legible(receipts: Receipts, since: datetime | None, until: datetime | None) 
             ids = bson.decode(zlib.decompress(receipt["ids"]), codec_options=_LEGIBLE)
             receipt["ids"] = ids["ids"]
         yield receipt
-
-
-def seal_of(receipt: Document) -> str:
-    """SHA-256 of the document's BSON without its last two fields."""
-    sealed = {key: value for key, value in receipt.items() if key not in _UNSEALED}
-    return hashlib.sha256(bson.encode(sealed, codec_options=CODEC)).hexdigest()
 
 
 def latest(manifests: Sequence[Manifest]) -> LastReceipt | None:
@@ -196,21 +190,17 @@ def last_of(found: Document | None) -> LastReceipt | None:
     return LastReceipt(sequence=found["sequence"], sha256=found["sha256"]) if found else None
 
 
-def deletions(receipts: Receipts, **query: Any) -> Iterator[Document]:
-    """The receipts of deletes, and of gaps between them, in their order; `query` narrows it."""
-    wanted = {"_id.policy": receipts.policy, "kind": {"$in": ["delete", "gap"]}, **query}
-    yield from receipts.collection.with_options(codec_options=CODEC).find(wanted).sort("_id")
-
-
-def are_known(receipts: Receipts, told: Collection[LastReceipt]) -> bool:
-    """Returns whether these receipts, that manifests tell of, are there, or known to be lost."""
-    gaps = [it["lost"] for it in deletions(receipts, kind="gap")]
+def are_known(receipts: Receipts, moved: ReceiptFiles, told: Collection[LastReceipt]) -> bool:
+    """Returns whether these receipts, that manifests tell of, are there, or known to be lost. Raises
+    DamagedError where they should be in a file that is not as it was written."""
+    gaps = [it["lost"] for it in receipts.numbered(0, kind="gap")]
     wanted = [it for it in told if not any(_is_lost(it, gap) for gap in gaps)]
     for at in range(0, len(wanted), _PAGE):
         page = wanted[at : at + _PAGE]
         query = {"_id": {"$in": [receipts.identity(f"delete-{it.sequence:010d}") for it in page]}}
         found = receipts.collection.find(query, {"sequence": 1, "sha256": 1})
         seals = {it.get("sequence"): it.get("sha256") for it in found}
+        seals.update(moved.seals({it.sequence for it in page} - seals.keys()))
         if any(seals.get(it.sequence) != it.sha256 for it in page):
             return False
     return True
@@ -221,19 +211,22 @@ def _is_lost(told: LastReceipt, gap: Document) -> bool:
     return is_last or gap["after"] < told.sequence < gap["sequence"]
 
 
-def check_deletions(receipts: Receipts, keys: Keys, known: Sequence[LastReceipt]) -> Iterator[DamagedError]:
+def check_deletions(
+    receipts: Receipts, moved: ReceiptFiles, keys: Keys, known: Sequence[LastReceipt]
+) -> Iterator[DamagedError]:
     """What is wrong with the receipts: each has to be there as it was written, behind the one before, and the
     archive must not tell of others. `known` are some that manifests tell of, which were there before this is
     called."""
     last = last_receipt(receipts)
     checker = _Checker(receipts, keys)
-    for receipt in deletions(receipts):
-        try:
-            yield from checker.read(receipt)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            yield DamagedError(
-                "receipt-differs", _place(receipt), "it is no receipt as they are written", _MEND
-            )
+    try:
+        for receipt, file in chained(receipts, moved):
+            yield from checker.look_at(receipt, file)
+        for receipt in moved.kept():
+            yield from checker.compare(receipt)
+    except DamagedError as error:  # a file of old receipts: what comes behind it can't be told from it
+        yield error
+        return
     last = last or last_receipt(receipts)  # there may be a first one since
     if last is None and checker.seals:
         what = "the number of the last receipt is gone"
@@ -266,8 +259,21 @@ class _Checker:
         self.sequence = 0
         self.seals: dict[int, str] = {}
 
-    def read(self, receipt: Document) -> Iterator[DamagedError]:
-        place, sequence, seal = _place(receipt), receipt["sequence"], receipt["sha256"]
+    def look_at(self, receipt: Document, file: str | None) -> Iterator[DamagedError]:
+        """Says what is wrong with the next one."""
+        place = _place(receipt, file)
+        try:
+            yield from self._read(receipt, place)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            yield DamagedError("receipt-differs", place, "it is no receipt as they are written", _MEND)
+
+    def compare(self, receipt: Document) -> Iterator[DamagedError]:
+        """Says whether one that is in a file as well is the same in MongoDB."""
+        if not seal_of(receipt) == receipt.get("sha256") == self.seals.get(receipt.get("sequence", 0)):
+            yield DamagedError("receipt-differs", _place(receipt), "its file has another one", _MEND)
+
+    def _read(self, receipt: Document, place: str) -> Iterator[DamagedError]:
+        sequence, seal = receipt["sequence"], receipt["sha256"]
         expected = self.sequence + 1
         if receipt["kind"] == "gap" and receipt["lost"]["after"] == self.sequence:
             expected = receipt["lost"]["sequence"] + 1
@@ -300,5 +306,5 @@ class _Checker:
         return first <= told.sequence < last or (told.sequence, told.sha256) == (last, self._lost[last])
 
 
-def _place(receipt: Document) -> str:
-    return f"{COLLECTION}, {receipt['_id']['name']}"
+def _place(receipt: Document, file: str | None = None) -> str:
+    return f"{file or COLLECTION}, {receipt['_id']['name']}"

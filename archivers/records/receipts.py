@@ -121,7 +121,7 @@ class Receipts:
         return list(found.get("parts", ())) if found.get("state") != REPLACED else []
 
     def forget_copies(self, name: str) -> None:
-        """Of a commit: drop what is known of its copies. No run may remove receipts, so empty ones stay."""
+        """Of a commit: drop what is known of its copies. Empty ones stay."""
         low, high = (self.identity(f"copies-{name}{end}") for end in ("-", "."))
         gone = dict.fromkeys(("buckets", "ids"), "")
         self.collection.update_many({"_id": {"$gte": low, "$lt": high}}, {"$unset": gone})
@@ -174,6 +174,17 @@ class Receipts:
         whole = {"seal": {"$exists": True}} if kind == "offline" else {}
         query = {"_id.policy": self.policy, "state": state, "kind": kind, **whole}
         yield from self._queryable.find(query, {"live": 0}).sort("_id")
+
+    def numbered(self, after: int, **query: Any) -> Iterator[Document]:
+        """Yields the receipts of deletes, and what else is numbered among them, behind this number; `query`
+        narrows it."""
+        low, high = self.identity(f"delete-{after:010d}"), self.identity("delete.")
+        query = {"_id": {"$gt": low, "$lt": high}, **query}
+        yield from self.collection.with_options(codec_options=CODEC).find(query).sort("_id")
+
+    def remove(self, ids: Sequence[Document], session: ClientSession) -> int:
+        """Removes these receipts, which lie in the store by now. Returns how many there were."""
+        return self.collection.delete_many({"_id": {"$in": list(ids)}}, session=session).deleted_count
 
     def policies(self) -> dict[str, str]:
         """The texts of the policy as receipts of deletes name them, by their SHA-256."""

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from config.checks.completeness import check_completeness
 from config.checks.fields import check_fields
+from config.checks.ledger import SHORTEST
 from config.checks.names import policy_fault
 from config.durations import format_duration
 from config.policies import Archive, Policy, Rollup
@@ -112,6 +113,7 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
         report.add(collection, fault)
     _check_batch(archive, (*at, "archive"), report)
     _check_deletes(archive, (*at, "archive"), report)
+    _check_receipts(archive, (*at, "archive"), report)
 
 
 def _check_deletes(archive: Archive, at: Key, report: Report) -> None:
@@ -141,6 +143,22 @@ def _check_compact(archive: Archive, at: Key, to: Key, report: Report) -> None:
         report.add(at, fault, rests_on=[to])
     if archive.compact.after == _NOTHING:
         report.add((*at, "after"), _ABOVE_ZERO)
+
+
+def _check_receipts(archive: Archive, at: Key, report: Report) -> None:
+    key, age = (*at, "move_receipts"), archive.move_receipts
+    if "move_receipts" not in archive.model_fields_set:
+        return
+    if archive.to != "offline":
+        fault = Fault(
+            f'receipts move to the store of an offline archive, and to = "{archive.to}"', "take it out"
+        )
+        report.add(key, fault, rests_on=[(*at, "to")])
+    elif age is not None and age < SHORTEST:
+        shortest = format_duration(SHORTEST)
+        report.add(
+            key, Fault(f"it is shorter than {shortest}", f'write "{shortest}" or longer, or "forever"')
+        )
 
 
 def _check_batch(archive: Archive, at: Key, report: Report) -> None:

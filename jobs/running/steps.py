@@ -49,7 +49,7 @@ OWN_COLLECTIONS = {
     ledger.COLLECTION: ("find", "insert", "update", "remove", "createIndex"),
     rollup_progress.COLLECTION: ("find", "insert", "update"),
     quarantine.COLLECTION: ("find", "insert", "update", "remove"),
-    RECEIPTS: ("find", "insert", "update", "createIndex"),
+    RECEIPTS: ("find", "insert", "update", "remove", "createIndex"),
     PINS: ("find", "update", "remove"),
 }
 
@@ -213,8 +213,8 @@ def _sign(turn: Turn) -> Done:
 
 
 def _receipts(turn: Turn) -> Done:
-    receipts = turn.context.receipts
-    return Done({"deletes": list(legible(receipts, *turn.within)), "policies": receipts.policies()})
+    receipts, moved = turn.context.receipts, turn.context.receipt_files
+    return Done({"deletes": list(legible(receipts, moved, *turn.within)), "policies": receipts.policies()})
 
 
 def restore_step(options: RestoreOptions) -> Step:

@@ -154,5 +154,5 @@ def test_an_id_that_says_it_is_a_uuid_and_is_none(
     cycle.case = cycle.case.with_archive(delete=True)
     assert cycle.run().deleted == 1
     assert cycle.verify().bad == []
-    told = list(legible(cycle.context().receipts, None, None))
+    told = list(legible(cycle.context().receipts, cycle.context().receipt_files, None, None))
     assert [it["ids"] for it in told] == [[identity]]

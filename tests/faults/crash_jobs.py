@@ -19,6 +19,7 @@ CHANGED = 2
 #: Buckets that late upserts make again; the second one's first version has overflow.
 LATE = (4, 9)
 GRACE = OFFLINE + 'grace = "1d"\n'
+MOVING = 'move_receipts = "1d"\n'
 RETAIN = '[policies.it.retain]\nhourly = "30d"\n'
 
 
@@ -96,6 +97,12 @@ def checkpoint_gone(scene: Scene) -> None:
     scene.database["bucketwise_receipts"].update_one({"_id.name": "heads"}, {"$set": {"checkpoint": gone}})
     other = checkpoint_key(scene.policy.name, 1, "f" * 64)
     open_store(scene.store).put_bytes(other, b"{}")
+
+
+def archived_long_ago(scene: Scene) -> None:
+    """The receipts of the deletes are old enough to move in the run that is killed."""
+    scene.fill(12)
+    scene.well(now=NOW - timedelta(days=31))
 
 
 def pinned(scene: Scene) -> None:
@@ -202,6 +209,8 @@ JOBS = {
     "compacted and dropped s3": Job(_OFFLINE, ("run",), compacted, store="moto"),
     "checkpoint": Job(_OFFLINE, ("run",), checkpoint_gone),
     "checkpoint s3": Job(_OFFLINE, ("run",), checkpoint_gone, store="moto"),
+    "old receipts": Job(_OFFLINE + MOVING, ("run",), archived_long_ago),
+    "old receipts s3": Job(_OFFLINE + MOVING, ("run",), archived_long_ago, store="moto"),
     "restore": Job(
         SAMPLES + ROLLUP + OFFLINE,
         ("restore", "--policy", "it", "--to", "it", "--yes"),

@@ -44,6 +44,7 @@ _PURPOSES = {
     "insert it ": "restore",
     "update bucketwise_receipts copied": "copy",
     "update bucketwise_receipts checkpoint": "checkpoint",
+    "update bucketwise_receipts moved": "move of receipts",
     "insert it_archive_versions ": "copy of versions",
     "update bucketwise_receipts pull": "merged windows followed",
     "update bucketwise_receipts live": "receipt",
@@ -304,7 +305,7 @@ def _detail(collection: str, command: Document) -> str:
         kind = change.get("$set", {}).get("kind")
         if "checkpoint" in change.get("$set", {}):
             return "checkpoint"
-        if "$setOnInsert" in change or kind in ("heads", "dropped"):
+        if "$setOnInsert" in change or kind in ("heads", "dropped", "moved"):
             return kind or "policy"
         if change.get("kind") == "copies":
             return "known"
@@ -336,6 +337,7 @@ def kind_of(key: str) -> str:
         "buckets",
         "manifests",
         "checkpoints",
+        "receipts",
         "superseded",
         "versions",
     ):

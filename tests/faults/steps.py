@@ -46,6 +46,8 @@ _MERGES, _DROPS = ("compacted", "compacted s3"), ("compacted and dropped", "comp
 _COMPACTS = (*_MERGES, "nothing to do")
 
 _CHECKS = ("checkpoint", "checkpoint s3")
+_MOVES = ("old receipts", "old receipts s3")
+_MOVED = "archivers.records.receipt_files:"
 _DAYS = "archivers.records.days:CommitDays."
 _CHECKPOINTING = "archivers.moving.checkpointing:"
 _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
@@ -339,6 +341,28 @@ STEPS = (
         _CHECKPOINTING + "drop_others",
         _CHECKS[1:],
     ),
+    # Receipts of old deletes
+    Step("folder of receipts", "file make folder receipts", _FILES + "_make_folders", _MOVES[:1]),
+    Step("file of receipts put", "file put receipts", _MOVED + "ReceiptFiles.write", _MOVES[:1]),
+    Step("file of receipts in place", "file place receipts", _FILES + "_place", _MOVES[:1]),
+    Step("file of receipts put, S3", "s3 PutObject receipts", _MOVED + "ReceiptFiles.write", _MOVES[1:]),
+    Step("file of receipts read back", "file read receipts", _MOVED + "ReceiptFiles.write", _MOVES[:1]),
+    Step(
+        "file of receipts read back, S3", "s3 GetObject receipts", _MOVED + "ReceiptFiles.write", _MOVES[1:]
+    ),
+    Step(
+        "file of receipts named",
+        "mongo update bucketwise_receipts moved in transaction",
+        _MOVED + "ReceiptFiles.add",
+        _MOVES,
+    ),
+    Step(
+        "old receipts removed",
+        "mongo delete bucketwise_receipts in transaction",
+        _RECEIPTS + "remove",
+        _MOVES,
+    ),
+    Step("old receipts moved", "mongo commit move of receipts", _MOVED + "move_old", _MOVES),
     # Online
     Step("archive made", "mongo create it_archive", _ONLINE_RUN + "_make_collections", ("first run online",)),
     Step(
