@@ -199,7 +199,7 @@ def are_known(receipts: Receipts, moved: ReceiptFiles, told: Collection[LastRece
         page = wanted[at : at + _PAGE]
         query = {"_id": {"$in": [receipts.identity(f"delete-{it.sequence:010d}") for it in page]}}
         found = receipts.collection.find(query, {"sequence": 1, "sha256": 1})
-        seals = {it.get("sequence"): it.get("sha256") for it in found}
+        seals: dict[Any, Any] = {it.get("sequence"): it.get("sha256") for it in found}
         seals.update(moved.seals({it.sequence for it in page} - seals.keys()))
         if any(seals.get(it.sequence) != it.sha256 for it in page):
             return False
