@@ -107,7 +107,7 @@ class _Audit:
     def records(self) -> Iterator[Finding]:
         report, self.standing = verify_records(self.context)
         yield from self._bad(report)
-        for gap in self.context.receipts.numbered(0, kind="gap"):
+        for gap in self.context.receipts.gaps():
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
             message = f"the receipts of deletes {numbers} were lost: this database was put back"
             yield self._finding("receipts-lost", RECEIPTS, message, "warning")

@@ -193,7 +193,7 @@ def last_of(found: Document | None) -> LastReceipt | None:
 def are_known(receipts: Receipts, moved: ReceiptFiles, told: Collection[LastReceipt]) -> bool:
     """Returns whether these receipts, that manifests tell of, are there, or known to be lost. Raises
     DamagedError where they should be in a file that is not as it was written."""
-    gaps = [it["lost"] for it in receipts.numbered(0, kind="gap")]
+    gaps = [it["lost"] for it in receipts.gaps()]
     wanted = [it for it in told if not any(_is_lost(it, gap) for gap in gaps)]
     for at in range(0, len(wanted), _PAGE):
         page = wanted[at : at + _PAGE]

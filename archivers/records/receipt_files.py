@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 
 import bson
@@ -152,7 +151,8 @@ def _oldest(receipts: Receipts, last: ReceiptFile | None, before: datetime) -> l
     an audit finds it."""
     found: list[Document] = []
     number, seal = (last.last, last.sha256) if last else (0, None)
-    for receipt in islice(receipts.numbered(number), MOST):
+    is_due = any(it["at"] < before for it in receipts.numbered(number, 1, at={"$type": "date"}))
+    for receipt in receipts.numbered(number, MOST) if is_due else ():
         if not is_next(receipt, number, seal) or receipt["at"] >= before:
             break
         found.append(receipt)
