@@ -151,8 +151,8 @@ def _oldest(receipts: Receipts, last: ReceiptFile | None, before: datetime) -> l
     an audit finds it."""
     found: list[Document] = []
     number, seal = (last.last, last.sha256) if last else (0, None)
-    is_due = any(it["at"] < before for it in receipts.numbered(number, 1, at={"$type": "date"}))
-    for receipt in receipts.numbered(number, MOST) if is_due else ():
+    is_due = any(it["at"] < before for it in receipts.numbered(number, {"at": {"$type": "date"}}, most=1))
+    for receipt in receipts.numbered(number, most=MOST) if is_due else ():
         if not is_next(receipt, number, seal) or receipt["at"] >= before:
             break
         found.append(receipt)
@@ -239,7 +239,7 @@ def numbered_for(
             of_file = (it for it in files.read(file) if it["sequence"] > after)
             yield from (it for it in of_file if (it.get("held_by") or {}).get("commit") in commits)
             done = file.last
-    yield from receipts.numbered(done, **{"held_by.commit": {"$in": list(commits)}})
+    yield from receipts.numbered(done, {"held_by.commit": {"$in": list(commits)}})
 
 
 def _number(receipt: Document) -> int:

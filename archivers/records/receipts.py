@@ -175,12 +175,12 @@ class Receipts:
         query = {"_id.policy": self.policy, "state": state, "kind": kind, **whole}
         yield from self._queryable.find(query, {"live": 0}).sort("_id")
 
-    def numbered(self, after: int, most: int = 0, **query: Any) -> Iterator[Document]:
+    def numbered(self, after: int, query: Document | None = None, most: int = 0) -> Iterator[Document]:
         """Yields the receipts of deletes, and what else is numbered among them, behind this number; so many
         at most, where that is not 0. `query` narrows it."""
         low, high = self.identity(f"delete-{after:010d}"), self.identity("delete.")
-        query = {"_id": {"$gt": low, "$lt": high}, **query}
-        yield from self.collection.with_options(codec_options=CODEC).find(query, limit=most).sort("_id")
+        wanted = {"_id": {"$gt": low, "$lt": high}, **(query or {})}
+        yield from self.collection.with_options(codec_options=CODEC).find(wanted, limit=most).sort("_id")
 
     def gaps(self) -> Iterator[Document]:
         """Yields those that tell of receipts that were lost."""

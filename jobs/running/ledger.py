@@ -25,6 +25,7 @@ from bson import ObjectId
 from pymongo import ASCENDING, DESCENDING, DeleteOne
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
+from pymongo.errors import ConnectionFailure
 
 from config.secrets import hide_secrets
 from jobs import clock
@@ -135,7 +136,11 @@ class Ledger:
             "counts": counts,
             "error": None if error is None else hide_secrets(error),
         }
-        self._runs.update_one({"_id": entry}, {"$set": said})
+        try:
+            self._runs.update_one({"_id": entry}, {"$set": said})
+        except ConnectionFailure:  # only its reply may be lost, and then the run ended as it says
+            if self._runs.find_one({"_id": entry, "exit_code": exit_code}, {"_id": 1}) is None:
+                raise
         if _did_nothing(said):
             self._join(entry)
 

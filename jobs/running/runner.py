@@ -137,6 +137,8 @@ class Runner:
         turn = self._turn(policy, lease, executor)
         try:
             self._do(result, turn)
+            if result.exit_code in COMPLETED:
+                ledger.remove_old(self.verb, lease, self.keep)
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
             # Once another run has the lease, what was found changed or missing is its doing.
             self._fail(result, lease.taken() or error)
@@ -144,8 +146,6 @@ class Runner:
             lease.leave_clean()
         counts = _counts(result.body)
         ledger.finish(entry, result.exit_code, OUTCOMES[result.exit_code], counts, result.error)
-        if result.exit_code in COMPLETED:
-            ledger.remove_old(self.verb, lease, self.keep)
 
     def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
