@@ -1,0 +1,78 @@
+"""What an erasure works with: its transactions, what it counts, what stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from pymongo.client_session import ClientSession
+
+from archivers.context import ArchiveContext
+from archivers.erasing.asked import Erasure
+from archivers.records.erasures import Erasures
+from archivers.writes.delete import chunks, same_id
+from buckets.bson.raw import Batch
+from rollups.guarded import transaction
+from rollups.rolling.quarantine import Quarantine
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Work:
+    """One erasure at work, under the lease."""
+
+    context: ArchiveContext
+    erasure: Erasure
+    met: set[int] = field(default_factory=set)  # the buckets that are counted, 8 bytes each
+
+    @cached_property
+    def erasures(self) -> Erasures:
+        """Returns where it is written down how far it has come."""
+        return Erasures(self.context.receipts)
+
+    @cached_property
+    def quarantine(self) -> Quarantine:
+        """Returns the records of broken buckets."""
+        return Quarantine(self.context.database, self.context.policy, self.context.now)
+
+    def transaction(self, step: Callable[[ClientSession], T]) -> T:
+        """Runs a step in a transaction that fails for a run that has lost its lease."""
+        return transaction(self.context.database, self.context.guard, step)
+
+    def take(self, going: Batch, place: str, session: ClientSession) -> list[int]:
+        """In the transaction that destroys these buckets in a place: sees that they may go, and counts them.
+        Returns what to note once it is committed."""
+        names = {hash(same_id(raw_id)) for raw_id in going.main.raw_ids}
+        new = names - self.met
+        self.erasures.count({"buckets": len(new), place: len(going)}, session)
+        return list(new)
+
+    def note(self, names: list[int]) -> None:
+        """Notes buckets that are counted: copies of them are not counted again."""
+        self.met.update(names)
+
+    def count(self, **counts: int) -> None:
+        """Counts what was erased without a transaction of its own."""
+        self.transaction(lambda session: self.erasures.count(counts, session))
+
+    def forget(self, going: Batch) -> None:
+        """Removes what is remembered of buckets by their `_id`s, of those that are not live: pins, and
+        records of the quarantine."""
+        for piece in chunks(going):
+            there = {same_id(it) for it in self.context.source.present(piece.main.ids)}
+            ids = [
+                piece.main.decode_id(i)
+                for i, raw_id in enumerate(piece.main.raw_ids)
+                if same_id(raw_id) not in there
+            ]
+            self.transaction(lambda session, ids=ids: self.release(ids, session))  # type: ignore[misc]
+
+    def release(self, ids: list[object], session: ClientSession) -> None:
+        """Removes the pins of these `_id`s, and their records of the quarantine."""
+        if ids:
+            pins = self.context.pins.release(ids, session)
+            broken = self.quarantine.drop(ids, session)
+            self.erasures.count({"pins": pins, "quarantine": broken}, session)
