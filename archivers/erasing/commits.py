@@ -127,7 +127,7 @@ def set_aside_of(store: ObjectStore, erasure: Erasure) -> Iterator[SetAside]:
 
 
 def _going(documents: Docs, erasure: Erasure) -> list[int]:
-    going = erasure.sort(Batch.of(documents)).going.tolist()
+    going: list[int] = erasure.sort(Batch.of(documents)).going.tolist()
     overflow = erasure.policy.overflow
     if overflow is not None:
         names = {same_id(documents.raw_id(i)) for i in going}

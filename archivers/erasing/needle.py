@@ -25,7 +25,7 @@ class Needle:
         return all(len(it) >= _SHORTEST and not _is_number(it) for it in self._texts)
 
     def may_be_in(self, data: bytes) -> bool:
-        """Returns whether documents with these bytes may hold one of the texts; numbers are not looked for."""
+        """Returns whether documents with these bytes may hold one of the texts, other than numbers."""
         return any(it in data for it in self._encoded)
 
     def is_in(self, value: object) -> bool:

@@ -71,6 +71,12 @@ class Deletions:
             }
             self._append(session, "delete", last.sequence + 1 if last else 1, last, facts)
 
+    def record_erasure(self, facts: Document, session: ClientSession) -> None:
+        """In the transaction that ends an erasure: what it was, without the values of the series."""
+        last = last_receipt(self._receipts, session)
+        told = {"collection": self._policy.collection, **facts}
+        self._append(session, "erase", last.sequence + 1 if last else 1, last, told)
+
     def lacks(self, told: LastReceipt) -> bool:
         """Whether the archive tells of a later receipt than there is: this database was put back."""
         last = last_receipt(self._receipts)

@@ -52,9 +52,7 @@ class Erasures:
         counts = {str(name): int(count) for name, count in found["counts"].items()}
         return Begun(found["key"], found["series"], within, found["reason"], found["at"], counts)
 
-    def begin(
-        self, text: str, within: TimeRange, reason: str, now: datetime, session: ClientSession
-    ) -> None:
+    def begin(self, text: str, within: TimeRange, reason: str, now: datetime, session: ClientSession) -> None:
         """Writes down that an erasure begins: what it is asked for is hashed."""
         key = secrets.token_hex(32)
         document = {

@@ -20,6 +20,8 @@ from rollups.summaries.documents import percentile_key
 
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _MOST_QUARANTINED = 20
+#: Where what a receipt tells of is, if nowhere: of a gap, and of an erasure.
+_GONE = ("lost, with those before it", "erased")
 _SIZES = ("bytes_before", "bytes_after")
 Body = dict[str, Any]
 
@@ -132,7 +134,7 @@ def receipts_table(results: Sequence[Result]) -> RenderableType:
     for result in results:
         for it in result.body.get("deletes", []):
             held = it.get("held_by") or {}
-            place = held.get("commit") or held.get("collection") or "lost, with those before it"
+            place = held.get("commit") or held.get("collection") or _GONE[it["kind"] == "erase"]
             row = (_number(it["sequence"]), _instant(it["at"]), it.get("collection", "–"))
             table.add_row(result.policy, *row, _number(it.get("buckets")), place, _outcome(result))
     return table

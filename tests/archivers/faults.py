@@ -15,6 +15,7 @@ from archivers.moving import online, selection
 from archivers.records.receipts import Receipts
 from archivers.restoring import put, settle, unpin
 from archivers.stores import Capabilities, ObjectStore, StoreObject
+from archivers.stores.base import OlderVersions
 from archivers.versions import merging
 from archivers.writes import delete
 from rollups import guarded
@@ -82,6 +83,9 @@ class DyingStore:
                 self.inner.delete([key])
 
             self._do("delete", one)
+
+    def older_versions(self, prefix: str) -> OlderVersions:
+        return self._do("older_versions", lambda: self.inner.older_versions(prefix))
 
     def clean_temporaries(self, before: datetime) -> int:
         return self._do("clean_temporaries", lambda: self.inner.clean_temporaries(before))
