@@ -55,7 +55,7 @@ class Erasure:
         return Needle(self.series.values())
 
     def sort(self, batch: Batch) -> Sorted:
-        """Returns which buckets of a batch go: those of the series, sound or broken, that lie in the range."""
+        """Returns which buckets of a batch go: those of the series that lie in the range, broken or not."""
         found = sorted(self._spans(batch))
         start, end = self.within.start_ms, self.within.end_ms
         going = [i for i, first, stop in found if start <= first and stop <= end]

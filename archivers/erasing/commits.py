@@ -1,4 +1,4 @@
-"""Erases a series from the offline archive: commits are rewritten without it, and so are files beside them."""
+"""Erases a series from the offline archive: commits are rewritten without it, as are files beside them."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ class SetAside(NamedTuple):
 
 
 def set_aside_of(store: ObjectStore, erasure: Erasure) -> Iterator[SetAside]:
-    """Yields the files under `superseded/` of commits in the range that hold something of the series. Overflow
-    goes with the bucket that it refers to."""
+    """Yields the files under `superseded/` of commits in the range that hold something of the series.
+    Overflow goes with the bucket that it refers to."""
     prefix, within = superseded_prefix(erasure.policy.name), erasure.within
     for found in store.list(prefix):
         commit = parse_commit(found.key.removeprefix(prefix).removesuffix(".bson"))

@@ -129,8 +129,8 @@ def _check_edges(across: int) -> None:
     if across:
         raise UsageError(
             f"--since, --until: {across:,} buckets of the series hold readings inside the range and "
-            "beyond it, or have a time that can't be read, and a bucket is erased whole or not at all. Choose "
-            "a range whose edges lie between buckets, or leave it out. Nothing was changed"
+            "beyond it, or have a time that can't be read, and a bucket is erased whole or not at all. "
+            "Choose a range whose edges lie between buckets, or leave it out. Nothing was changed"
         )
 
 
@@ -139,8 +139,8 @@ def _check_deletable(context: ArchiveContext) -> None:
         what = "a view" if info["type"] == "view" else "a capped collection"
         if info["type"] == "view" or info["options"].get("capped"):
             raise UsageError(
-                f"policy {context.policy.name}: {info['name']} is {what}, and nothing can be deleted from it. "
-                "Name the collection that holds the buckets. Nothing was changed"
+                f"policy {context.policy.name}: {info['name']} is {what}, and nothing can be deleted from "
+                "it. Name the collection that holds the buckets. Nothing was changed"
             )
 
 

@@ -21,6 +21,7 @@ from buckets.bson.raw import Docs, as_queried
 from buckets.bson.types import first_at
 from buckets.fields.selectors import series_text, summary_query
 from buckets.fields.times import TimeRange
+from buckets.models.shape import split
 from rollups.calendar.levels import levels_of
 from rollups.summaries.targets import target
 
@@ -53,7 +54,9 @@ def _ids(documents: Docs, indices: list[int]) -> list[bytes]:
 
 
 def _is_of(document: bytes, erasure: Erasure) -> bool:
-    values = {name: as_queried(first_at(document, ("_id", "series", name))) for name in erasure.series}
+    values = {
+        name: as_queried(first_at(document, ("_id", "series", *split(name)))) for name in erasure.series
+    }
     return all(series_text(values[name]) == text for name, text in erasure.series.items())
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from pymongo.client_session import ClientSession
 
+from archivers.erasing import work as erasing
 from archivers.moving import commits as books
 from archivers.moving import online, selection
 from archivers.records.receipts import Receipts
@@ -109,7 +110,7 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
         steps.step("after commit")
         return result
 
-    for module in (books, delete, merging, online, put, selection, settle, unpin):
+    for module in (books, delete, erasing, merging, online, put, selection, settle, unpin):
         monkeypatch.setattr(module, "transaction", transaction)
     burying = Receipts.bury
 
