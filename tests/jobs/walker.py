@@ -7,7 +7,7 @@ import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import bson
 import pyarrow.parquet as pq
