@@ -93,6 +93,7 @@ def erase_versions(work: Work, archive: OfflineArchive) -> None:
     for file, left, found in list(left_of(kept, work.erasure)):
         if len(found.going):
             work.context.check()
+            work.see_not_held()
             staying = np.setdiff1d(np.arange(len(left.batch)), found.going)
             if len(staying):
                 kept.put(file.commit.name, left.batch.take(staying), [left.positions[i] for i in staying])
@@ -141,6 +142,7 @@ def erase_set_aside(work: Work, archive: OfflineArchive) -> None:
     for file in list(set_aside_of(archive.store, work.erasure)):
         if file.documents is not None:
             work.context.check()
+            work.see_not_held()
             staying = np.setdiff1d(np.arange(len(file.documents)), file.going)
             if len(staying):
                 archive.chain.put(file.key, file.documents.take(staying).data)

@@ -24,19 +24,17 @@ from archivers.erasing.commits import (
     left_of,
     set_aside_of,
 )
+from archivers.erasing.limits import check_edges, check_erasable
 from archivers.erasing.report import COUNTS, ErasureReport
 from archivers.erasing.search import remaining
 from archivers.erasing.summaries import erase_summaries, summaries_of
 from archivers.erasing.unreached import unreached
 from archivers.erasing.work import Work
-from archivers.records.erasures import Begun, Erasures
 from archivers.versions.kept import KeptVersions
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import same_id
 from buckets.bson.raw import Batch
-from buckets.fields.times import TimeRange, as_text
 from buckets.source import Source
-from config.errors import UsageError
 from config.policies import Policy
 
 
@@ -49,27 +47,24 @@ class Beside:
     is_cleared: bool = False
 
 
-def plan_erasure(context: ArchiveContext, erasure: Erasure) -> ErasureReport:
+def plan_erasure(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]) -> ErasureReport:
     """Returns what `erase` would do. Changes nothing. Raises UsageError as it does."""
-    check_begun(Erasures(context.receipts).begun(), erasure)
-    _check_deletable(context)
+    check_erasable(context, erasure, others)
     counter = _Counter(context, erasure)
     counter.run()
-    _check_edges(counter.across)
+    check_edges(counter.across)
     counts = {name: counter.counts[name] for name in COUNTS}
     return ErasureReport(counts, list(unreached(context, erasure)))
 
 
 def erase(context: ArchiveContext, erasure: Erasure, beside: Beside) -> ErasureReport:
     """Erases what is asked for, or goes on where that was cut off. Returns what was erased, and what remains.
-    Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, or buckets
-    reach over the edge of the range."""
-    work = Work(context, erasure)
-    check_begun(begun := work.erasures.begun(), erasure)
-    _check_deletable(context)
-    if begun is None:
+    Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, a hold
+    forbids it, or buckets reach over the edge of the range."""
+    work = Work(context, erasure, beside.others)
+    if check_erasable(context, erasure, beside.others) is None:
         if erasure.within.is_bounded:
-            plan_erasure(context, erasure)  # which raises, where the range cuts buckets
+            plan_erasure(context, erasure, beside.others)  # which raises where the range cuts buckets
         asked = erasure.text, erasure.within, erasure.reason, context.now
         work.transaction(lambda session: work.erasures.begin(*asked, session))
     _erase_all(work, is_cleared=beside.is_cleared)
@@ -96,6 +91,7 @@ def _end(work: Work, session: ClientSession) -> dict[str, int]:
     assert begun is not None  # written under the lease, which the transaction has seen to
     counts = {name: begun.counts.get(name, 0) for name in COUNTS}
     facts = {
+        "collection": work.context.policy.collection,
         "series": work.context.keys.sign(work.erasure.text) or begun.hashed,
         "since": begun.within.since,
         "until": begun.within.until,
@@ -103,45 +99,9 @@ def _end(work: Work, session: ClientSession) -> dict[str, int]:
         "begun": begun.at,
         "erased": counts,
     }
-    work.context.deletions.record_erasure(facts, session)
+    work.context.deletions.record_event("erase", facts, session)
     work.erasures.end(session)
     return counts
-
-
-def check_begun(begun: Begun | None, erasure: Erasure) -> None:
-    """Raises UsageError where another erasure of the policy has begun, and has not ended."""
-    if begun is not None and not begun.is_of(erasure.text):
-        name = erasure.policy.name
-        raise UsageError(
-            f"policy {name}: another erasure was begun at {as_text(begun.at)} ({begun.reason!r}"
-            f"{_told(begun.within)}), and has not ended. Run it again with the same --series, --since and "
-            "--until; then this one. Nothing was changed"
-        )
-
-
-def _told(within: TimeRange) -> str:
-    ends = (("since", within.since), ("until", within.until))
-    return "".join(f", {name} {as_text(at)}" for name, at in ends if at is not None)
-
-
-def _check_edges(across: int) -> None:
-    """`across`: so many buckets hold something beyond the range as well."""
-    if across:
-        raise UsageError(
-            f"--since, --until: {across:,} buckets of the series hold readings inside the range and "
-            "beyond it, or have a time that can't be read, and a bucket is erased whole or not at all. "
-            "Choose a range whose edges lie between buckets, or leave it out. Nothing was changed"
-        )
-
-
-def _check_deletable(context: ArchiveContext) -> None:
-    for info in context.source.listed:
-        what = "a view" if info["type"] == "view" else "a capped collection"
-        if info["type"] == "view" or info["options"].get("capped"):
-            raise UsageError(
-                f"policy {context.policy.name}: {info['name']} is {what}, and nothing can be deleted from "
-                "it. Name the collection that holds the buckets. Nothing was changed"
-            )
 
 
 class _Counter:

@@ -14,7 +14,10 @@ _DIGESTS = (
     "manifests and receipts keep digests of what was erased, and filters that tell which series a commit "
     "held: who knows all but a little of a document can find it by trying"
 )
-_NUMBERS = "numbers, true, false, and texts of one or two characters are found as values of a series, not inside texts"
+_NUMBERS = (
+    "numbers, true, false, and texts of one or two characters are looked for as values of the series, and "
+    "not inside texts"
+)
 _OPLOG = "it tells of what was deleted until that is overwritten"
 _OTHERS = "backups, exports, logs, and collections into which buckets were restored are not searched"
 

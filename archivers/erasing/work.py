@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -11,9 +11,12 @@ from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.erasing.asked import Erasure
+from archivers.erasing.limits import held_by, holds_on
 from archivers.records.erasures import Erasures
 from archivers.writes.delete import chunks, same_id
 from buckets.bson.raw import Batch
+from config.errors import BucketwiseError
+from config.policies import Policy
 from rollups.guarded import transaction
 from rollups.rolling.quarantine import Quarantine
 
@@ -26,6 +29,7 @@ class Work:
 
     context: ArchiveContext
     erasure: Erasure
+    others: Sequence[Policy] = ()  # that read the same collection
     met: set[int] = field(default_factory=set)  # the buckets that are counted, 8 bytes each
 
     @cached_property
@@ -42,9 +46,19 @@ class Work:
         """Runs a step in a transaction that fails for a run that has lost its lease."""
         return transaction(self.context.database, self.context.guard, step)
 
+    def see_not_held(self, session: ClientSession | None = None) -> None:
+        """Raises BucketwiseError where a hold forbids what is about to be destroyed: in the transaction that
+        does so, or before a file goes."""
+        if holds := holds_on(self.context, self.erasure, self.others, session):
+            name = self.erasure.policy.name
+            raise BucketwiseError(
+                f"policy {name}: {held_by(holds)}. The erasure then goes on where it stopped"
+            )
+
     def take(self, going: Batch, place: str, session: ClientSession) -> list[int]:
         """In the transaction that destroys these buckets in a place: sees that they may go, and counts them.
         Returns what to note once it is committed."""
+        self.see_not_held(session)
         names = {hash(same_id(raw_id)) for raw_id in going.main.raw_ids}
         new = names - self.met
         self.erasures.count({"buckets": len(new), place: len(going)}, session)

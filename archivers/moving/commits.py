@@ -129,9 +129,8 @@ class CommitRegistry:
         return successor
 
     def _drop_what_it_replaced(self, manifest: Manifest) -> None:
-        replaced = list(self.receipts.in_state(REPLACED, "offline"))
         mine, names = [], {manifest.commit}
-        for receipt in sorted(replaced, key=lambda it: it["sequence"], reverse=True):
+        for receipt in sorted(self.receipts.replaced(), key=lambda it: it["sequence"], reverse=True):
             if receipt["replaced_by"] in names:  # by it, or by what it replaced
                 mine.append(receipt)
                 names.add(receipt["_id"]["name"])

@@ -18,7 +18,7 @@ def erase_step(erasure: Erasure, others: Sequence[Policy]) -> Step:
     def do(turn: Turn) -> Done:
         if turn.dry_run:
             check_archived(turn)
-            report = plan_erasure(turn.context, erasure)
+            report = plan_erasure(turn.context, erasure, others)
         else:
             prepare(turn)
             report = erase(turn.context, erasure, Beside(others, turn.is_archived_by_another))

@@ -17,8 +17,9 @@ from pymongo.database import Database
 from archivers.moving import filling
 from archivers.records.erasures import Erasures
 from buckets.fields.times import TimeRange
-from config.errors import LeaseLostError, UsageError
+from config.errors import BucketwiseError, LeaseLostError, UsageError
 from config.policies import Archive, Policy, Store
+from rollups.holds import Hold, Holds
 from tests.archivers.builders import (
     CODEC,
     DAY0,
@@ -247,3 +248,28 @@ def test_what_comes_in_meanwhile_goes_too(database: Database[Document], file_sto
     report = world.cycle.erase({"meta.symbol": "ORCL"}, check=check)
     assert not report.is_found
     assert not any(b"ORCL" in it for it in raw_documents(database, world.cycle.policy.collection))
+
+
+def test_a_hold_that_is_placed_meanwhile_stops_it(database: Database[Document], file_store: Store) -> None:
+    world = prepared(database, slots("minute"), file_store)
+    holds = Holds(database, world.cycle.policy.name)
+    hold = Hold("case-9", {"meta.symbol": "ORCL"}, TimeRange(), "a court", LATER, "me", False, bytes(32))
+    placed: list[int] = []
+
+    def guard(_session: Any) -> None:
+        placed.append(1)
+        if len(placed) == 4:
+            with database.client.start_session() as session:
+                holds.put(hold, session)
+
+    with pytest.raises(BucketwiseError, match="is held .case-9."):
+        world.cycle.erase({"meta.symbol": "ORCL"}, guard=guard)
+    left = held(world)
+    with pytest.raises(UsageError, match="is held .case-9."):
+        world.cycle.erase({"meta.symbol": "ORCL"})
+    assert held(world) == left
+    assert any(b"ORCL" in it for it in left)
+    with database.client.start_session() as session:
+        holds.remove("case-9", session)
+    world.cycle.erase({"meta.symbol": "ORCL"})
+    assert not any(b"ORCL" in it for it in held(world))

@@ -302,3 +302,82 @@ def test_values_of_any_kind(place: Place, name: str) -> None:
     assert place.database.iot_archive.count_documents({"sensor": value}) == 0
     assert place.database.iot_archive.count_documents({}) == 18
     assert place.database.iot_hourly.count_documents({"sensor": value}) == 0
+
+
+def test_what_is_held_is_not_erased(place: Place) -> None:
+    """Not by part of it either; and once the hold is released, it is."""
+    fill(place)
+    assert place("run").code == 0
+    given = (
+        "-p",
+        "ticks",
+        "--series",
+        f"symbol={SECRET}",
+        "--since",
+        "2018-06-30",
+        "--until",
+        "2018-06-30T01:00",
+    )
+    assert place("hold", "add", "case-9", *given, "--reason", "a court asks for it").code == 0
+    before = place.everything()
+    for arguments in ((), ("--confirm", "ticks")):
+        ran = erase(place, *arguments)
+        assert ran.code == 2
+        assert "what is to be erased is held (case-9)" in str(ran.json)
+    after = place.everything()
+    for own in ("bucketwise_runs", "bucketwise_lease"):
+        before.pop(own), after.pop(own)
+    assert after == before
+    assert erase(place, "--confirm", "ticks", "--since", "2018-06-30T01:00").code == 0
+    assert erase(place, "--confirm", "ticks", series="MDB").code == 0
+    assert sum(SECRET.encode() in it for it in restored(place)) == 60
+    assert place("hold", "release", "case-9", "-p", "ticks").code == 0
+    assert erase(place, "--confirm", "ticks").code == 0
+    assert in_files(place.folder / "store", SECRET) == []
+    assert place("audit", "-p", "ticks").code == 0
+
+
+def test_a_hold_of_another_policy_on_the_same_collection(place: Place) -> None:
+    copy = POLICIES[POLICIES.index("[policies.ticks]") : POLICIES.index("[policies.ticks.rollup]")]
+    place.write_config(POLICIES + copy.replace("policies.ticks", "policies.reader"))
+    fill(place)
+    assert (
+        place("hold", "add", "h", "-p", "reader", "--series", f"symbol={SECRET}", "--reason", "x").code == 0
+    )
+    ran = erase(place, "--confirm", "ticks")
+    assert ran.code == 2
+    assert "is held (h)" in str(ran.json)
+
+
+def test_what_another_policy_keeps_of_the_collection_is_told(place: Place) -> None:
+    copy = POLICIES[POLICIES.index("[policies.ticks]") : POLICIES.index("[policies.ticks.archive]")]
+    place.write_config(
+        POLICIES + copy.replace("policies.ticks", "policies.reader").replace("ticks_", "reader_")
+    )
+    fill(place)
+    assert place("rollup", "-p", "reader").code == 0
+    assert place("run", "-p", "ticks").code == 0
+    ran = erase(place, "--confirm", "ticks")
+    assert ran.code == 3
+    assert {it["place"] for it in found(ran.policy("ticks"))} == {"reader_hourly", "reader_daily"}
+    assert erase(place, "--confirm", "ticks").code == 3
+    ran = place("erase", "-p", "reader", "--series", f"symbol={SECRET}", *CASE, "--confirm", "reader")
+    assert ran.code == 0, ran
+    assert erase(place, "--confirm", "ticks").code == 0
+
+
+def test_what_names_the_value_elsewhere_is_told(place: Place) -> None:
+    """A reading of another series, whose document mentions it."""
+    fill(place)
+    other = {"symbol": "MDB", "d": START + DAY, "p": {"0": 1.5}, "note": f"see {SECRET}, please"}
+    place.database.ticks.insert_one(other)
+    live = {"symbol": "MDB", "d": START + 100 * DAY, "p": {"0": 1.5}, "note": SECRET}
+    place.database.ticks.insert_one(live)
+    assert place("run", "-p", "ticks").code == 0
+    ran = erase(place, "--confirm", "ticks")
+    assert ran.code == 3
+    left = found(ran.policy("ticks"))
+    assert [it["why"] for it in left] == ["1 documents contain a value of the series"] * 2
+    assert left[0]["place"] == "ticks"
+    assert "/ticks/meta/manifests/" in left[1]["place"]
+    assert place.database.ticks.count_documents({}) == 1, "and stays"

@@ -62,5 +62,5 @@ def in_database(database: Database[Document], text: str) -> list[str]:
 
 def _stands(database: Database[Document], name: str, text: str) -> bool:
     found = database.get_collection(name, codec_options=_CODEC).find_raw_batches()
-    documents = [it for some in found for it in bson.decode_all(some, _CODEC)]
+    documents = [it for some in found for it in bson.decode_all(cast(bytes, some), _CODEC)]
     return any(text in it for document in documents for it in texts(document))
