@@ -75,6 +75,12 @@ def erase(context: ArchiveContext, erasure: Erasure, beside: Beside) -> ErasureR
 def _erase_all(work: Work, *, is_cleared: bool) -> None:
     for place in places_of(work.erasure):
         CollectionEraser(work, place).run()
+    _erase_archived(work)
+    CollectionEraser(work, places_of(work.erasure)[0]).run()  # what came in meanwhile
+    erase_summaries(work, is_cleared=is_cleared)
+
+
+def _erase_archived(work: Work) -> None:
     if work.context.to == "online":
         VersionsEraser(work).run()
     archive = work.context.offline(work.context.keys)
@@ -82,7 +88,6 @@ def _erase_all(work: Work, *, is_cleared: bool) -> None:
         CommitEraser(work, archive).run()
         erase_versions(work, archive)
         erase_set_aside(work, archive)
-    erase_summaries(work, is_cleared=is_cleared)
 
 
 def _end(work: Work, session: ClientSession) -> dict[str, int]:

@@ -258,14 +258,14 @@ def test_a_hold_that_is_placed_meanwhile_stops_it(database: Database[Document], 
 
     def guard(_session: Any) -> None:
         placed.append(1)
-        if len(placed) == 4:
+        if len(placed) == 2:  # the first one says that it begins
             with database.client.start_session() as session:
                 holds.put(hold, session)
 
-    with pytest.raises(BucketwiseError, match="is held .case-9."):
+    with pytest.raises(BucketwiseError, match="is held"):
         world.cycle.erase({"meta.symbol": "ORCL"}, guard=guard)
     left = held(world)
-    with pytest.raises(UsageError, match="is held .case-9."):
+    with pytest.raises(UsageError, match="is held"):
         world.cycle.erase({"meta.symbol": "ORCL"})
     assert held(world) == left
     assert any(b"ORCL" in it for it in left)
