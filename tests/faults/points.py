@@ -53,6 +53,12 @@ _PURPOSES = {
     "delete bucketwise_pins ": "unpin",
     "update bucketwise_runs ": "entries joined",
     "find bucketwise_runs ": "entries compared",
+    "delete bucketwise_receipts ": "erasure ended",
+    "insert bucketwise_receipts ": "erasure begun",
+    "delete it_archive ": "erasure from the archive",
+    "delete it_hourly ": "hourly summaries erased",
+    "delete it_daily ": "daily summaries erased",
+    "update bucketwise_receipts erased": "erased counted",
 }
 #: Work between the edges: module, attribute, label.
 _FUNCTIONS = (
@@ -315,6 +321,8 @@ def _detail(collection: str, command: Document) -> str:
             return "known no more"
         if "live" in change.get("$set", {}):
             return "live"
+        if any(name.startswith("counts.") for name in change.get("$inc", {})):
+            return "erased"
         if "compacted" in change.get("$set", {}) and not state:
             return "compacted"
         return str(state or ("pull" if "$pullAll" in change else "deleted"))
