@@ -147,11 +147,19 @@ def compacted(scene: Scene) -> None:
 
 
 def half_archived(scene: Scene) -> None:
-    """Some buckets of the series to erase are archived, with others in their commits, and some are live. A
-    bucket that has changed since left its commit, and one is pinned."""
+    """Some buckets are archived, and some are live."""
     scene.fill(12)
-    scene.run(now=START + timedelta(days=30, minutes=130))
-    scene.well("rollup")
+    scene.well(now=START + timedelta(days=30, minutes=130))
+
+
+def copied_and_kept(scene: Scene) -> None:
+    """All are copied. One of the series to erase has changed since, so that its copy lies beside its commit;
+    those that are live still are pinned, and one is broken."""
+    copied(scene)
+    scene.insert(1, scene.when(1, 12), 3)
+    scene.database["it"].insert_one({"_id": 93, **BROKEN})
+    assert scene.run(now=NOW - timedelta(days=2) + timedelta(hours=1)).code == 3
+    scene.well("restore", "-p", "it", "--to", "it", "--series", "dev=1", "--yes")
 
 
 def erased_so_far(scene: Scene) -> None:
@@ -171,6 +179,16 @@ def all_erased(scene: Scene) -> None:
 
 def is_erased(unit: Unit) -> bool:
     return bool(bson.decode(unit[0])["dev"] == 1)
+
+
+def held(scene: Scene) -> None:
+    """The same, and a hold keeps what was replaced."""
+    compacted(scene)
+    scene.well(*HOLD)
+
+
+def released(scene: Scene) -> None:
+    scene.well("hold", "release", "case")
 
 
 def write_late(scene: Scene, number: int) -> None:
@@ -215,6 +233,7 @@ def changed(scene: Scene) -> list[bytes]:
 
 ARCHIVE, COMPACT = ("archive",), ("compact",)
 ERASE = ("erase", "-p", "it", "--series", "dev=1", "--reason", "case 17", "--confirm", "it")
+HOLD = ("hold", "add", "case", "--reason", "why")
 _REGISTERED, _COPIED = "mongo commit receipt", "mongo commit copy"
 _OFFLINE, _ONLINE = SLOTS + ROLLUP + OFFLINE, SAMPLES + ROLLUP + ONLINE
 JOBS = {
@@ -238,11 +257,16 @@ JOBS = {
     "compacted s3": Job(SAMPLES + ROLLUP + GRACE, COMPACT, in_small_commits, store="moto"),
     "compacted and dropped": Job(_OFFLINE, ("run",), compacted),
     "compacted and dropped s3": Job(_OFFLINE, ("run",), compacted, store="moto"),
-    "erased": Job(_OFFLINE, ERASE, half_archived, "file", None, erased_so_far, 0, ERASE, all_erased),
+    "erased": Job(
+        SLOTS + ROLLUP + GRACE, ERASE, copied_and_kept, "file", None, erased_so_far, 0, ERASE, all_erased
+    ),
+    "erased and live": Job(_OFFLINE, ERASE, half_archived, "file", None, erased_so_far, 0, ERASE, all_erased),
     "erased s3": Job(
         SAMPLES + ROLLUP + OFFLINE, ERASE, half_archived, "moto", None, erased_so_far, 0, ERASE, all_erased
     ),
     "erased online": Job(_ONLINE, ERASE, half_archived, "file", None, erased_so_far, 0, ERASE, all_erased),
+    "hold": Job(_OFFLINE, HOLD, filled, recover=HOLD),
+    "held": Job(_OFFLINE, ("run",), held, after=released),
     "checkpoint": Job(_OFFLINE, ("run",), checkpoint_gone),
     "checkpoint s3": Job(_OFFLINE, ("run",), checkpoint_gone, store="moto"),
     "old receipts": Job(_OFFLINE + MOVING, ("run",), archived_long_ago),

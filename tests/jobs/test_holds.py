@@ -265,7 +265,7 @@ def test_explain_says_what_a_freeze_does(place: Place) -> None:
         (["release", "unknown"], ["no such hold", "There are: none"]),
         (["release", NAME, "--series", "symbol=MDB"], ["--series", "hold add"]),
         (["drop", NAME], ["drop"]),
-        ([], ["action", "add", "list", "release"]),
+        ([], ["ACTION", "add", "list", "release"]),
     ],
 )
 def test_what_can_not_be_is_refused_and_nothing_is_placed(

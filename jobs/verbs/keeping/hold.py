@@ -44,7 +44,9 @@ class Action(StrEnum):
     release = "release"
 
 
-What = Annotated[Action, typer.Argument(help="Place a hold, list those that stand, or release one.")]
+What = Annotated[
+    Action, typer.Argument(metavar="ACTION", help="Place a hold, list those that stand, or release one.")
+]
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the hold to add or release.")]
 Reason = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Why it is placed. Receipts keep it forever.")
