@@ -61,6 +61,7 @@ class CommitEraser:
 
     def _rewrite(self, held: HeldCommit) -> None:
         work, manifest = self._work, held.manifest
+        work.see_not_held()  # and in the transaction again: one may be placed while files are written
         going = held.batch.take(held.found.going)
         noted: list[int] = []
 

@@ -34,6 +34,8 @@ from tests.archivers.builders import (
 )
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.test_crash import World
+from tests.conftest import REGION, S3Server, s3_client, use_test_credentials
+from tests.jobs.counting import CountingStore
 from tests.jobs.walker import in_files
 
 Document = dict[str, Any]
@@ -262,14 +264,67 @@ def test_a_hold_that_is_placed_meanwhile_stops_it(database: Database[Document], 
             with database.client.start_session() as session:
                 holds.put(hold, session)
 
+    before = held(world)
     with pytest.raises(BucketwiseError, match="is held"):
         world.cycle.erase({"meta.symbol": "ORCL"}, guard=guard)
-    left = held(world)
     with pytest.raises(UsageError, match="is held"):
         world.cycle.erase({"meta.symbol": "ORCL"})
-    assert held(world) == left
-    assert any(b"ORCL" in it for it in left)
+    assert held(world) == before, "what was being written is cleared"
     with database.client.start_session() as session:
         holds.remove("case-9", session)
     world.cycle.erase({"meta.symbol": "ORCL"})
     assert not any(b"ORCL" in it for it in held(world))
+
+
+@pytest.fixture
+def versioned_store(moto_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A bucket that keeps older versions, and locks each for a day."""
+    use_test_credentials(monkeypatch)
+    client = s3_client(moto_server.endpoint_url)
+    client.create_bucket(
+        Bucket="locked-archive",
+        ObjectLockEnabledForBucket=True,
+        CreateBucketConfiguration={"LocationConstraint": "eu-central-1"},
+    )
+    rule = {"DefaultRetention": {"Mode": "GOVERNANCE", "Days": 1}}
+    client.put_object_lock_configuration(
+        Bucket="locked-archive",
+        ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": rule},
+    )
+    return Store(url="s3://locked-archive/there", endpoint_url=moto_server.endpoint_url, region=REGION)
+
+
+def test_older_versions_of_files_are_told(database: Database[Document], versioned_store: Store) -> None:
+    world = prepared(database, slots("minute"), versioned_store)
+    report = world.cycle.erase({"meta.symbol": "ORCL"})
+    assert not any(b"ORCL" in it for it in held(world))
+    (told,) = [it for it in report.remaining if it.found]
+    assert told.place == f"{versioned_store.url}/{world.cycle.policy.name}/"
+    client = s3_client(str(versioned_store.endpoint_url))
+    prefix = f"there/{world.cycle.policy.name}/"
+    listed = client.list_object_versions(Bucket="locked-archive", Prefix=prefix)["Versions"]
+    older = [it for it in listed if not it["IsLatest"]]
+    assert (
+        f"the store keeps {len(older)} older versions of files, and locks some of them until 20" in told.why
+    )
+
+
+def test_a_plain_bucket_keeps_none(database: Database[Document], moto_store: Store) -> None:
+    world = prepared(database, reading(), moto_store)
+    assert not world.cycle.erase({"symbol": "Ä"}).is_found
+
+
+def test_a_range_reads_no_commits_beyond_it(database: Database[Document], file_store: Store) -> None:
+    """However long the history is."""
+    read = []
+    for days in (3, 9):
+        times = [DAY0 + hour * HOUR for hour in range(24 * days)]
+        documents = [encode({"_id": i, "who": i % 2, "d": at, "p": 1.5}) for i, at in enumerate(times)]
+        world = World.make(database, Case("it", POLICY, documents, []), file_store)
+        for day in range(1, days + 1):
+            world.cycle.run(DAY0 + AFTER + 24 * day * HOUR)
+        store: Any = CountingStore(world.cycle.store)
+        within = TimeRange(DAY0 + 24 * HOUR, DAY0 + 48 * HOUR)
+        assert world.cycle.erase({"who": "1"}, within, store=store).counts["buckets"] == 12
+        read.append((store.asked["get_bytes"], store.asked["put_bytes"], store.asked["head"]))
+    assert read[0] == read[1]
