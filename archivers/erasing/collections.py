@@ -72,6 +72,8 @@ class CollectionEraser:
         for batch, found in held_in(self._source(), self._work.erasure):
             for piece in chunks(batch.take(found.going)):
                 self._work.context.check()
+                if self._place.name == "online":
+                    self._work.forget(piece)
                 names, count = self._work.transaction(partial(self._delete, piece))
                 self._work.note(names)
                 self._work.context.progress("erased buckets", count)

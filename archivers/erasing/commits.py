@@ -63,6 +63,7 @@ class CommitEraser:
         work, manifest = self._work, held.manifest
         work.see_not_held()  # and in the transaction again: one may be placed while files are written
         going = held.batch.take(held.found.going)
+        work.forget(going)
         noted: list[int] = []
 
         def record(session: ClientSession) -> None:
@@ -75,7 +76,6 @@ class CommitEraser:
         if successor is not None:
             KnownCopies(self._run).note_merged(successor, self._archive.load(successor))
         work.note(noted)
-        work.forget(going)
         work.context.progress("erased archived buckets", len(going))
 
 

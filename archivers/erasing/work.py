@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 from pymongo.client_session import ClientSession
@@ -14,7 +14,7 @@ from archivers.erasing.asked import Erasure
 from archivers.erasing.limits import held_by, holds_on
 from archivers.records.erasures import Erasures
 from archivers.writes.delete import chunks, same_id
-from buckets.bson.raw import Batch
+from buckets.bson.raw import LOSSLESS, Batch
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups.guarded import transaction
@@ -73,20 +73,25 @@ class Work:
         self.transaction(lambda session: self.erasures.count(counts, session))
 
     def forget(self, going: Batch) -> None:
-        """Removes what is remembered of buckets by their `_id`s, of those that are not live: pins, and
-        records of the quarantine."""
+        """Before archived buckets go: removes what there is by their `_id`s, of those that are not live.
+        Pins, records of the quarantine, and overflow that a restore into another collection has put back."""
         for piece in chunks(going):
             there = {same_id(it) for it in self.context.source.present(piece.main.ids)}
-            ids = [
-                piece.main.decode_id(i)
-                for i, raw_id in enumerate(piece.main.raw_ids)
-                if same_id(raw_id) not in there
-            ]
-            self.transaction(lambda session, ids=ids: self.release(ids, session))  # type: ignore[misc]
+            names = enumerate(piece.main.raw_ids)
+            gone = [piece.main.decode_id(i) for i, raw_id in names if same_id(raw_id) not in there]
+            if gone:
+                self.transaction(partial(self._forget, gone))
+
+    def _forget(self, ids: list[object], session: ClientSession) -> None:
+        self.see_not_held(session)
+        self.release(ids, session)
+        overflow = self.context.policy.overflow
+        if overflow is not None:
+            extra = self.context.database.get_collection(overflow.collection, codec_options=LOSSLESS)
+            extra.delete_many({overflow.ref_field: {"$in": ids}}, session=session)
 
     def release(self, ids: list[object], session: ClientSession) -> None:
         """Removes the pins of these `_id`s, and their records of the quarantine."""
-        if ids:
-            pins = self.context.pins.release(ids, session)
-            broken = self.quarantine.drop(ids, session)
-            self.erasures.count({"pins": pins, "quarantine": broken}, session)
+        pins = self.context.pins.release(ids, session)
+        broken = self.quarantine.drop(ids, session)
+        self.erasures.count({"pins": pins, "quarantine": broken}, session)

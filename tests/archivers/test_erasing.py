@@ -328,3 +328,21 @@ def test_a_range_reads_no_commits_beyond_it(database: Database[Document], file_s
         assert world.cycle.erase({"who": "1"}, within, store=store).counts["buckets"] == 12
         read.append((store.asked["get_bytes"], store.asked["put_bytes"], store.asked["head"]))
     assert read[0] == read[1]
+
+
+@pytest.mark.parametrize("to", ["offline", "online"])
+def test_overflow_that_a_restore_has_put_back_goes_too(
+    database: Database[Document], file_store: Store, to: str
+) -> None:
+    """It lies in the policy's collection of overflow, wherever its buckets were restored to."""
+    make, series, is_erased = SERIES["overflow"]
+    case = make() if to == "offline" else online(make())
+    world = prepared(database, case, file_store)
+    world.cycle.run(LATER)
+    world.cycle.restore("back")
+    assert sorted(world.cycle.live_overflow()) == sorted(case.overflow)
+    world.cycle.erase(series)
+    stay = {it["_id"] for raw in case.documents if not is_erased(it := bson.decode(raw, CODEC))}
+    assert sorted(world.cycle.live_overflow()) == sorted(
+        it for it in case.overflow if bson.decode(it, CODEC)["bucket_id"] in stay
+    )
