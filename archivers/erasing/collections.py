@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from pymongo.client_session import ClientSession
@@ -14,6 +15,7 @@ from archivers.moving.online import archive_collections
 from archivers.records.receipts import MERGED, MERGING
 from archivers.versions.kept import KeptVersions
 from archivers.writes.delete import chunks
+from buckets.bson.cursor import find_raw
 from buckets.bson.queries import named
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.fields.selectors import selector_query
@@ -41,12 +43,14 @@ def places_of(erasure: Erasure) -> list[Place]:
 
 
 def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Sorted]]:
-    """Yields what a collection may hold of the series, with what of it goes."""
-    query = selector_query(erasure.policy, erasure.series)
-    within = erasure.within
-    for batch in source.batches(within.start_ms, within.end_ms, query):
-        yield batch, erasure.sort(batch)
-    for batch in source.strays():
+    """Yields what a collection may hold of the series, with what of it goes. Without a range, nothing but the
+    series is asked for: the time of a bucket may be anything."""
+    query, within = selector_query(erasure.policy, erasure.series), erasure.within
+    if within.is_bounded:
+        found = chain(source.batches(within.start_ms, within.end_ms, query), source.strays())
+    else:
+        found = chain(map(source.with_overflow, find_raw(source.collection, query)))
+    for batch in found:
         yield batch, erasure.sort(batch)
 
 

@@ -28,6 +28,9 @@ def erase_tables(results: Sequence[Result]) -> list[RenderableType]:
         table.add_row(result.policy, *counts, OUTCOMES[result.exit_code])
         for it in result.body.get("remaining", []):
             left.add_row(it["place"], it["why"], style="yellow" if it["found"] else None)
+    none = not any(result.body.get("buckets") or result.body.get("summaries") for result in results)
     is_dry = any(result.body.get("dry_run") for result in results)
     told = [Text("Nothing was changed. Add --confirm and the policy's name to erase this.")] if is_dry else []
+    if none and all(result.body for result in results):
+        told.insert(0, Text("Nothing of this series was found: is --series what you mean?"))
     return [table, *told, left]
