@@ -58,7 +58,8 @@ class HeldCommit:
 @dataclass(frozen=True)
 class Row:
     """A day or hour. Of `live`, `archived`, `online` and `summarised`, readings are counted, of the others
-    buckets. None: can't be told exactly. `readings`: each once, wherever it is."""
+    buckets. None: can't be told exactly. `readings`: each once, wherever it is. `live_bytes` and
+    `online_bytes` are of BSON, of buckets of all series that begin in the row; `archived_bytes` of files."""
 
     start: int
     state: State
@@ -71,6 +72,9 @@ class Row:
     pinned: int
     quarantined: int
     commits: tuple[HeldCommit, ...]
+    live_bytes: int = 0
+    archived_bytes: int = 0
+    online_bytes: int = 0
 
 
 def coverage(context: ArchiveContext, asked: Asked) -> list[Row]:
@@ -172,6 +176,9 @@ def _row(
         pinned=int(sight.pinned[at]),
         quarantined=int(sight.quarantined[at]),
         commits=commits,
+        live_bytes=int(sight.live.bytes[at]),
+        archived_bytes=int(sight.file_bytes[at]),
+        online_bytes=int(sight.online.bytes[at]),
     )
 
 
