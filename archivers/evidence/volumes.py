@@ -1,4 +1,4 @@
-"""Coverage in few lines: runs of days in one state; what there is of each month, and what was deleted in it."""
+"""Coverage in few lines: runs of days in one state, months, and what was deleted in each month."""
 
 from __future__ import annotations
 

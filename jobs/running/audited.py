@@ -15,7 +15,7 @@ from config.errors import HaltedError, UsageError
 
 Body = dict[str, Any]
 T = TypeVar("T")
-_VOLUMES = {"live": "readings", "archived": "readings", "online": "readings", "summaries": "summaries"}
+_VOLUMES = {"live": "readings", "archived": "readings", "online": "readings", "summaries": "count"}
 
 
 def evidence_body(context: ArchiveContext) -> Body:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,15 @@ def this_process() -> Host:
         "pid": os.getpid(),
         "pid_started": _started(os.getpid()),
     }
+
+
+def this_user() -> str:
+    """Returns user@host; the number of a user without a name."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()}"
 
 
 def surely_gone(host: Host) -> bool:

@@ -25,7 +25,7 @@ def _of_readings(policy: Policy, store_url: str | None) -> str:
         target = f"Parquet in {store_url}/{policy.name}"
     if policy.model == "timeseries" or not archive.delete:
         return f"raw readings stay in {source}, copied to {target} after {spelled(archive.after)}"
-    return f"raw {spelled(archive.after)} in {source}, then {target}{_conditions(archive)}"
+    return f"raw {spelled(archive.after)} in {source}, then {target} forever{_conditions(archive)}"
 
 
 def _conditions(archive: Archive) -> str:
