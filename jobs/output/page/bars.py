@@ -12,9 +12,10 @@ HEIGHT, _LEAST_MONTHS = 100, 12
 
 
 class Bars(NamedTuple):
-    """A bar a month, each `width` / months wide. `most`: the bytes of the highest."""
+    """A bar a month, 8 wide, 10 apart. `few`: of a year at most. `most`: the bytes of the highest."""
 
     width: int
+    few: bool
     lines: list[tuple[str, str]]
     most: int
     highest: str
@@ -28,8 +29,9 @@ def bars(months: Sequence[Body]) -> Bars | None:
         return None
     first = _number(months[0]["month"])
     lines = [(kind, path) for kind in KINDS if (path := _path(months, kind, totals[highest], first))]
-    width = max(_LEAST_MONTHS, _number(months[-1]["month"]) - first + 1)
-    return Bars(width * 10, lines, totals[highest], highest)
+    count = _number(months[-1]["month"]) - first + 1
+    is_few = count <= _LEAST_MONTHS
+    return Bars(max(_LEAST_MONTHS, count) * 10, is_few, lines, totals[highest], highest)
 
 
 def _path(months: Sequence[Body], kind: str, most: int, first: int) -> str:

@@ -25,6 +25,7 @@ def policy_toml(policy: Policy) -> str:
 
 
 def _table(path: tuple[str, ...], said: Mapping[str, Any]) -> Iterator[str]:
+    yield from ([""] if len(path) > 2 else [])
     yield f"[{'.'.join(map(_key, path))}]"
     tables = {key: value for key, value in said.items() if isinstance(value, dict)}
     for key, value in said.items():
@@ -42,7 +43,7 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None or isinstance(value, timedelta):
-        return _text(format_duration(value))
+        return _text(_duration(value))
     if isinstance(value, ByteSize):
         return _text(format_size(value))
     if isinstance(value, Share):
@@ -52,6 +53,12 @@ def _value(value: Any) -> str:
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_key(key)} = {_value(inner)}' for key, inner in value.items())}}}"
     return _text(value) if isinstance(value, str) else repr(value)
+
+
+def _duration(span: timedelta | None) -> str:
+    """In days rather than weeks: most policies say days."""
+    text = format_duration(span)
+    return f"{int(text[:-1]) * 7}d" if text.endswith("w") else text
 
 
 def _text(text: str) -> str:

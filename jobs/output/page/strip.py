@@ -12,6 +12,7 @@ Body = dict[str, Any]
 HEIGHT = 8
 #: State -> the middle of its bar; the style has its thickness. Bars stand on the bottom of the row.
 _MIDDLE = {"summarised": "6", "expired": "7.5"}
+_WHOLE = "4"
 #: With more months than these a row is a year.
 _MOST_MONTHS = 12
 _ONE_DAY = timedelta(days=1)
@@ -20,15 +21,18 @@ _NAMES = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 class Mark(NamedTuple):
-    """What is told under the pointer, and lines of days: each a state and the data of a path."""
+    """What is told under the pointer, and the path of the days that it is told of."""
 
     title: str
-    lines: list[tuple[str, str]]
+    path: str
 
 
 class Row(NamedTuple):
+    """`lines`: each a state, and the path of its days."""
+
     label: str
     title: str
+    lines: list[tuple[str, str]]
     marks: list[Mark]
 
 
@@ -59,13 +63,12 @@ def strip(runs: Sequence[Body], *, is_brief: bool) -> Strip:
     """Returns the calendar of the runs of a coverage. `is_brief`: what is told is told by month, not for each
     run."""
     pieces = [piece for run in runs for piece in _by_month(run)]
-    months = {(it.first.year, it.first.month) for it in pieces}
-    by_year = len(months) > _MOST_MONTHS
+    by_year = len({(it.first.year, it.first.month) for it in pieces}) > _MOST_MONTHS
     rows = []
     for label, some in groupby(pieces, lambda it: f"{it.first:%Y}" if by_year else f"{it.first:%Y-%m}"):
         those = list(some)
-        marks = _brief(those, by_year) if is_brief else _each(those, by_year)
-        rows.append(Row(label, f"{label}: {_counted(those)}", list(marks)))
+        marks = _months(those, by_year) if is_brief else _runs(those, by_year)
+        rows.append(Row(label, f"{label}: {_counted(those)}", list(_lines(those, by_year)), list(marks)))
     if by_year:
         return Strip(sum(_YEAR), [Tick(*it) for it in zip(_NAMES, _YEAR, strict=True)], rows)
     ticks = [Tick(str(day), 5 if day < 30 else 2) for day in range(5, 31, 5)]
@@ -88,22 +91,21 @@ def _last_of_month(day: date) -> date:
     return day.replace(month=day.month + 1, day=1) - _ONE_DAY
 
 
-def _each(pieces: Iterable[_Piece], by_year: bool) -> Iterator[Mark]:
+def _runs(pieces: Iterable[_Piece], by_year: bool) -> Iterator[Mark]:
     """A mark for each run, as far as it is in the row."""
     for _, same in groupby(pieces, lambda it: it.run["first"]):
         those = list(same)
-        yield Mark(_of_run(those[0].run), list(_lines(those, by_year)))
+        yield Mark(_of_run(those[0].run), _path(those, by_year))
 
 
-def _brief(pieces: Iterable[_Piece], by_year: bool) -> Iterator[Mark]:
+def _months(pieces: Iterable[_Piece], by_year: bool) -> Iterator[Mark]:
     """A mark for each month; for adjoining months that are in one state, one."""
     months = [list(some) for _, some in groupby(pieces, lambda it: it.first.month)]
     for _, same in groupby(enumerate(months), lambda it: _sole_state(it[1]) or it[0]):
-        several = [month for _, month in same]
-        inside = [piece for month in several for piece in month]
-        first, last = f"{several[0][0].first:%Y-%m}", f"{several[-1][0].first:%Y-%m}"
+        those = [piece for _, month in same for piece in month]
+        first, last = f"{those[0].first:%Y-%m}", f"{those[-1].first:%Y-%m}"
         span = first if first == last else f"{first} to {last}"
-        yield Mark(f"{span}: {_counted(inside)}", list(_lines(inside, by_year)))
+        yield Mark(f"{span}: {_counted(those)}", _path(those, by_year))
 
 
 def _sole_state(pieces: Sequence[_Piece]) -> str | None:
@@ -111,22 +113,22 @@ def _sole_state(pieces: Sequence[_Piece]) -> str | None:
     return states.pop() if len(states) == 1 else None
 
 
-def _lines(pieces: Sequence[_Piece], by_year: bool) -> Iterator[tuple[str, str]]:
-    """A line for each state."""
-    spans: dict[str, list[tuple[int, int]]] = {}
+def _lines(pieces: Iterable[_Piece], by_year: bool) -> Iterator[tuple[str, str]]:
+    """A line for each state that is shown."""
+    by_state: dict[str, list[_Piece]] = {}
     for it in pieces:
-        spans.setdefault(it.run["state"], []).append(_columns(it, by_year))
-    for state, some in spans.items():
-        yield _line(state, some)
+        by_state.setdefault(it.run["state"], []).append(it)
+    for state, some in by_state.items():
+        if state != "gap":
+            yield state, _path(some, by_year, _MIDDLE.get(state, _WHOLE))
 
 
-def _line(state: str, spans: Iterable[tuple[int, int]]) -> tuple[str, str]:
+def _path(pieces: Iterable[_Piece], by_year: bool, middle: str = _WHOLE) -> str:
     path, end = "", 0
-    for start, stop in _joined(spans):
-        path += f"m{start - end} 0" if path else f"M{start} {_MIDDLE.get(state, '4')}"
-        path += f"h{stop - start}"
+    for start, stop in _joined(_columns(it, by_year) for it in pieces):
+        path += f"m{start - end} 0h{stop - start}" if path else f"M{start} {middle}h{stop - start}"
         end = stop
-    return state, path
+    return path
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -153,7 +155,8 @@ def _counted(pieces: Iterable[_Piece]) -> str:
     counts: Counter[str] = Counter()
     for it in pieces:
         counts[it.run["state"]] += it.days
-    return ", ".join(f"{state} {_days(count)}" for state, count in counts.most_common())
+    told = ", ".join(f"{state} {count}" for state, count in counts.most_common())
+    return told + (" day" if counts.total() == 1 else " days")
 
 
 def _of_run(run: Body) -> str:

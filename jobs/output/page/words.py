@@ -41,7 +41,14 @@ def _of_summaries(policy: Policy) -> list[str]:
     if policy.rollup is None or not policy.rollup.targets:
         return ["no summaries"]
     kept = policy.retain.by_level if policy.retain else {}
-    return [f"{level} summaries {spelled(kept.get(level))}" for level in policy.rollup.targets]
+    levels: dict[str, list[str]] = {}
+    for level in policy.rollup.targets:
+        levels.setdefault(spelled(kept.get(level)), []).append(level)
+    return [f"{_and(names)} summaries {span}" for span, names in levels.items()]
+
+
+def _and(names: list[str]) -> str:
+    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
 
 
 def spelled(span: timedelta | None) -> str:
