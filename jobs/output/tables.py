@@ -232,6 +232,8 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 def printable(text: str) -> str:
     """With escapes for what moves a terminal's cursor, changes its colours, or turns the line around."""
+    if text.isprintable():
+        return text
     return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
 
 

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from bson import Decimal128, Int64, ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
+from jobs.output.html import audit_page
 from pymongo import ReadPreference
 from pymongo.errors import (
     AutoReconnect,
@@ -27,7 +28,6 @@ from config.errors import HaltedError, InterruptedRun, LeaseHeldError, UsageErro
 from config.policies import MongoDB
 from jobs import connect
 from jobs.failures import OUTCOMES, explain
-from jobs.output.html import audit_page
 from jobs.output.report import Report, Result, worst
 
 NOW = datetime(2018, 9, 1, tzinfo=UTC)

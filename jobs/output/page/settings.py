@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 from pydantic import ByteSize
 
 from config.durations import format_duration
-from config.policies import Policy
-from config.shares import Share
+from config.policies import Policy, Table
 from config.sizes import format_size
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -20,19 +19,27 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 def policy_toml(policy: Policy) -> str:
     """Returns the keys that are set, as TOML. Loaded again it is the same policy."""
-    said = policy.model_dump(by_alias=True, exclude_unset=True, exclude={"name"})
-    return "\n".join(_table(("policies", policy.name), said))
+    return "\n".join(_table(("policies", policy.name), policy))
 
 
-def _table(path: tuple[str, ...], said: Mapping[str, Any]) -> Iterator[str]:
+def _table(path: tuple[str, ...], table: Table) -> Iterator[str]:
     yield from ([""] if len(path) > 2 else [])
     yield f"[{'.'.join(map(_key, path))}]"
-    tables = {key: value for key, value in said.items() if isinstance(value, dict)}
+    said = _said(table)
+    inner = {key: value for key, value in said.items() if isinstance(value, Table)}
     for key, value in said.items():
-        if key not in tables:
+        if key not in inner:
             yield f"{_key(key)} = {_value(value)}"
-    for key, value in tables.items():
+    for key, value in inner.items():
         yield from _table((*path, key), value)
+
+
+def _said(table: Table) -> dict[str, Any]:
+    """The keys that are set; the name of a policy is that of its table."""
+    fields = type(table).model_fields
+    named = {name: field.alias or name for name, field in fields.items() if name in table.model_fields_set}
+    left_out = "name" if isinstance(table, Policy) else None
+    return {key: getattr(table, name) for name, key in named.items() if name != left_out}
 
 
 def _key(key: str) -> str:
@@ -46,12 +53,13 @@ def _value(value: Any) -> str:
         return _text(_duration(value))
     if isinstance(value, ByteSize):
         return _text(format_size(value))
-    if isinstance(value, Share):
+    if isinstance(value, float):  # a share is the only one that stands alone
         return _text(f"{value * 100:.9g}%")
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{_key(key)} = {_value(inner)}' for key, inner in value.items())}}}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(repr(it) if isinstance(it, float) else _value(it) for it in value)}]"
+    if isinstance(value, Table | dict):
+        said = _said(value) if isinstance(value, Table) else value
+        return f"{{{', '.join(f'{_key(key)} = {_value(inner)}' for key, inner in said.items())}}}"
     return _text(value) if isinstance(value, str) else repr(value)
 
 
@@ -62,5 +70,5 @@ def _duration(span: timedelta | None) -> str:
 
 
 def _text(text: str) -> str:
-    """JSON's escapes are TOML's."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """JSON's escapes are TOML's. A literal `${` is written `$${`."""
+    return json.dumps(text.replace("${", "$${"), ensure_ascii=False).replace("\x7f", "\\u007f")

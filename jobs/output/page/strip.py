@@ -65,7 +65,7 @@ def strip(runs: Sequence[Body], *, is_brief: bool) -> Strip:
     pieces = [piece for run in runs for piece in _by_month(run)]
     by_year = len({(it.first.year, it.first.month) for it in pieces}) > _MOST_MONTHS
     rows = []
-    for label, some in groupby(pieces, lambda it: f"{it.first:%Y}" if by_year else f"{it.first:%Y-%m}"):
+    for label, some in groupby(pieces, lambda it: it.first.isoformat()[: 4 if by_year else 7]):
         those = list(some)
         marks = _months(those, by_year) if is_brief else _runs(those, by_year)
         rows.append(Row(label, f"{label}: {_counted(those)}", list(_lines(those, by_year)), list(marks)))
@@ -103,7 +103,7 @@ def _months(pieces: Iterable[_Piece], by_year: bool) -> Iterator[Mark]:
     months = [list(some) for _, some in groupby(pieces, lambda it: it.first.month)]
     for _, same in groupby(enumerate(months), lambda it: _sole_state(it[1]) or it[0]):
         those = [piece for _, month in same for piece in month]
-        first, last = f"{those[0].first:%Y-%m}", f"{those[-1].first:%Y-%m}"
+        first, last = (it.first.isoformat()[:7] for it in (those[0], those[-1]))
         span = first if first == last else f"{first} to {last}"
         yield Mark(f"{span}: {_counted(those)}", _path(those, by_year))
 
