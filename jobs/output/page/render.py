@@ -29,6 +29,7 @@ def audit_page(report: Body) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
         finalize=_printable,
     )
     template.filters |= {"size": size, "number": _number, "coded": _coded}

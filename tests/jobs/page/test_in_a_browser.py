@@ -79,14 +79,16 @@ def test_its_policy_stops_what_somebody_puts_into_it(browser: Browser) -> None:
         assert browser.ask("document.querySelectorAll('script').length") == 2
         assert browser.ask("document.title").startswith("Audit of market")
         assert browser.ask("getComputedStyle(document.body).display") == "block"
-        assert browser.ask("getComputedStyle(b).color") == browser.ask("getComputedStyle(document.body).color")
+        assert browser.ask("getComputedStyle(b).color") == browser.ask(
+            "getComputedStyle(document.body).color"
+        )
         assert asked == []
     complaints = browser.complaints()
     assert len(complaints) >= 6
     assert all("Content Security Policy" in it or "x" in it for it in complaints)
 
 
-class _counting_server:  # noqa: N801  (used as a function is)
+class _counting_server:
     """A server that notes what it is asked for."""
 
     def __enter__(self) -> tuple[str, list[str]]:
@@ -199,7 +201,9 @@ def test_series_called_like_scripts(place: Place, browser: Browser) -> None:
     place.database.ticks.update_many({}, {"$set": {"symbol": HOSTILE}})
     last = START.replace(day=30, hour=9)
     place.database.ticks.insert_one({"symbol": HOSTILE, "d": last, "p": {"0": 1.5}})
-    watched = POLICIES.replace('slot = "second"', 'slot = "second"\nexpected_interval = "1s"\nmax_hole = "1h"')
+    watched = POLICIES.replace(
+        'slot = "second"', 'slot = "second"\nexpected_interval = "1s"\nmax_hole = "1h"'
+    )
     place.write_config(watched)
     assert place("run").code == 0
     assert place("audit", "--html", "audit.html").code == 0

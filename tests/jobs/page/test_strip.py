@@ -101,8 +101,15 @@ def test_a_run_is_told_whole() -> None:
     shown = strip(runs_of(states), is_brief=False)
     assert [row.label for row in shown.rows] == ["2018-06", "2018-07"]
     told = "2018-06-29 to 2018-07-02, 4 days: archived, 20 readings"
-    assert [mark.title for row in shown.rows for mark in row.marks] == [told, told, "2018-07-03: gap, 5 readings"]
-    assert [row.title for row in shown.rows] == ["2018-06: archived 2 days", "2018-07: archived 2, gap 1 days"]
+    assert [mark.title for row in shown.rows for mark in row.marks] == [
+        told,
+        told,
+        "2018-07-03: gap, 5 readings",
+    ]
+    assert [row.title for row in shown.rows] == [
+        "2018-06: archived 2 days",
+        "2018-07: archived 2, gap 1 days",
+    ]
 
 
 @given(calendars())
