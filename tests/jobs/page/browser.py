@@ -64,7 +64,8 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """Returns what the console says since it was asked last."""
-        return [it["message"] for it in self.driver.get_log("browser")]
+        log: list[dict[str, Any]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
+        return [str(it["message"]) for it in log]
 
     def tree(self) -> list[tuple[str, str]]:
         """Returns the role and the name of all that a screen reader is told of."""

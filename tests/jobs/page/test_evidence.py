@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import bson
+from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
 from archivers.stores import open_store
@@ -32,8 +32,8 @@ def audited(place: Place, policy: str, now: str = NOW) -> Body:
 
 def size_of(place: Place, *collections: str) -> int:
     """Bytes of BSON, as they come."""
-    raw = bson.CodecOptions(document_class=RawBSONDocument)
-    found = (place.database.get_collection(name, codec_options=raw).find() for name in collections)
+    raw: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
+    found = [place.database.get_collection(name, codec_options=raw).find() for name in collections]
     return sum(len(it.raw) for documents in found for it in documents)
 
 
@@ -139,7 +139,7 @@ def test_evidence_reads_no_part(place: Place, mongodb_uri: str) -> None:
     place("run")
     settings = load(place.config, {"MONGODB_URI": mongodb_uri})
     assert settings.store is not None
-    store = _Named(open_store(settings.store))
+    store: Any = _Named(open_store(settings.store))
     policy: Policy = settings.policies["ticks"]
     step = Step("evidence", lambda turn: Done(evidence_body(turn.context)))
     now = datetime.fromisoformat(NOW)
@@ -150,7 +150,7 @@ def test_evidence_reads_no_part(place: Place, mongodb_uri: str) -> None:
         [policy],
         store,
         now,
-        dry_run=True,  # type: ignore[arg-type]
+        dry_run=True,
     )
     assert found[0].error is None
     assert found[0].body["months"][0]["archived"]["readings"] == MINUTES * 60
@@ -165,9 +165,9 @@ class _Named(CountingStore):
         super().__init__(inner)
         self.keys: list[str] = []
 
-    def get_bytes(self, key: str) -> bytes:
+    def get_bytes(self, key: str, size: int | None = None) -> bytes:
         self.keys.append(key)
-        return bytes(self.inner.get_bytes(key))
+        return bytes(self.inner.get_bytes(key, size))
 
 
 def test_where_the_archive_is_not_all_there_the_rest_is_told(place: Place, browser: Browser) -> None:

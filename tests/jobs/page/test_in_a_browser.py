@@ -1,4 +1,4 @@
-"""The page in a real browser: what it runs, what it asks for, how it looks, and what a screen reader is told."""
+"""The page in a real browser: what it runs and asks for, how it looks, and what a screen reader is told."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tests.jobs.place import POLICIES, START, Place
 WIDTHS = (390, 1280)
 #: Boxes that lie over others, or beyond the window; children of these elements stand beside each other.
 _OVERLAPS = """
-[...document.querySelectorAll('body, header, main, nav, section, figure, figcaption, .strip, .legend, dl, tr')]
+[...document.querySelectorAll(
+  'body, header, main, nav, section, figure, figcaption, .strip, .legend, dl, tr')]
   .flatMap(parent => {
     const boxes = [...parent.children].map(it => [it, it.getBoundingClientRect()])
       .filter(([, box]) => box.width && box.height)
