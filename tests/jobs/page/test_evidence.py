@@ -33,7 +33,7 @@ def audited(place: Place, policy: str, now: str = NOW) -> Body:
 def size_of(place: Place, *collections: str) -> int:
     """Bytes of BSON, as they come."""
     raw: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
-    found = [place.database.get_collection(name, codec_options=raw).find() for name in collections]
+    found: list[Any] = [place.database.get_collection(name, codec_options=raw).find() for name in collections]
     return sum(len(it.raw) for documents in found for it in documents)
 
 
