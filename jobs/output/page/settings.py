@@ -56,11 +56,11 @@ def _value(value: Any) -> str:
     if isinstance(value, float):  # a share is the only one that stands alone
         return _text(f"{value * 100:.9g}%")
     if isinstance(value, tuple):
-        return f"[{', '.join(repr(it) if isinstance(it, float) else _value(it) for it in value)}]"
+        return f"[{', '.join(str(it) if isinstance(it, float) else _value(it) for it in value)}]"
     if isinstance(value, Table | dict):
         said = _said(value) if isinstance(value, Table) else value
         return f"{{{', '.join(f'{_key(key)} = {_value(inner)}' for key, inner in said.items())}}}"
-    return _text(value) if isinstance(value, str) else repr(value)
+    return _text(value) if isinstance(value, str) else str(value)
 
 
 def _duration(span: timedelta | None) -> str:
