@@ -86,23 +86,31 @@ class _Compactor:
     archive: OfflineArchive
     report: CompactReport = field(default_factory=CompactReport)
     rewritten: int = 0  # bytes of BSON
+    done: float = 0.0  # of the days, those that were looked at
 
     def run(self) -> None:
         for group in self.groups():
             self._merge(group)
             self.report.add(group)
-            self.context.progress("merged commits", len(group))
+            self.context.progress("merged commits", len(group), self.done)
 
     def groups(self) -> Iterator[list[StandingCommit]]:
         """Yields the commits that become one, day by day, as far as the budget goes."""
-        for day in self._days():
+        days = self._days()
+        for number, day in enumerate(days):
             self.context.check()
+            self.done = number / len(days)
             resting = at_rest(self._day(day), self.options.quiet_since)
-            for group in groups(resting, most(self.context.executor.memory)):
+            for group in groups(self._movable(resting), most(self.context.executor.memory)):
                 if not self._affords(group):
                     return
                 yield group
             self._note(resting)
+
+    def _movable(self, commits: Sequence[StandingCommit]) -> list[StandingCommit]:
+        """Without those in the range of a hold that freezes, whatever its series."""
+        freezes = self.context.freezes
+        return [it for it in commits if not any(hold.touches(*it.span) for hold in freezes)]
 
     @property
     def _known_days(self) -> CommitDays:
@@ -127,7 +135,8 @@ class _Compactor:
         return False
 
     def _note(self, resting: Sequence[StandingCommit]) -> None:
-        """Commits that stay as they are need not be looked at again, until another one comes."""
+        """Commits that stay as they are need not be looked at again, until another one comes, or a hold that
+        froze them is released."""
         names = [it.commit.name for it in resting if not it.is_compacted]
         if names and self.context.fence:
             self.context.check()

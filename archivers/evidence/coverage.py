@@ -58,8 +58,9 @@ class HeldCommit:
 @dataclass(frozen=True)
 class Row:
     """A day or hour. Of `live`, `archived`, `online` and `summarised`, readings are counted, of the others
-    buckets. None: can't be told exactly. `readings`: each once, wherever it is. `live_bytes` and
-    `online_bytes` are of BSON, of buckets of all series that begin in the row; `archived_bytes` of files."""
+    buckets; `held` counts the holds that cover some of it. None: can't be told exactly. `readings`: each
+    once, wherever it is. `live_bytes` and `online_bytes` are of BSON, of buckets of all series that begin in
+    the row; `archived_bytes` of files."""
 
     start: int
     state: State
@@ -70,6 +71,7 @@ class Row:
     readings: int | None
     live_buckets: int
     pinned: int
+    held: int
     quarantined: int
     commits: tuple[HeldCommit, ...]
     live_bytes: int = 0
@@ -174,6 +176,7 @@ def _row(
         readings=None if readings is None else readings + int(sight.gone[at]),
         live_buckets=int(sight.live.buckets[at]),
         pinned=int(sight.pinned[at]),
+        held=int(sight.held[at]),
         quarantined=int(sight.quarantined[at]),
         commits=commits,
         live_bytes=int(sight.live.bytes[at]),

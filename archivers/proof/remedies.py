@@ -26,6 +26,8 @@ REMEDIES = {
     "signature-wrong": _EXIT_5,
     "receipt-missing": _RECEIPTS,
     "receipt-differs": _RECEIPTS,
+    "hold-missing": ("Restore `bucketwise_holds` from a backup, or place it again. Find out who removed it."),
+    "hold-differs": "Restore `bucketwise_holds` from a backup. Find out who changed it.",
     "receipts-rolled-back": (
         "If a backup was restored on purpose, run: the next receipt records it. Otherwise restore "
         "`bucketwise_receipts` from a backup."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
 import os
-import pwd
 import socket
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,10 @@ def this_process() -> Host:
 
 
 def this_user() -> str:
-    """Returns user@host; the number of a user without a name."""
+    """Returns who runs this process, as `user@host`."""
     try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # in a container, a user may have a number alone
         name = str(os.getuid())
     return f"{name}@{socket.gethostname()}"
 

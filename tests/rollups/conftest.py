@@ -55,7 +55,7 @@ class Bench:
             yield from archive.batches(start_ms, end_ms)
 
         guard = more.pop("guard", nobody_else)
-        progress = more.pop("progress", lambda _what, count: self.slices.append(count))
+        progress = more.pop("progress", lambda _what, count, _share: self.slices.append(count))
         source, unions = Source(self.database, policy), Unions()
         here = Reader(
             lambda asked: at_once(read, source, archived, policy, asked, unions), memory=self.memory
@@ -67,6 +67,10 @@ class Bench:
             RollupOptions(TimeRange(more.pop("since", None), more.pop("until", None)), **more),
             Archived(reader, "books", span),
         )
+
+    def context(self, policy: Policy, now: datetime) -> RunContext:
+        """What a run that nobody disturbs works with."""
+        return RunContext(self.database, policy, now, nobody_else, nothing)
 
     def raw(self, collection: str) -> dict[bytes, bytes]:
         """Every document of a collection, by the bytes of its `_id`."""
