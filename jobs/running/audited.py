@@ -12,6 +12,8 @@ from archivers.evidence.coverage import Asked, Row, coverage
 from archivers.evidence.standing import standing
 from archivers.evidence.volumes import Month, Volume, by_month, deleted_by_month, runs, summaries_by_month
 from config.errors import HaltedError, UsageError
+from jobs.running.holds import hold_body
+from rollups.holds import Holds
 
 Body = dict[str, Any]
 T = TypeVar("T")
@@ -37,6 +39,7 @@ def evidence_body(context: ArchiveContext) -> Body:
         "coverage": None if rows is None else _coverage_body(rows),
         "months": None if rows is None else [_month_body(it) for it in by_month(rows, summaries)],
         "deleted_by_month": None if deleted is None else [asdict(it) for it in deleted],
+        "holds": [hold_body(it) for it in Holds(context.database, context.policy.name).standing()],
         "proof": _proof_body(context),
         "untold": untold,
     }

@@ -67,6 +67,7 @@ def _shown(policy: Body, is_brief: bool, is_yearly: bool) -> Body:
     return {
         **dict.fromkeys(("error", "words", "settings", "policy_sha256", "proof", "coverage")),
         "findings": [],
+        "holds": [],
         "untold": [],
         **policy,
         "kept": policy["exit_code"] == 0,

@@ -113,9 +113,16 @@ def mixed() -> Body:
         finding_of("overdue", "error", long),
         finding_of("quarantined", "error", "p.60: slot `60` is not one of `0` to `59`"),
     ]
+    hold: Body = {
+        "name": "case-17",
+        "series": {"symbol": HOSTILE},
+        "since": None,
+        "until": "2018-07-01T00:00:00Z",
+    }
+    hold |= {"reason": long, "placed_at": "2018-09-01T00:00:00Z", "by": "ann@db1", "freeze": True}
     months = [month_of("2018-06", live=40, archived=7, online=3, summaries=2), month_of("2018-07", live=9)]
     return report_of(
-        policy_of("ticks", some, exit_code=4, findings=found, months=months),
+        policy_of("ticks", some, exit_code=4, findings=found, months=months, holds=[hold]),
         policy_of("trades", years),
         {"policy": "iot", "exit_code": 5, "words": HOSTILE, "error": HOSTILE},
         policy_of("empty", {}, coverage=None, months=None, deleted_by_month=None, untold=[HOSTILE, long]),

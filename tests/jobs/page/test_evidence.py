@@ -218,6 +218,7 @@ def test_the_page_has_what_the_json_has(place: Place, browser: Browser) -> None:
     place.config.write_text(place.config.read_text().replace("[store]", f'[store]\nsigning_key = "{KEY}"'))
     place("run")
     place("drill")
+    place("hold", "add", "case-17", "-p", "ticks", "--reason", "Litigation", "--until", "2018-07-01")
     ran = place("audit", "--json", "--html", "audit.html")
     assert ran.code == 0
     page = (place.folder / "audit.html").read_text(encoding="utf-8")
@@ -229,6 +230,8 @@ def test_the_page_has_what_the_json_has(place: Place, browser: Browser) -> None:
         assert text in told
     proof = found["proof"]
     assert proof["key"] and f"the key {proof['key']}" in told
+    (hold,) = found["holds"]
+    assert hold["name"] in told and f"{hold['placed_at']} by {hold['by']}" in told
     for text in (*proof["heads"][0].values(), proof["receipt"]["sha256"], proof["drills"]["last"]):
         assert str(text) in told
     assert f"{found['words'][:1].upper()}{found['words'][1:]}." in told
