@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from config.policies import Policy
+from config.policies import LevelName, Policy
 from rollups.calendar.levels import Level, expired_before, levels_of
 from rollups.progress import load, note_gone
 from rollups.summaries.targets import target
@@ -29,17 +30,29 @@ def expire_summaries(database: Database[Document], policy: Policy, now: datetime
     return gone
 
 
-def count_expired(database: Database[Document], policy: Policy, now: datetime) -> dict[str, int]:
-    """Returns how many summaries `expire_summaries` would delete, by level."""
+def count_expired(
+    database: Database[Document],
+    policy: Policy,
+    now: datetime,
+    through: Mapping[LevelName, int] | None = None,
+) -> dict[str, int]:
+    """Returns how many summaries `expire_summaries` would delete, by level. `through`: how far each level is
+    rolled up by then; None: as far as it is."""
     found: dict[str, int] = {level.name: 0 for level in levels_of(policy)}
-    for level, before in _limits(database, policy, now).items():
+    for level, before in _limits(database, policy, now, through).items():
         found[level.name] = target(database, level.collection).count_documents(_expired(before))
     return found
 
 
-def _limits(database: Database[Document], policy: Policy, now: datetime) -> dict[Level, int]:
+def _limits(
+    database: Database[Document],
+    policy: Policy,
+    now: datetime,
+    through: Mapping[LevelName, int] | None = None,
+) -> dict[Level, int]:
     """Returns before when (milliseconds) summaries go, of the levels that don't stay forever."""
-    levels, through = levels_of(policy), load(database, policy).through
+    levels = levels_of(policy)
+    through = load(database, policy).through if through is None else through
     limits = {level: expired_before(level, levels, now, through) for level in levels}
     return {level: before for level, before in limits.items() if before is not None}
 
