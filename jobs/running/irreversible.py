@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from config.policies import LAYOUT_KEYS
@@ -21,14 +21,14 @@ def irreversible(policy: str, body: Body) -> list[str]:
 def _deleted(body: Body) -> Iterator[str]:
     if when := _when(body, "deleted"):
         keys = _keys(body, "archive", *_SOURCE)
-        yield f"{keys}: buckets that today's file keeps are deleted, {when}: only a restore brings them back"
+        yield f"{keys}: more buckets are deleted, {when}: only a restore brings them back"
 
 
 def _of_summaries(body: Body) -> Iterator[str]:
     for level in body["now"]["difference"]["summaries"]:
         if when := _when(body, "summaries", level):
             keys = _keys(body, f"retain.{level}")
-            yield f"{keys}: {level} summaries are removed, {when}: a longer retain does not bring them back"
+            yield f"{keys}: more {level} summaries are removed, {when}: a longer retain does not bring them back"
     for level, count in body["dropped"].items():
         if count:
             keys = _keys(body, f"rollup.{level}", "rollup.levels")
@@ -51,16 +51,16 @@ def _broken(body: Body) -> Iterator[str]:
 
 def _when(body: Body, *path: str) -> str:
     """Returns how many more there are, at once and within 90 days; nothing where there are none."""
-    counts = []
-    for instant in ("now", "in_90_days"):
-        found = body[instant]["difference"]
-        for key in path:
-            found = found[key]
-        counts.append(found)
-    at_once, later = counts
-    if max(counts) <= 0:
-        return ""
-    return f"{max(0, at_once):,} more at once and {max(0, later):,} within 90 days"
+    counts = {"at once": body["now"], "within 90 days": body["in_90_days"]}
+    return " and ".join(
+        f"{count:,} {when}" for when, it in counts.items() if (count := _at(it["difference"], path)) > 0
+    )
+
+
+def _at(found: Any, path: Sequence[str]) -> int:
+    for key in path:
+        found = found[key]
+    return int(found)
 
 
 def _keys(body: Body, *tables: str) -> str:
