@@ -54,6 +54,8 @@ def plan(
 
 
 def _compare(call: Call, path: Path) -> Report:
+    if not path.exists():
+        raise UsageError(f"--against {path}: there is no such file")
     today, other = call.settings, load(path, os.environ)
     check_comparable(today, other)
     known = today.policies | {name: it for name, it in other.policies.items() if name not in today.policies}
