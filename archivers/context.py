@@ -21,12 +21,15 @@ from archivers.records.receipts import Receipts
 from archivers.records.registry import Registry
 from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, Executor
+from archivers.writes.held import covered
 from buckets.bson.raw import Batch
+from buckets.decoding.decode import Decoded, decode
 from buckets.fields.times import as_ms
 from buckets.models import timeseries
 from buckets.source import Source
 from config.policies import Archive, Policy
 from rollups.context import RunContext
+from rollups.holds import Hold, Holds
 
 Document = dict[str, Any]
 _MS = timedelta(milliseconds=1)
@@ -114,9 +117,22 @@ class ArchiveContext(RunContext):
     def pins(self) -> Pins:
         return Pins(self.database, self.policy, self.now)
 
-    def without_pinned(self, batch: Batch) -> NDArray[np.int64]:
-        """Of a batch: the indices of the buckets that are not pinned."""
-        return np.setdiff1d(np.arange(len(batch)), list(self.pins.of(batch)))
+    @cached_property
+    def freezes(self) -> list[Hold]:
+        """Returns the holds that keep buckets from moving, as they stand when this is first asked for. Those
+        placed later are seen by the transactions that delete."""
+        return Holds(self.database, self.policy.name).standing(frozen=True)
+
+    def frozen(self, decoded: Decoded) -> dict[int, Hold]:
+        """Returns which buckets of a batch a hold keeps from moving: index -> the hold."""
+        return covered(decoded, self.policy, self.freezes)
+
+    def movable(self, batch: Batch) -> NDArray[np.int64]:
+        """Returns the indices of the buckets of a batch that neither a pin nor a hold keeps."""
+        kept = set(self.pins.of(batch))
+        if self.freezes:
+            kept |= self.frozen(decode(batch, self.policy)).keys()
+        return np.setdiff1d(np.arange(len(batch)), list(kept))
 
     @property
     def measured(self) -> bool:

@@ -52,12 +52,12 @@ class ArchiveRun(ArchiveContext):
             raise HaltedError(f"policy {self.policy.name}: this run stopped: {message}")
 
     def going(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
-        """Of copies that earlier runs made: those that end in [start, end), and whose originals neither pins
-        nor roll-ups keep; and the spans of all of them."""
+        """Of copies that earlier runs made: those that end in [start, end), and whose originals neither pins,
+        holds nor roll-ups keep; and the spans of all of them."""
         decoded = decode(copies, self.policy)
         due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
         found = copies.take(np.sort(due))
-        found = found.take(self.without_pinned(found))
+        found = found.take(self.movable(found))
         spans = decoded.spans()  # what was equal all along may have been another one in between
         if len(found) and not self.rolled_up(int(spans.min()), int(spans.max()) + 1):
             found = found.take(np.zeros(0, dtype=np.int64))

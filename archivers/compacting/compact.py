@@ -98,11 +98,16 @@ class _Compactor:
         for day in self._days():
             self.context.check()
             resting = at_rest(self._day(day), self.options.quiet_since)
-            for group in groups(resting, most(self.context.executor.memory)):
+            for group in groups(self._movable(resting), most(self.context.executor.memory)):
                 if not self._affords(group):
                     return
                 yield group
             self._note(resting)
+
+    def _movable(self, commits: Sequence[StandingCommit]) -> list[StandingCommit]:
+        """Without those in the range of a hold that freezes, whatever its series."""
+        freezes = self.context.freezes
+        return [it for it in commits if not any(hold.touches(*it.span) for hold in freezes)]
 
     @property
     def _known_days(self) -> CommitDays:
@@ -127,7 +132,8 @@ class _Compactor:
         return False
 
     def _note(self, resting: Sequence[StandingCommit]) -> None:
-        """Commits that stay as they are need not be looked at again, until another one comes."""
+        """Commits that stay as they are need not be looked at again, until another one comes, or a hold that
+        froze them is released."""
         names = [it.commit.name for it in resting if not it.is_compacted]
         if names and self.context.fence:
             self.context.check()

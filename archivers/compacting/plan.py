@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from archivers.format.names import Commit
 from archivers.moving.filling import MAX_BYTES, MAX_READINGS
+from buckets.fields.times import as_ms
 from config.policies import USUAL_MEMORY
 
 #: So many commits of a day are merged though the day has not come to rest.
@@ -33,6 +34,7 @@ class StandingCommit:
     stored: int  # bytes in the store
     kin: str  # see `Manifest.kin`
     is_compacted: bool  # it was looked at when its day had come to rest
+    span: tuple[int, int]  # from its first reading until after its last, milliseconds
 
     @classmethod
     def of(cls, commit: Commit, receipt: dict[str, Any]) -> StandingCommit:
@@ -45,6 +47,7 @@ class StandingCommit:
             receipt["bytes"],
             receipt["kin"],
             receipt["compacted"],
+            (as_ms(receipt["first"]), as_ms(receipt["last"]) + 1),
         )
 
 

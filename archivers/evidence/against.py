@@ -140,7 +140,7 @@ def _weigh(rules: Sequence[Rule], found: Sequence[Outcome], until: int) -> None:
         decoded = decode(batch, policy)
         sizes = _sizes(batch)[decoded.units]
         for it, outcome in zip(rules, found, strict=True):
-            loose = ~np.isin(decoded.units, list(it.context.pins.of(batch)))
+            loose = np.isin(decoded.units, it.context.movable(batch))
             outcome.archived.add(decoded, sizes, loose & (decoded.last < it.archived_before))
             outcome.deleted += int((loose & (decoded.last < it.deleted_before)).sum())
             outcome.broken += len(batch) - len(decoded.units)
@@ -162,4 +162,4 @@ def expired_summaries(context: ArchiveContext) -> dict[str, int]:
         return {}
     calendar = Calendar(context.policy, rollup, context.now)
     through = {level.name: level.through(calendar.due_end) for level in calendar.levels}
-    return count_expired(context.database, context.policy, context.now, through)
+    return count_expired(context, through).gone

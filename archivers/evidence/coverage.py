@@ -58,7 +58,8 @@ class HeldCommit:
 @dataclass(frozen=True)
 class Row:
     """A day or hour. Of `live`, `archived`, `online` and `summarised`, readings are counted, of the others
-    buckets. None: can't be told exactly. `readings`: each once, wherever it is."""
+    buckets; `held` counts the holds that cover some of it. None: can't be told exactly. `readings`: each
+    once, wherever it is."""
 
     start: int
     state: State
@@ -69,6 +70,7 @@ class Row:
     readings: int | None
     live_buckets: int
     pinned: int
+    held: int
     quarantined: int
     commits: tuple[HeldCommit, ...]
 
@@ -170,6 +172,7 @@ def _row(
         readings=None if readings is None else readings + int(sight.gone[at]),
         live_buckets=int(sight.live.buckets[at]),
         pinned=int(sight.pinned[at]),
+        held=int(sight.held[at]),
         quarantined=int(sight.quarantined[at]),
         commits=commits,
     )

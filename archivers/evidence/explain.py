@@ -13,14 +13,16 @@ from archivers.evidence.fate import Facts, Fate, fate
 from archivers.evidence.past import Event, Past
 from archivers.moving.archive import check_archive
 from archivers.writes.delete import units
+from archivers.writes.held import covered
 from buckets.bson.raw import Batch
 from buckets.columns import Series
-from buckets.decoding.decode import decode
+from buckets.decoding.decode import Decoded, decode
 from buckets.fields.selectors import Selector, check_selector
 from buckets.fields.times import TimeRange, as_date
 from buckets.models.covered import covered_span
 from config.policies import Policy
 from rollups.calendar.windows import HOUR
+from rollups.holds import Hold, Holds
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Explained:
     versions: int  # in the archive
     fate: Fate
     history: list[Event]
+    holds: list[Hold]
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ def _explained(context: ArchiveContext, past: Past, found: Found, through: int |
     decoded = decode(bucket, policy)
     is_sound = bool(len(decoded.units))
     first, last = _span(policy, bucket) if not is_sound else decoded.spans()[0].tolist()
+    holds = _holds(context, policy, decoded)
     pin = None if found.live is None else context.pins.of(found.live).get(0)
     facts = Facts(
         is_live=found.live is not None,
@@ -95,6 +99,7 @@ def _explained(context: ArchiveContext, past: Past, found: Found, through: int |
         last=last,
         copied=_equal_copy(context.policy, found),
         pin=pin,
+        freeze=next((it for it in holds if it.freeze), None),
         fault=None if is_sound else decoded.quarantined[0],
         through=through,
     )
@@ -108,7 +113,14 @@ def _explained(context: ArchiveContext, past: Past, found: Found, through: int |
         versions=len(found.copies),
         fate=fate(context.policy, facts),
         history=past.of(found, (first or 0, last or 0), pin),
+        holds=holds,
     )
+
+
+def _holds(context: ArchiveContext, policy: Policy, decoded: Decoded) -> list[Hold]:
+    """Those that cover a bucket; `policy`: as which it was decoded."""
+    standing = Holds(context.database, context.policy.name).standing()
+    return [hold for hold in standing if covered(decoded, policy, [hold])]
 
 
 def _span(policy: Policy, bucket: Batch) -> tuple[int | None, int | None]:

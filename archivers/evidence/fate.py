@@ -12,6 +12,7 @@ from buckets.fields.times import as_date, as_ms
 from buckets.models import timeseries
 from config.durations import format_duration
 from config.policies import Archive, Policy
+from rollups.holds import Hold
 
 BucketState = Literal["live", "both", "archived", "online", "quarantined", "unknown"]
 #: `archive`: it is copied, and deleted at once or after its grace; `delete`: it goes, and its copy stays.
@@ -31,6 +32,7 @@ class Facts:
     last: int | None = None
     copied: datetime | None = None
     pin: Pin | None = None
+    freeze: Hold | None = None
     fault: Quarantined | None = None
     through: int | None = None
 
@@ -61,6 +63,8 @@ def _of_live(policy: Policy, it: Facts, state: BucketState) -> Fate:
     archive = policy.archive
     if archive is None or archive.to == "none":
         return Fate(state, "the policy archives nothing: it stays")
+    if it.freeze is not None:
+        return Fate(state, it.freeze.freezing)
     due = None if it.last is None else due_at(archive, it.last)
     if it.pin is not None and (it.pin.until is None or due is None):
         return Fate(state, it.pin.reason)

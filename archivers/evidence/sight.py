@@ -26,6 +26,7 @@ from buckets.fields.selectors import Selector, selector_query
 from buckets.fields.times import as_ms
 from buckets.models.covered import covered_span
 from buckets.source import Source
+from rollups.holds import Holds
 
 
 class HeldPart(NamedTuple):
@@ -59,6 +60,7 @@ class Sight:
     live: Tally
     pinned: Counts  # buckets
     quarantined: Counts  # buckets
+    held: Counts  # holds
     online: Tally
     gone: Counts  # readings of online copies whose originals are not live
     parts: Sequence[HeldPart]
@@ -99,7 +101,16 @@ class Looker:
         parts = self.parts(grid, session)
         live, pinned, broken = self._live(grid, parts, session)
         online, gone = self._online(grid, session)
-        return Sight(grid, live, pinned, broken, online, gone, parts, told)
+        held = self._held(grid, session)
+        return Sight(grid, live, pinned, broken, held, online, gone, parts, told)
+
+    def _held(self, grid: Grid, session: ClientSession) -> Counts:
+        """How many holds cover some of each row."""
+        counts = grid.zeros()
+        for hold in Holds(self._context.database, self._context.policy.name).standing(session):
+            if hold.may_cover(self._selector) and hold.touches(grid.start, grid.end):
+                counts[grid.rows(hold.within.start_ms, hold.within.end_ms - 1)] += 1
+        return counts
 
     def _live(
         self, grid: Grid, parts: Sequence[HeldPart], session: ClientSession

@@ -115,8 +115,7 @@ class CommitRegistry:
         return successor
 
     def _drop_what_it_replaced(self, manifest: Manifest) -> None:
-        found = self.receipts.in_state(REPLACED, "offline")
-        mine = [it for it in found if it["replaced_by"] == manifest.commit]
+        mine = [it for it in self.receipts.replaced() if it["replaced_by"] == manifest.commit]
         if mine:
             self._archive.check_present(manifest)
         for receipt in mine:

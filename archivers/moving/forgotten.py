@@ -16,7 +16,6 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit
 from archivers.moving.commits import CommitRegistry
-from archivers.records.receipts import REPLACED
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import compare_all
@@ -53,8 +52,7 @@ class ForgottenMerges:
     def _dropped_by_us(self) -> set[str]:
         """The commits that this database knows to be dropped, or to be dropped next."""
         receipts = self._registry.receipts
-        going = receipts.in_state(REPLACED, "offline")
-        return {*receipts.dropped(), *(it["_id"]["name"] for it in going)}
+        return {*receipts.dropped(), *(it["_id"]["name"] for it in receipts.replaced())}
 
     def adopt(self, unknown: Sequence[Manifest], listed: set[str]) -> None:
         """Lets those of some unregistered commits take the place of what they were merged from."""

@@ -66,7 +66,7 @@ class OfflineRun:
             due = np.zeros(manifest.buckets, dtype=np.bool_)
             due[decoded.units] = (decoded.last >= start_ms) & (decoded.last < end_ms)
             indices = np.flatnonzero(due & self._receipts.live(manifest.commit, manifest.buckets))
-            indices = indices[self._work.without_pinned(self._archive.load(manifest).take(indices))]
+            indices = indices[self._work.movable(self._archive.load(manifest).take(indices))]
             if not len(indices) or not self._is_rolled_up(manifest):
                 continue
             if changed := self._delete(manifest, indices):

@@ -6,7 +6,11 @@ there, or of one that had lost its lease: nothing was deleted on its account, an
 
 from __future__ import annotations
 
+import logging
 from functools import partial
+from typing import Any
+
+from pymongo.client_session import ClientSession
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
@@ -23,12 +27,17 @@ from archivers.records.heads import (
     read_heads,
     write_heads,
 )
+from archivers.records.holding import note_held
 from archivers.records.receipt_files import move_old
-from archivers.records.receipts import REPLACED
+from archivers.records.receipts import REPLACED, commit_of
 from archivers.run import ArchiveRun
 from archivers.writes.delete import units
 from buckets.bson.raw import Batch
 from buckets.fields.times import as_date, as_ms
+from rollups.holds import Hold, Holds
+
+Document = dict[str, Any]
+_logger = logging.getLogger(__name__)
 
 #: Receipts are moved so many milliseconds of them at a time, counted from 1970: few files, of some size.
 MONTH_MS = 30 * 24 * 3_600_000
@@ -104,16 +113,48 @@ class Recovery:
     def _drop_replaced(self) -> None:
         """Finish the exchange of commits for those that took them over. What one of these took over before
         goes first: its manifest alone tells that it did."""
-        delay, staying = self._work.archive.compact.delay, set[str | None]()
-        found = self._receipts.in_state(REPLACED, "offline")
-        for receipt in sorted(found, key=lambda it: it["sequence"]):
+        for receipt in self._without_held(self._droppable()):
             self._work.check()
-            is_read = "replaced_at" in receipt and self._work.now < receipt["replaced_at"] + delay
-            if is_read or receipt["_id"]["name"] in staying:  # a query may be reading it
-                staying.add(receipt["replaced_by"])
-                continue
             self._see_successor(receipt["replaced_by"])
             self._registry.drop_replaced(receipt)
+
+    def _droppable(self) -> list[Document]:
+        """The receipts of replaced commits that no query can be reading any more, in the order of the
+        chain."""
+        delay, staying, found = self._work.archive.compact.delay, set[str | None](), []
+        for receipt in sorted(self._receipts.in_state(REPLACED, "offline"), key=lambda it: it["sequence"]):
+            is_read = "replaced_at" in receipt and self._work.now < receipt["replaced_at"] + delay
+            if is_read or receipt["_id"]["name"] in staying:
+                staying.add(receipt["replaced_by"])
+            else:
+                found.append(receipt)
+        return found
+
+    def _without_held(self, receipts: list[Document]) -> list[Document]:
+        """Those that no hold covers. The others stay until it is released."""
+        held: dict[str, Hold] = {}
+
+        def step(session: ClientSession) -> None:
+            held.clear()
+            for hold in Holds(self._work.database, self._work.policy.name).standing(session):
+                held.update((it["_id"]["name"], hold) for it in receipts if self._is_covered(it, hold))
+            if held:
+                note_held(self._receipts, held, session)
+
+        if receipts:
+            self._registry.transaction(step)
+        for name, hold in held.items():
+            _logger.info("policy %s: %s stays: held by %s", self._work.policy.name, name, hold.name)
+        return [it for it in receipts if it["_id"]["name"] not in held]
+
+    def _is_covered(self, receipt: Document, hold: Hold) -> bool:
+        span = as_ms(receipt["first"]), as_ms(receipt["last"]) + 1
+        if "replaced_at" not in receipt or not hold.touches(*span):
+            return False
+        commit = commit_of(receipt)
+        if commit is None or not self._archive.is_there(commit):
+            return False
+        return self._archive.manifest(commit).may_hold(self._work.policy, hold.series)
 
     def _see_successor(self, name: str | None) -> None:
         """Raises DamagedError where what took a commit over is registered, and its manifest is gone."""

@@ -34,6 +34,7 @@ class Selection:
         report.quarantine(decoded.quarantined)
         expired = decoded.last < self._work.cutoff
         expired &= ~self._pinned(lot.batch, decoded, expired)
+        expired &= ~self._frozen(decoded, expired)
         ready = expired if self._through is None else expired & (decoded.last < self._through)
         report.leave(int((expired & ~ready).sum()), "its windows are not rolled up yet")
         return lot.take(np.sort(decoded.units[ready & self._fitting(decoded, lot.batch)]))
@@ -52,6 +53,14 @@ class Selection:
                 spans = [pins[i].span for i in changed if pins[i].span]
                 self._follow(batch.take(np.array(changed, dtype=np.int64)), spans)
         return pinned
+
+    def _frozen(self, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Of the expired buckets: those that a hold keeps from moving."""
+        frozen = self._work.frozen(decoded)
+        staying = expired & np.isin(decoded.units, list(frozen))
+        for i in decoded.units[staying].tolist():
+            self._work.report.leave(1, frozen[i].freezing)
+        return staying
 
     def _follow(self, changed: Batch, before: list[list[int]]) -> None:
         """Others are rolled up again on their way to the archive; pinned ones have to be here. What was in

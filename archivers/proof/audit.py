@@ -154,8 +154,8 @@ class _Audit:
                 f"{report.kept} summaries tell of readings neither live nor archived. If those were deleted "
                 "on purpose, `bucketwise rollup` with --since and --until takes them out",
             )
-        expired = count_expired(context.database, self.policy, context.now - SLACK)
-        for name, count in expired.items():
+        expired = count_expired(replace(context, now=context.now - SLACK))
+        for name, count in expired.gone.items():
             if count:
                 yield self._finding(
                     "summaries-past-retention",

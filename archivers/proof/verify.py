@@ -13,9 +13,9 @@ from archivers.format.checkpoint import Checkpoint
 from archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from archivers.format.names import Commit, owner_key
 from archivers.records.checkpoints import last_checkpoint, not_reached, unreached
-from archivers.records.deletions import check_deletions
 from archivers.records.heads import Heads, check_heads, check_none_back, is_forgotten, read_heads
-from archivers.records.receipts import COLLECTION, REPLACED, Receipts
+from archivers.records.receipt_checks import check_deletions
+from archivers.records.receipts import COLLECTION, Receipts
 from archivers.stores.base import Corrupt, NotFound
 from archivers.versions.kept import KeptVersions
 from archivers.versions.superseded import Superseded
@@ -126,7 +126,7 @@ class _Verifier:
         receipts, archive = self.context.receipts, self.archive
         registered = receipts.all_registered()  # before the heads, which then lead to all of these
         archive.chain.expect({name: it.seal for name, it in registered.items()})
-        replaced = {it["_id"]["name"] for it in receipts.in_state(REPLACED, "offline")}
+        replaced = {it["_id"]["name"] for it in receipts.replaced()}
         there = {it.name: it for it in archive.commits() if it.name not in replaced}
         told = self._verify_chain(registered, there)
         for commit in archive.missing(receipts.commits):

@@ -21,10 +21,10 @@ from pymongo import DESCENDING
 from pymongo.client_session import ClientSession
 
 from archivers.format.keys import Keys
-from archivers.format.manifest import DamagedError, LastReceipt, Manifest
+from archivers.format.manifest import LastReceipt, Manifest
 from archivers.records.pins import SIZE, fingerprint
 from archivers.records.receipt_files import ReceiptFiles, chained, seal_of
-from archivers.records.receipts import CODEC, COLLECTION, Receipts
+from archivers.records.receipts import CODEC, Receipts
 from buckets.bson.raw import Batch
 from buckets.bson.types import elements, first_at
 from buckets.fields.ids import sort_key
@@ -71,6 +71,11 @@ class Deletions:
             }
             self._append(session, "delete", last.sequence + 1 if last else 1, last, facts)
 
+    def record_event(self, kind: str, facts: Document, session: ClientSession) -> None:
+        """Records in a transaction something else that receipts tell of, such as a hold."""
+        last = last_receipt(self._receipts, session)
+        self._append(session, kind, last.sequence + 1 if last else 1, last, facts)
+
     def lacks(self, told: LastReceipt) -> bool:
         """Whether the archive tells of a later receipt than there is: this database was put back."""
         last = last_receipt(self._receipts)
@@ -104,7 +109,7 @@ class Deletions:
         """The policy goes into the receipts once, under its SHA-256, which is returned."""
         said = self._policy.model_dump(mode="json", exclude_none=True)
         text = hide_secrets(json.dumps(said, ensure_ascii=False, sort_keys=True))
-        name = _digest(text)
+        name = text_digest(text)
         self._receipts.update(f"policy-{name}", {"$setOnInsert": {"kind": "policy", "text": text}})
         return name
 
@@ -154,7 +159,8 @@ def archived_before(
     return found
 
 
-def _digest(text: str) -> str:
+def text_digest(text: str) -> str:
+    """Returns the SHA-256 under which a policy's text is kept."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -209,102 +215,3 @@ def are_known(receipts: Receipts, moved: ReceiptFiles, told: Collection[LastRece
 def _is_lost(told: LastReceipt, gap: Document) -> bool:
     is_last = (told.sequence, told.sha256) == (gap["sequence"], gap["sha256"])
     return is_last or gap["after"] < told.sequence < gap["sequence"]
-
-
-def check_deletions(
-    receipts: Receipts, moved: ReceiptFiles, keys: Keys, known: Sequence[LastReceipt]
-) -> Iterator[DamagedError]:
-    """What is wrong with the receipts: each has to be there as it was written, behind the one before, and the
-    archive must not tell of others. `known` are some that manifests tell of, which were there before this is
-    called."""
-    last = last_receipt(receipts)
-    checker = _Checker(receipts, keys)
-    try:
-        for receipt, file in chained(receipts, moved):
-            yield from checker.look_at(receipt, file)
-        for receipt in moved.kept():
-            yield from checker.compare(receipt)
-    except DamagedError as error:  # a file of old receipts: what comes behind it can't be told from it
-        yield error
-        return
-    last = last or last_receipt(receipts)  # there may be a first one since
-    if last is None and checker.seals:
-        what = "the number of the last receipt is gone"
-        yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
-    elif last is not None and checker.seals.get(last.sequence) != last.sha256:
-        what = f"the last receipt was number {last.sequence}, and it is gone, or another one"
-        yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
-    if told := [it for it in known if not checker.knows(it)]:
-        number = max(it.sequence for it in told)
-        what = (
-            f"manifests of the archive tell of receipt {number}, and the database has none or another one: "
-            "it was put back to an older state, or receipts were taken out"
-        )
-        mend = "If a backup was restored on purpose, the next run goes on from there, and a receipt says so"
-        yield DamagedError("receipts-rolled-back", COLLECTION, what, mend)
-
-
-_MEND = f"Restore {COLLECTION} from a backup, or find out who changed it"
-
-
-class _Checker:
-    """Goes along the receipts."""
-
-    def __init__(self, receipts: Receipts, keys: Keys) -> None:
-        self._keys = keys
-        self._previous: str | None = None
-        self._lost: dict[int, str] = {}  # the last of those that are lost -> its seal
-        texts = receipts.policies()
-        self._texts = {name for name, text in texts.items() if _digest(text) == name}
-        self.sequence = 0
-        self.seals: dict[int, str] = {}
-
-    def look_at(self, receipt: Document, file: str | None) -> Iterator[DamagedError]:
-        """Says what is wrong with the next one."""
-        place = _place(receipt, file)
-        try:
-            yield from self._read(receipt, place)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            yield DamagedError("receipt-differs", place, "it is no receipt as they are written", _MEND)
-
-    def compare(self, receipt: Document) -> Iterator[DamagedError]:
-        """Says whether one that is in a file as well is the same in MongoDB."""
-        if not seal_of(receipt) == receipt.get("sha256") == self.seals.get(receipt.get("sequence", 0)):
-            yield DamagedError("receipt-differs", _place(receipt), "its file has another one", _MEND)
-
-    def _read(self, receipt: Document, place: str) -> Iterator[DamagedError]:
-        sequence, seal = receipt["sequence"], receipt["sha256"]
-        expected = self.sequence + 1
-        if receipt["kind"] == "gap" and receipt["lost"]["after"] == self.sequence:
-            expected = receipt["lost"]["sequence"] + 1
-            self._lost[expected - 1] = receipt["lost"]["sha256"]
-        if sequence != expected:
-            what = f"the receipts from number {expected} up to this one are gone"
-            yield DamagedError("receipt-missing", place, what, _MEND)
-        elif receipt["previous"] != self._previous:
-            yield DamagedError("receipt-differs", place, "the one before it had another seal", _MEND)
-        self.sequence, self._previous, self.seals[sequence] = sequence, seal, seal
-        if seal_of(receipt) != seal or receipt["_id"]["name"] != f"delete-{sequence:010d}":
-            yield DamagedError("receipt-differs", place, "it does not have its own SHA-256", _MEND)
-            return
-        if receipt["kind"] == "delete" and receipt["policy_sha256"] not in self._texts:
-            what = f"the policy text {receipt['policy_sha256'][:16]}… that it names is gone, or was changed"
-            yield DamagedError("receipt-differs", place, what, _MEND)
-        try:
-            self._keys.check(seal, receipt["signature"], place)
-        except DamagedError as error:
-            yield error
-
-    def knows(self, told: LastReceipt) -> bool:
-        """Whether a receipt that a manifest tells of is there, or known to be lost."""
-        if told.sequence in self.seals:
-            return self.seals[told.sequence] == told.sha256
-        return any(self._is_in_gap(told, last) for last in self._lost)
-
-    def _is_in_gap(self, told: LastReceipt, last: int) -> bool:
-        first = max((it for it in self.seals if it < last), default=0) + 1
-        return first <= told.sequence < last or (told.sequence, told.sha256) == (last, self._lost[last])
-
-
-def _place(receipt: Document, file: str | None = None) -> str:
-    return f"{file or COLLECTION}, {receipt['_id']['name']}"

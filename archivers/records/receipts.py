@@ -39,8 +39,9 @@ COLLECTION = "bucketwise_receipts"
 _PAGE = 1000
 #: States of online receipts: later versions of archived buckets were copied; were merged into these.
 MERGING, MERGED = "merging", "merged"
-#: Of an offline commit: another one has taken it over, and it is dropped next.
-REPLACED = "replaced"
+#: Of an offline commit: another one has taken it over, and it is dropped next; or stays in the store while a
+#: hold covers it.
+REPLACED, HELD = "replaced", "held"
 
 Document = dict[str, Any]
 #: What the receipt of an offline commit tells while it is there.
@@ -118,7 +119,7 @@ class Receipts:
     def files(self, name: str) -> list[str]:
         """The keys of the parts of a commit; none where it was dropped, or replaced."""
         found = self.get(name) or {}
-        return list(found.get("parts", ())) if found.get("state") != REPLACED else []
+        return list(found.get("parts", ())) if found.get("state") not in (REPLACED, HELD) else []
 
     def forget_copies(self, name: str) -> None:
         """Of a commit: drop what is known of its copies. Empty ones stay."""
@@ -168,6 +169,11 @@ class Receipts:
                     "such a name. Nothing was changed. Find out who wrote it, and remove it"
                 )
             yield commit
+
+    def replaced(self) -> Iterator[Document]:
+        """Yields the receipts of commits that others have taken over, and that are not dropped yet."""
+        for state in (REPLACED, HELD):
+            yield from self.in_state(state, "offline")
 
     def in_state(self, state: str, kind: str) -> Iterator[Document]:
         """Those of offline commits only once they are registered: one may be restored before."""

@@ -14,14 +14,17 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from archivers.writes.held import see_none_frozen
 from buckets.bson.queries import named
 from buckets.bson.raw import LOSSLESS, Batch
+from buckets.decoding.decode import decode
 from buckets.fields.ids import sort_key
 from buckets.models.timeseries import measurement
 from buckets.source import Source
 from config.errors import HaltedError
 from config.policies import Policy
 from rollups.guarded import Guard, transaction
+from rollups.holds import Holds
 
 #: One transaction holds at most so many buckets, and so many bytes of them.
 MAX_BUCKETS = 1000
@@ -91,10 +94,14 @@ def guarded_delete(
 ) -> Outcome:
     """Delete from the source what equals `verified`: what the copy was proven to give, as it was read back.
 
-    `verified` is one piece of `chunks`. `record` writes the receipt inside the transaction.
+    `verified` is one piece of `chunks`. `record` writes the receipt inside the transaction. Raises
+    BucketwiseError where a hold freezes any of it.
     """
+    holds = Holds(database, policy.name)
 
     def step(session: ClientSession) -> Outcome:
+        if frozen := holds.standing(session, frozen=True):
+            see_none_frozen(decode(verified, policy), policy, frozen)
         outcome = compare(database, policy, verified, session)
         _delete(database, policy, verified, outcome.deleted, session)
         record(session, outcome)

@@ -27,7 +27,7 @@ _SHOWN = {
     "gap": (".", "bold red"),
 }
 _COUNTED = (
-    "readings", "live", "archived", "online", "summarised", "live_buckets", "pinned", "quarantined",
+    "readings", "live", "archived", "online", "summarised", "live_buckets", "pinned", "held", "quarantined",
 )  # fmt: skip
 _HEADS = {"live_buckets": "live buckets"}
 

@@ -43,6 +43,7 @@ def _lines(policy: str, body: Body) -> Iterator[str]:
         yield f"  is     {_STATES[it['state']]}"
         yield f"  rule   {it['rule']}"
         yield f"  next   {_next(it['next'])}"
+        yield from (f"  held   by {hold['name']}: {hold['reason']}" for hold in it["holds"])
         yield from (f"  was    {_event(event)}" for event in it["history"])
 
 

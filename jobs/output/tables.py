@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich import box
@@ -74,9 +74,16 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
         _archive_table(results),
         *([compact_table(results)] if is_compacted else []),
         expired,
+        *_held_lines(results),
         *_leftovers(results),
         *fit_lines(results),
     ]
+
+
+def _held_lines(results: Sequence[Result]) -> Iterator[Text]:
+    for result in results:
+        for hold, count in result.body.get("expiry", {}).get("held", {}).items():
+            yield Text(f"{result.policy}: {count:,} expired summaries stay: held by {hold}")
 
 
 def compact_table(results: Sequence[Result]) -> RenderableType:
@@ -132,10 +139,18 @@ def receipts_table(results: Sequence[Result]) -> RenderableType:
     for result in results:
         for it in result.body.get("deletes", []):
             held = it.get("held_by") or {}
-            place = held.get("commit") or held.get("collection") or "lost, with those before it"
+            place = held.get("commit") or held.get("collection") or _event(it)
             row = (_number(it["sequence"]), _instant(it["at"]), it.get("collection", "–"))
             table.add_row(result.policy, *row, _number(it.get("buckets")), place, _outcome(result))
     return table
+
+
+def _event(receipt: Body) -> str:
+    """What a receipt tells of that is no delete."""
+    if receipt["kind"] in ("hold", "release"):
+        did = "placed" if receipt["kind"] == "hold" else "released"
+        return f"hold {receipt['hold']} {did} by {receipt['by']}"
+    return "lost, with those before it"
 
 
 def sign_table(results: Sequence[Result]) -> RenderableType:

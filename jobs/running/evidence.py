@@ -14,6 +14,7 @@ from buckets.fields.selectors import Selector
 from buckets.fields.times import DAY_MS, as_date
 from config.errors import HaltedError
 from config.policies import Policy
+from jobs.running.holds import hold_body
 from jobs.running.ledger import Ledger
 from jobs.running.steps import LEFT_SOMETHING, archivable_through
 from jobs.running.turn import Done, Step, Turn
@@ -49,7 +50,7 @@ def _row_body(row: Row, by: str) -> Body:
         "summarised": row.summarised,
         "live_buckets": row.live_buckets,
         "pinned": row.pinned,
-        "held": 0,
+        "held": row.held,
         "quarantined": row.quarantined,
         "commits": [_commit_body(it) for it in row.commits],
     }
@@ -123,7 +124,7 @@ def _answer_body(answer: Answer, policy: Policy, runs: Runs) -> Body:
         "rule": alone.get("rule"),
         "history": alone.get("history", []),
         "next": alone.get("next", {"action": None, "at": None}),
-        "holds": [],
+        "holds": alone.get("holds", []),
         "buckets": buckets,
         "searched": None if searched is None else searched._asdict(),
     }
@@ -142,7 +143,7 @@ def _bucket_body(it: Explained, policy: Policy, runs: Runs) -> Body:
         "rule": it.fate.rule,
         "history": [_event_body(event, runs) for event in it.history],
         "next": {"action": it.fate.action, "at": it.fate.at},
-        "holds": [],
+        "holds": [hold_body(hold) for hold in it.holds],
     }
 
 

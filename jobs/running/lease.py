@@ -24,7 +24,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 from config.errors import LeaseHeldError, LeaseLostError
 from jobs import clock
 from jobs.running import machine
-from rollups.guarded import majority
+from rollups.guarded import Guard, majority
 
 COLLECTION = "bucketwise_lease"
 TTL = timedelta(seconds=60)
@@ -197,3 +197,16 @@ def fence_of(database: Database[Document], policy: str) -> int | None:
     """That of the last one who took a policy's lease; None where nobody has."""
     found = database[COLLECTION].find_one({"_id": policy}, {"fence": 1})
     return None if found is None else int(found["fence"])
+
+
+def touching(database: Database[Document], policy: str) -> Guard:
+    """Returns a guard for what needs no lease: it makes a transaction conflict with those of whoever holds
+    it, so that each sees what the other did."""
+    leases = database.get_collection(COLLECTION, write_concern=majority(database))
+    with contextlib.suppress(DuplicateKeyError):
+        leases.update_one({"_id": policy}, {"$setOnInsert": {"holder": None, "fence": 0}}, upsert=True)
+
+    def touch(session: ClientSession) -> None:
+        leases.update_one({"_id": policy}, {"$inc": {"guards": 1}}, session=session)
+
+    return touch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 from pathlib import Path
@@ -22,6 +23,15 @@ def this_process() -> Host:
         "pid": os.getpid(),
         "pid_started": _started(os.getpid()),
     }
+
+
+def this_user() -> str:
+    """Returns who runs this process, as `user@host`."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # in a container, a user may have a number alone
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()}"
 
 
 def surely_gone(host: Host) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
@@ -34,6 +34,7 @@ from rollups import progress as rollup_progress
 from rollups.calendar.due import Calendar
 from rollups.calendar.levels import bases, levels_of
 from rollups.changes.late import Late
+from rollups.holds import COLLECTION as HOLDS
 from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
 from rollups.rolling.expiry import count_expired, expire_summaries
@@ -51,6 +52,7 @@ OWN_COLLECTIONS = {
     quarantine.COLLECTION: ("find", "insert", "update", "remove"),
     RECEIPTS: ("find", "insert", "update", "remove", "createIndex"),
     PINS: ("find", "update", "remove"),
+    HOLDS: ("find",),
 }
 
 
@@ -194,8 +196,13 @@ def _compact_as_asked(turn: Turn, options: CompactOptions) -> Done:
 def _expire(turn: Turn) -> Done:
     context = turn.context
     act = count_expired if turn.dry_run else expire_summaries
-    gone = act(context.database, context.policy, context.now)
-    return Done({"hourly": 0, "daily": 0, **gone})
+    report = act(context)
+    return Done({"hourly": 0, "daily": 0, **report.gone, **held_body(report.held)})
+
+
+def held_body(held: Mapping[str, int]) -> Body:
+    """How much stays for each hold; nothing where none keeps anything."""
+    return {"held": dict(sorted(held.items()))} if held else {}
 
 
 def _verify(turn: Turn) -> Done:

@@ -63,5 +63,9 @@ def test_every_verb_and_option_is_explained(verb: str) -> None:
     for parameter in command.commands[verb].params:
         if parameter.name == "help":
             continue
+        if parameter.param_type_name == "argument":
+            option = str(parameter.metavar)
+            assert re.search(rf"`{verb} [^`]*{re.escape(option)}", text), option
+            continue
         option = next(name for name in parameter.opts if name.startswith("--"))
         assert f"`{option}" in text + common, f"operations.md does not explain {option} of {verb}"

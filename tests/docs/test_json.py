@@ -72,6 +72,11 @@ def _nothing(_place: Place) -> None:
     pass
 
 
+_HOLD = [
+    "add", "case-17", "--series", "symbol=MDB", "--since", "2018-06-01", "--until", "2018-07-01",
+    "--reason", "Litigation 17/2018",
+]  # fmt: skip
+
 BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "check": (_nothing, []),
     "rollup": (_break, []),
@@ -84,6 +89,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "sign": (_nothing, []),
     "restore": (_run, ["--to", "ticks_restored"]),
     "unpin": (_restore, []),
+    "hold": (_nothing, _HOLD),
     "audit": (_nothing, []),
     "status": (_run, []),
     "summarize": (_run, ["--since", "2018-06-30", "--until", "2018-07-01"]),

@@ -59,7 +59,17 @@ def for_weather(granted: list[Right]) -> list[Right]:
 
 def test_the_page_shows_roles_that_the_server_takes(market: Market) -> None:
     database = market.database
-    for name in ("read_books", "books", "read", "run", "stream", "restore", "online", "restore_online"):
+    for name in (
+        "read_books",
+        "books",
+        "read",
+        "run",
+        "stream",
+        "restore",
+        "online",
+        "restore_online",
+        "hold",
+    ):
         shown = role(name)
         database.command(
             {"createRole": shown["role"], "privileges": shown["privileges"], "roles": shown["roles"]}
@@ -169,6 +179,24 @@ def test_who_reads_needs_these_rights_and_no_others(market: Market) -> None:
     market.allow(READ)
     assert market("run", "-p", "ticks").code == 1
     assert market.database.bucketwise_lease.count_documents({"holder": {"$ne": None}}) == 0
+
+
+HOLD = rights("hold")
+
+
+@pytest.mark.parametrize("right", [None, *(it for it in HOLD if it not in rights("read_books"))])
+def test_who_places_holds_needs_these_rights_and_no_others(market: Market, right: Right | None) -> None:
+    market.allow([it for it in HOLD if it != right])
+    for arguments in (("add", "case-17", "--reason", "why"), ("list",), ("release", "case-17")):
+        ran = market("hold", *arguments, "-p", "ticks")
+        if ran.code != 0:
+            assert right is not None
+            check_refused(ran, right)
+            break
+    else:
+        assert right is None, f"nothing needs {right}"
+    market.allow(HOLD)
+    assert market("run", "-p", "ticks").code == 1
 
 
 @pytest.mark.parametrize("right", STREAM)

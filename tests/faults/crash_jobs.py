@@ -144,6 +144,16 @@ def compacted(scene: Scene) -> None:
     assert scene.well("compact", now=NOW - timedelta(hours=2))["into"] == 2
 
 
+def held(scene: Scene) -> None:
+    """The same, and a hold keeps what was replaced."""
+    compacted(scene)
+    scene.well(*HOLD)
+
+
+def released(scene: Scene) -> None:
+    scene.well("hold", "release", "case")
+
+
 def write_late(scene: Scene, number: int) -> None:
     main, *extra = scene.truth.units[number]
     document = bson.decode(main)
@@ -184,6 +194,7 @@ def changed(scene: Scene) -> list[bytes]:
 
 
 ARCHIVE, COMPACT = ("archive",), ("compact",)
+HOLD = ("hold", "add", "case", "--reason", "why")
 _REGISTERED, _COPIED = "mongo commit receipt", "mongo commit copy"
 _OFFLINE, _ONLINE = SLOTS + ROLLUP + OFFLINE, SAMPLES + ROLLUP + ONLINE
 JOBS = {
@@ -207,6 +218,8 @@ JOBS = {
     "compacted s3": Job(SAMPLES + ROLLUP + GRACE, COMPACT, in_small_commits, store="moto"),
     "compacted and dropped": Job(_OFFLINE, ("run",), compacted),
     "compacted and dropped s3": Job(_OFFLINE, ("run",), compacted, store="moto"),
+    "hold": Job(_OFFLINE, HOLD, filled, recover=HOLD),
+    "held": Job(_OFFLINE, ("run",), held, after=released),
     "checkpoint": Job(_OFFLINE, ("run",), checkpoint_gone),
     "checkpoint s3": Job(_OFFLINE, ("run",), checkpoint_gone, store="moto"),
     "old receipts": Job(_OFFLINE + MOVING, ("run",), archived_long_ago),

@@ -50,6 +50,10 @@ _PURPOSES = {
     "update bucketwise_receipts live": "receipt",
     "update it_hourly ": "hourly summaries",
     "update it_daily ": "daily summaries",
+    "delete it_hourly ": "expired summaries",
+    "insert bucketwise_holds ": "hold",
+    "update bucketwise_receipts held": "held commits",
+    "find bucketwise_holds ": "question for holds",
     "delete bucketwise_pins ": "unpin",
     "update bucketwise_runs ": "entries joined",
     "find bucketwise_runs ": "entries compared",
@@ -297,6 +301,8 @@ def _detail(collection: str, command: Document) -> str:
             return "guard"
         if "findAndModify" in command:
             return "take"
+        if "$setOnInsert" in change:
+            return "made"
         return {True: "release", False: "renew"}["holder" in str(change)] if change else ""
     if collection == "bucketwise_runs" and change == {"$set": {"outcome": "died"}}:
         return "died"

@@ -45,8 +45,12 @@ _AMENDS = ("amended", "amended s3")
 _MERGES, _DROPS = ("compacted", "compacted s3"), ("compacted and dropped", "compacted and dropped s3")
 _COMPACTS = (*_MERGES, "nothing to do")
 
+_HOLD, _HELD = ("hold",), ("held",)
+_ASK = ("expiry", "offline", "online", *_HOLD, *_HELD, *_DROPS)
 _CHECKS = ("checkpoint", "checkpoint s3")
 _MOVES = ("old receipts", "old receipts s3")
+_HOLDS, _NOTE = "rollups.holds:Holds.", "archivers.records.holding:note_held"
+_EXPIRY = "rollups.rolling.expiry:expire_summaries"
 _MOVED = "archivers.records.receipt_files:"
 _DAYS = "archivers.records.days:CommitDays."
 _CHECKPOINTING = "archivers.moving.checkpointing:"
@@ -110,9 +114,23 @@ STEPS = (
     Step("progress stored", "mongo update bucketwise_progress through", _PROGRESS + "store", _ROLL_UP),
     # Expiry of summaries
     Step("expiry noted", "mongo update bucketwise_progress gone", _PROGRESS + "note_gone", ("expiry",)),
+    Step("holds before expiry", "mongo find bucketwise_holds", _HOLDS + "standing", ("expiry",)),
+    Step("holds asked", "mongo find bucketwise_holds in transaction", _HOLDS + "standing", _ASK),
+    Step("summaries expired", "mongo delete it_hourly in transaction", _EXPIRY, ("expiry",)),
+    Step("expiry committed", "mongo commit expired summaries", _EXPIRY, ("expiry",)),
+    # A hold is placed; what a compaction has replaced stays
+    Step("lease made for a hold", "mongo update bucketwise_lease made", "jobs.running.lease:touching", _HOLD),
+    Step("hold put", "mongo insert bucketwise_holds in transaction", _HOLDS + "put", _HOLD),
     Step(
-        "summaries expired", "mongo delete it_hourly", "rollups.rolling.expiry:expire_summaries", ("expiry",)
+        "receipt of a hold",
+        "mongo insert bucketwise_receipts in transaction",
+        _DELETIONS + "record_event",
+        _HOLD,
     ),
+    Step("hold committed", "mongo commit hold", "archivers.records.holding:Holding.place", _HOLD),
+    Step("commits noted as held", "mongo update bucketwise_receipts held in transaction", _NOTE, _HELD),
+    Step("held commits committed", "mongo commit held commits", _NOTE, _HELD),
+    Step("no commit is held", "mongo commit question for holds", _NOTE, _DROPS),
     # Clean-up and recovery
     Step("temporary removed", "file remove .tmp", _FILES + "FileStore.put_bytes", _FILE),
     Step("receipts' index", "mongo createIndexes bucketwise_receipts", _RECEIPTS + "prepare", _RECOVERS),

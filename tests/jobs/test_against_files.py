@@ -107,6 +107,40 @@ def test_pinned_buckets_stay_until_their_time(place: Place) -> None:
     assert said["in_90_days"]["today"]["deleted"] == said["in_90_days"]["against"]["deleted"] == MINUTES
 
 
+def test_what_a_hold_covers_stays(place: Place) -> None:
+    place("run", "-p", "iot")
+    held = (
+        "--since",
+        "2018-06-30",
+        "--until",
+        "2018-06-30T01:00:00Z",
+        "--reason",
+        "case 17",
+        "--freeze",
+        "-y",
+    )
+    for name, series in (("ticks", "symbol=MDB"), ("iot", "sensor=7")):
+        assert place("hold", "add", f"{name}-17", "-p", name, "--series", series, *held).code == 0
+    changed = POLICIES.replace(
+        "[policies.iot.archive]", '[policies.iot.retain]\nhourly = "40d"\n[policies.iot.archive]'
+    )
+    said = compared(place, changed)
+    for key in ("now", "in_90_days"):
+        assert said[key]["today"]["archived"] == said[key]["against"]["deleted"] == MINUTES - 60
+    assert compared(place, changed, "iot")["now"]["against"]["summaries"] == {"hourly": 2}
+
+
+def test_what_ends_at_the_cutoff_has_not_expired(place: Place) -> None:
+    place.write_config(OLD_FILE)
+    for second, archived in ((59, MINUTES - 1), (60, MINUTES)):
+        now = START + timedelta(days=30, minutes=MINUTES - 1, seconds=second)
+        policies = POLICIES.replace(
+            '[policies.ticks.rollup]\nhourly = "ticks_hourly"\ndaily = "ticks_daily"\n', ""
+        )
+        policies = policies.replace('[policies.ticks.retain]\nhourly = "365d"\n', "")
+        assert compared(place, policies, now=now.isoformat())["now"]["against"]["archived"] == archived
+
+
 def test_summaries_that_go_sooner(place: Place) -> None:
     place("run")
     said = compared(place, POLICIES.replace('hourly = "365d"', 'hourly = "40d"\ndaily = "120d"'))

@@ -68,6 +68,10 @@ class Bench:
             Archived(reader, "books", span),
         )
 
+    def context(self, policy: Policy, now: datetime) -> RunContext:
+        """What a run that nobody disturbs works with."""
+        return RunContext(self.database, policy, now, nobody_else, nothing)
+
     def raw(self, collection: str) -> dict[bytes, bytes]:
         """Every document of a collection, by the bytes of its `_id`."""
         found = self.database.get_collection(collection, codec_options=LOSSLESS).find({})

@@ -16,17 +16,17 @@ def test_a_summary_goes_once_its_window_ended_before_the_retention(bench: Bench)
     bench.roll_up(policy_of(), later)
     bench.database["hourly"].insert_one({"_id": "mine", "start": FIRST, "end": FIRST})
     policy = policy_of(retain=Retain(hourly=10 * HOUR, daily=None))
-    assert count_expired(bench.database, policy, later) == {"hourly": 1190, "daily": 0}
+    assert count_expired(bench.context(policy, later)).gone == {"hourly": 1190, "daily": 0}
     assert bench.database["hourly"].count_documents({}) == 1201
-    assert expire_summaries(bench.database, policy, later) == {"hourly": 1190, "daily": 0}
+    assert expire_summaries(bench.context(policy, later)).gone == {"hourly": 1190, "daily": 0}
     assert bench.starts("hourly") == [FIRST, *(later - n * HOUR for n in range(11, 1, -1))]
-    assert expire_summaries(bench.database, policy, later) == {"hourly": 0, "daily": 0}
+    assert expire_summaries(bench.context(policy, later)).gone == {"hourly": 0, "daily": 0}
 
 
 def test_without_retention_nothing_goes(bench: Bench) -> None:
     bench.database["ticks"].insert_one(tick(1, "A", FIRST))
     bench.roll_up(policy_of(), NOW)
-    assert expire_summaries(bench.database, policy_of(), NOW + 9999 * DAY) == {"hourly": 0, "daily": 0}
+    assert expire_summaries(bench.context(policy_of(), NOW + 9999 * DAY)).gone == {"hourly": 0, "daily": 0}
     daily_only = policy_of(rollup={"daily": "daily"}, retain=Retain(daily=timedelta(days=1)))
-    assert expire_summaries(bench.database, daily_only, NOW) == {"daily": 1}
-    assert expire_summaries(bench.database, policy_of(rollup=None), NOW) == {}
+    assert expire_summaries(bench.context(daily_only, NOW)).gone == {"daily": 1}
+    assert expire_summaries(bench.context(policy_of(rollup=None), NOW)).gone == {}

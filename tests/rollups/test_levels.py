@@ -318,7 +318,7 @@ def test_days_hold_back_their_expiry_until_the_month_is_made(bench: Bench) -> No
         bench.database["ticks"].delete_many({})  # by a script, that leaves nine days
         bench.database["ticks"].insert_many([one for one in found if now - 9 * DAY <= one["d"] < now])
         bench.roll_up(policy, now)
-        expire_summaries(bench.database, policy, now)
+        expire_summaries(bench.context(policy, now))
         assert len(bench.starts("daily")) == {34: 7, 40: 9}.get(day, day)
     assert bench.database["monthly"].find_one()["count"] == 24 * 31
     late = tick(99_999, datetime(2021, 5, 31, 12, 30, tzinfo=UTC))

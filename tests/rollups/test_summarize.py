@@ -222,13 +222,13 @@ def test_a_longer_retention_does_not_bring_summaries_back(bench: Bench) -> None:
     found, policy = ticks(300), policy_of(retain=Retain(hourly=2 * DAY, daily=5 * DAY))
     bench.database["ticks"].insert_many(found)
     bench.roll_up(policy, NOW)
-    count_expired(bench.database, policy, NOW)
+    count_expired(bench.context(policy, NOW))
     longer = policy_of(retain=Retain(hourly=60 * DAY, daily=60 * DAY))
     day, hour = (FIRST, FIRST + DAY), (FIRST + 3 * DAY, FIRST + 3 * DAY + HOUR)
     for since, until in (day, hour):
         assert summarize(bench.database, longer, NOW, Question(since=since, until=until)).is_complete
-    expire_summaries(bench.database, policy, NOW)
-    expire_summaries(bench.database, policy, NOW - DAY)  # an earlier instant tells of no less
+    expire_summaries(bench.context(policy, NOW))
+    expire_summaries(bench.context(policy, NOW - DAY))  # an earlier instant tells of no less
     for since, until in (day, hour):
         answer = summarize(bench.database, longer, NOW, Question(since=since, until=until))
         assert gaps(answer) == [(since, until, PAST_RETENTION)]

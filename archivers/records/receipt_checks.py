@@ -1,0 +1,142 @@
+"""Checks the receipts: each has to be there as it was written, behind the one before; and the holds, which
+they tell of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from archivers.format.keys import Keys
+from archivers.format.manifest import DamagedError, LastReceipt
+from archivers.records.deletions import LAST, last_receipt, text_digest
+from archivers.records.receipt_files import ReceiptFiles, chained, seal_of
+from archivers.records.receipts import COLLECTION, Receipts
+from rollups.holds import COLLECTION as HOLDS
+from rollups.holds import Holds
+
+Document = dict[str, Any]
+_MEND = f"Restore {COLLECTION} from a backup, or find out who changed it"
+
+
+def check_deletions(
+    receipts: Receipts, moved: ReceiptFiles, keys: Keys, known: Sequence[LastReceipt]
+) -> Iterator[DamagedError]:
+    """What is wrong with the receipts: each has to be there as it was written, behind the one before, and the
+    archive must not tell of others. `known` are some that manifests tell of, which were there before this is
+    called."""
+    last = last_receipt(receipts)
+    checker = _Checker(receipts, keys)
+    before = _digests(receipts)
+    try:
+        for receipt, file in chained(receipts, moved):
+            yield from checker.look_at(receipt, file)
+        for receipt in moved.kept():
+            yield from checker.compare(receipt)
+    except DamagedError as error:  # a file of old receipts: what comes behind it can't be told from it
+        yield error
+        return
+    yield from differing_holds(checker.holds, before, _digests(receipts))
+    last = last or last_receipt(receipts)  # there may be a first one since
+    if last is None and checker.seals:
+        what = "the number of the last receipt is gone"
+        yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
+    elif last is not None and checker.seals.get(last.sequence) != last.sha256:
+        what = f"the last receipt was number {last.sequence}, and it is gone, or another one"
+        yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
+    if told := [it for it in known if not checker.knows(it)]:
+        number = max(it.sequence for it in told)
+        what = (
+            f"manifests of the archive tell of receipt {number}, and the database has none or another one: "
+            "it was put back to an older state, or receipts were taken out"
+        )
+        mend = "If a backup was restored on purpose, the next run goes on from there, and a receipt says so"
+        yield DamagedError("receipts-rolled-back", COLLECTION, what, mend)
+
+
+def _digests(receipts: Receipts) -> dict[str, str]:
+    standing = Holds(receipts.collection.database, receipts.policy).standing()
+    return {it.name: it.digest for it in standing}
+
+
+def differing_holds(
+    told: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]
+) -> Iterator[DamagedError]:
+    """Yields what is wrong with the holds, each given as its name and digest: `told` by receipts, which were
+    read between `before` and `after`, the holds themselves. What was placed or released meanwhile is not
+    looked at."""
+    for name in sorted(told.keys() | (before.keys() & after.keys())):
+        place, mend = f"{HOLDS}, {name}", f"Restore {HOLDS} from a backup, or find out who changed it"
+        if name not in before and name not in after:
+            fault = "a receipt says that it was placed, none that it was released, and it is gone"
+            yield DamagedError("hold-missing", place, fault, mend)
+        elif before.get(name) == after.get(name) != told.get(name):
+            yield DamagedError("hold-differs", place, "no receipt says that it was placed as it is", mend)
+
+
+class _Checker:
+    """Goes along the receipts."""
+
+    def __init__(self, receipts: Receipts, keys: Keys) -> None:
+        self._keys = keys
+        self._previous: str | None = None
+        self._lost: dict[int, str] = {}  # the last of those that are lost -> its seal
+        texts = receipts.policies()
+        self._texts = {name for name, text in texts.items() if text_digest(text) == name}
+        self.sequence = 0
+        self.seals: dict[int, str] = {}
+        self.holds: dict[str, str] = {}  # those that are not released: name -> digest
+
+    def look_at(self, receipt: Document, file: str | None) -> Iterator[DamagedError]:
+        """Says what is wrong with the next one."""
+        place = _place(receipt, file)
+        try:
+            yield from self._read(receipt, place)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            yield DamagedError("receipt-differs", place, "it is no receipt as they are written", _MEND)
+
+    def compare(self, receipt: Document) -> Iterator[DamagedError]:
+        """Says whether one that is in a file as well is the same in MongoDB."""
+        if not seal_of(receipt) == receipt.get("sha256") == self.seals.get(receipt.get("sequence", 0)):
+            yield DamagedError("receipt-differs", _place(receipt), "its file has another one", _MEND)
+
+    def _read(self, receipt: Document, place: str) -> Iterator[DamagedError]:
+        sequence, seal = receipt["sequence"], receipt["sha256"]
+        expected = self.sequence + 1
+        if receipt["kind"] == "gap" and receipt["lost"]["after"] == self.sequence:
+            expected = receipt["lost"]["sequence"] + 1
+            self._lost[expected - 1] = receipt["lost"]["sha256"]
+        if sequence != expected:
+            what = f"the receipts from number {expected} up to this one are gone"
+            yield DamagedError("receipt-missing", place, what, _MEND)
+        elif receipt["previous"] != self._previous:
+            yield DamagedError("receipt-differs", place, "the one before it had another seal", _MEND)
+        self.sequence, self._previous, self.seals[sequence] = sequence, seal, seal
+        if seal_of(receipt) != seal or receipt["_id"]["name"] != f"delete-{sequence:010d}":
+            yield DamagedError("receipt-differs", place, "it does not have its own SHA-256", _MEND)
+            return
+        if receipt["kind"] == "delete" and receipt["policy_sha256"] not in self._texts:
+            what = f"the policy text {receipt['policy_sha256'][:16]}… that it names is gone, or was changed"
+            yield DamagedError("receipt-differs", place, what, _MEND)
+        if receipt["kind"] == "hold":
+            self.holds[receipt["hold"]] = receipt["hold_sha256"]
+        elif receipt["kind"] == "release":
+            self.holds.pop(receipt["hold"], None)
+        try:
+            self._keys.check(seal, receipt["signature"], place)
+        except DamagedError as error:
+            yield error
+
+    def knows(self, told: LastReceipt) -> bool:
+        """Whether a receipt that a manifest tells of is there, or known to be lost."""
+        if told.sequence in self.seals:
+            return self.seals[told.sequence] == told.sha256
+        return any(self._is_in_gap(told, last) for last in self._lost)
+
+    def _is_in_gap(self, told: LastReceipt, last: int) -> bool:
+        first = max((it for it in self.seals if it < last), default=0) + 1
+        return first <= told.sequence < last or (told.sequence, told.sha256) == (last, self._lost[last])
+
+
+def _place(receipt: Document, file: str | None = None) -> str:
+    return f"{file or COLLECTION}, {receipt['_id']['name']}"

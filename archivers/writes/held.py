@@ -1,0 +1,40 @@
+"""Which buckets holds cover."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from buckets.decoding.decode import Decoded
+from buckets.fields.selectors import selected
+from config.errors import BucketwiseError
+from config.policies import Policy
+from rollups.holds import Hold
+
+
+def covered(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> dict[int, Hold]:
+    """Returns which buckets of a batch these holds cover: index in the batch -> the first such hold.
+
+    A bucket is covered where it holds a reading in the range, and a reading of the series. A series field
+    that the policy no longer has is taken for one of any value. Buckets that break their model are not looked
+    at: nothing moves or deletes them.
+    """
+    found: dict[int, Hold] = {}
+    for hold in holds:
+        known = {field: text for field, text in hold.series.items() if field in policy.series_names}
+        of_series = decoded.columns.holds(selected(decoded.columns.series, policy, known))
+        mine = of_series & decoded.touching(hold.within.start_ms, hold.within.end_ms)
+        for i in decoded.units[np.flatnonzero(mine)].tolist():
+            found.setdefault(i, hold)
+    return found
+
+
+def see_none_frozen(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> None:
+    """Raises BucketwiseError where one of these holds covers a bucket: it was placed while the run worked."""
+    if frozen := covered(decoded, policy, holds):
+        name = next(iter(frozen.values())).name
+        raise BucketwiseError(
+            f"policy {policy.name}: hold {name} was placed while the run worked, and freezes {len(frozen)} "
+            "buckets that it was about to delete. They were left as they are. Run again"
+        )

@@ -1,0 +1,80 @@
+"""The steps that place, release and list holds, in the words of the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pymongo.database import Database
+
+from archivers.records.holding import Holding
+from config.errors import UsageError
+from config.policies import Policy
+from jobs.running.lease import touching
+from jobs.running.turn import Document, Done, Step, Turn
+from rollups.holds import Hold, Holds
+
+Body = dict[str, Any]
+
+
+def place_step(hold: Hold) -> Step:
+    """Returns the step that places a hold."""
+
+    def do(turn: Turn) -> Done:
+        placed = _holding(turn).place(hold)
+        return Done({"placed": placed, **_list(turn)})
+
+    return Step("hold", do, by_present=True)
+
+
+def release_step(name: str, by: str) -> Step:
+    """Returns the step that releases a hold."""
+
+    def do(turn: Turn) -> Done:
+        released = _holding(turn).release(name, by)
+        return Done({"released": released, **_list(turn)})
+
+    return Step("hold", do, by_present=True)
+
+
+def _listed(turn: Turn) -> Done:
+    return Done(_list(turn))
+
+
+LIST = Step("hold", _listed)
+
+
+def _holding(turn: Turn) -> Holding:
+    """A hold is placed while a run works: it takes no lease."""
+    context = turn.context
+    guard = touching(context.database, turn.policy.name)
+    return Holding(context.database, turn.policy.name, context.deletions, guard)
+
+
+def _list(turn: Turn) -> Body:
+    return {"holds": [hold_body(it) for it in Holds(turn.context.database, turn.policy.name).standing()]}
+
+
+def hold_body(hold: Hold) -> Body:
+    """Returns a hold as the JSON tells it."""
+    return {
+        "name": hold.name,
+        "series": dict(hold.series),
+        "since": hold.within.since,
+        "until": hold.within.until,
+        "reason": hold.reason,
+        "placed_at": hold.placed_at,
+        "by": hold.by,
+        "freeze": hold.freeze,
+    }
+
+
+def standing_on(database: Database[Document], policies: Sequence[Policy], name: str) -> list[Policy]:
+    """Returns the policies on which a hold of this name stands. Raises UsageError where there are none."""
+    standing = {it.name: [hold.name for hold in Holds(database, it.name).standing()] for it in policies}
+    found = [it for it in policies if name in standing[it.name]]
+    if not found:
+        there = ", ".join(sorted({it for names in standing.values() for it in names})) or "none"
+        on = ", ".join(standing)
+        raise UsageError(f"hold release {name}: no such hold stands on {on}. There are: {there}")
+    return found

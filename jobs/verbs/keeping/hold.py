@@ -1,0 +1,132 @@
+"""`bucketwise hold`."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from buckets.fields.selectors import check_selector
+from buckets.fields.times import TimeRange, as_date, as_ms
+from config.errors import UsageError
+from jobs.call import Call
+from jobs.clock import parse_range
+from jobs.options import Since, Until
+from jobs.output.holds import holds_table
+from jobs.output.report import Report
+from jobs.running.holds import LIST, place_step, release_step, standing_on
+from jobs.running.machine import this_user
+from jobs.running.runner import Runner, RunOptions
+from jobs.selection import Series, parse_series
+from rollups.holds import Hold
+
+EXAMPLES = [
+    "bucketwise hold add case-17 -p ticks --series symbol=MDB --since 2018-06-01 --until 2018-07-01 "
+    '--reason "Litigation 17/2018"',
+    'bucketwise hold add inspection --freeze --reason "Nothing moves until the auditors are done"',
+    "bucketwise hold list",
+    "bucketwise hold release case-17",
+]
+#: Bytes of a salt.
+_SALT = 32
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Action(StrEnum):
+    """What to do with holds."""
+
+    add = "add"
+    list = "list"
+    release = "release"
+
+
+What = Annotated[
+    Action, typer.Argument(metavar="ACTION", help="Place a hold, list those that stand, or release one.")
+]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the hold to add or release.")]
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why it is placed. Receipts keep it forever.")
+]
+Freeze = Annotated[bool, typer.Option("--freeze", help="Keep buckets from moving to the archive, too.")]
+
+
+def hold(
+    call: Call,
+    action: What,
+    name: Name = None,
+    *,
+    series: Series = None,
+    since: Since = None,
+    until: Until = None,
+    reason: Reason = None,
+    freeze: Freeze = False,
+) -> Report:
+    """Keep readings from being destroyed.
+
+    While a hold stands, nothing that it covers is destroyed: no summary expires, nothing is erased, and what
+    a compaction has merged stays. Buckets still move to the archive, with a verified copy, unless --freeze
+    is given. Placing a hold waits for no run.
+    """
+    within, asked = parse_range(since, until), parse_series(series)
+    if action is not Action.add and (asked or within.is_bounded or reason is not None or freeze):
+        options = "--series, --since, --until, --reason and --freeze"
+        raise UsageError(f"hold {action}: {options} are for `hold add`")
+    policies = call.policies
+    if action is Action.list:
+        if name is not None:
+            raise UsageError(f"hold list {name}: it takes no NAME, and lists all")
+        step = LIST
+    elif action is Action.add:
+        for policy in policies:
+            check_selector(policy, asked)
+        step = place_step(
+            Hold(
+                name=_checked(action, name),
+                series=asked,
+                within=_in_ms(within),
+                reason=_given(reason),
+                placed_at=_at(call.now),
+                by=this_user(),
+                freeze=freeze,
+                salt=os.urandom(_SALT),
+            )
+        )
+    else:
+        step = release_step(_checked(action, name), this_user())
+    with call.database() as database:
+        if action is Action.release:
+            policies = standing_on(database, policies, _checked(action, name))
+        # A hold must not have to wait for a run to end, so it takes no lease.
+        runner = Runner.of(call, database, [step], RunOptions(dry_run=True))
+        results = runner.run_all(policies)
+    return Report(call.command, call.now, results, [holds_table(results)])
+
+
+def _checked(action: Action, name: str | None) -> str:
+    if name is None:
+        raise UsageError(f"hold {action}: name the hold, such as `hold {action} case-17`")
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"hold {action} {name}: a name has 1 to 64 letters, digits, dots, hyphens and underscores, and "
+            "begins with a letter or digit"
+        )
+    return name
+
+
+def _given(reason: str | None) -> str:
+    if reason is None or not reason.strip():
+        raise UsageError("hold add: say why with --reason TEXT; whoever meets the hold will ask")
+    return reason.strip()
+
+
+def _at(instant: datetime) -> datetime:
+    """As MongoDB keeps it."""
+    return as_date(as_ms(instant))
+
+
+def _in_ms(within: TimeRange) -> TimeRange:
+    return TimeRange(*(None if it is None else _at(it) for it in within))
