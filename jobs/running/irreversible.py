@@ -27,8 +27,8 @@ def _deleted(body: Body) -> Iterator[str]:
 def _of_summaries(body: Body) -> Iterator[str]:
     for level in body["now"]["difference"]["summaries"]:
         if when := _when(body, "summaries", level):
-            keys = _keys(body, f"retain.{level}")
-            yield f"{keys}: more {level} summaries are removed, {when}: a longer retain does not bring them back"
+            gone = f"{_keys(body, f'retain.{level}')}: more {level} summaries are removed, {when}"
+            yield f"{gone}: a longer retain does not bring them back"
     for level, count in body["dropped"].items():
         if count:
             keys = _keys(body, f"rollup.{level}", "rollup.levels")
