@@ -96,7 +96,7 @@ def against_step(today: Settings, other: Settings) -> Step:
     def do(turn: Turn) -> Done:
         sides = [_Side.of(it, turn) for it in (today, other)]
         found = iter(outcomes([it for side in sides if side for it in side.rules]))
-        fared = [[next(found) for _ in side.rules] if side else None for side in sides]
+        fared = [[next(found) for _ in side.rules] if side else [] for side in sides]
         mine, theirs = (side.policy if side else None for side in sides)
         body: Body = {
             "only_in": "against" if mine is None else "today" if theirs is None else None,
@@ -114,19 +114,19 @@ def against_step(today: Settings, other: Settings) -> Step:
     return Step("against", do, by_present=True)
 
 
-def _all_stops(side: _Side | None, fared: Sequence[Outcome] | None) -> list[str]:
+def _all_stops(side: _Side | None, fared: Sequence[Outcome]) -> list[str]:
     """With the limit on deletes, which a run may be allowed to exceed."""
-    if side is None or fared is None or side.policy.archive is None:
+    if side is None or side.policy.archive is None:
         return []
     written, present = side.policy.archive.max_delete, fared[0]
     limit = DeleteLimit(side.policy.collection, written or 0, present.deleted, present.total)
     return [*side.stops, *([limit.message] if written is not None and limit.is_exceeded else [])]
 
 
-def _compared(sides: Sequence[_Side | None], fared: Sequence[Sequence[Outcome] | None], place: int) -> Body:
+def _compared(sides: Sequence[_Side | None], fared: Sequence[Sequence[Outcome]], place: int) -> Body:
     """What both files have done by one instant, and the difference."""
     today, against = (
-        _outcome_body(side, outcomes[place], place) if side and outcomes else _NOTHING
+        _outcome_body(side, outcomes[place], place) if side else _NOTHING
         for side, outcomes in zip(sides, fared, strict=True)
     )
     return {"today": today, "against": against, "difference": _difference(today, against)}
