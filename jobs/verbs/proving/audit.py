@@ -45,7 +45,8 @@ def audit(
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
         options = RunOptions(dry_run=True, staff=staff)
-        results = Runner.of(call, database, [audit_step(full=full)], options).run_all(policies)
+        step = audit_step(full=full, drilled_every=call.settings.drill.every)
+        results = Runner.of(call, database, [step], options).run_all(policies)
     if html is not None:
         html.write_text(audit_page(results, call.now), encoding="utf-8")
     findings = [it for result in results for it in result.body.get("findings", [])]
