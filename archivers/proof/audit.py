@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -140,12 +140,14 @@ class _Audit:
         days = CommitDays(self.context.receipts).undrilled(self.context.now - every)
         if not days:
             return
-        never = sorted(it for it, drilled in days.items() if drilled is None)
-        oldest = never[0] if never else min(days, key=lambda it: (days[it], it))
-        last = "never" if never else f"last at {as_text(days[oldest])}"
+        first = datetime.min.replace(tzinfo=UTC)
+        _, number = min((drilled or first, number) for number, drilled in days.items())
+        drilled = days[number]
+        last = "never" if drilled is None else f"last at {as_text(drilled)}"
         message = (
-            f"{len(days):,} archived days were not proven by a drill for {format_duration(every)}: the one "
-            f"that waits longest, {day(oldest * DAY_MS)}, {last}. Run `bucketwise drill`, or set drill.schedule"
+            f"archived days that no drill has proven for {format_duration(every)}: {len(days):,}; the one "
+            f"that waits longest is {day(number * DAY_MS)}, {last}. Run `bucketwise drill`, or set "
+            "drill.schedule"
         )
         yield self._finding("not-drilled", f"{archive.store.url}/{self.policy.name}", message, "warning")
 

@@ -164,7 +164,7 @@ def test_drills_have_a_schedule_of_their_own(place: Place) -> None:
     assert place("run", now=None).code == 0
     with service(place) as it:
         line = it.until("run ended")
-        assert "verb=drill" in line and "policy=ticks" in line and "outcome=ok" in line
+        assert "verb=drill" in line and "policy=ticks" in line and "outcome=done" in line
         assert it.end() == 0
     with service(place) as it:
         assert "verb=drill" in it.until("nothing is due")
@@ -184,7 +184,7 @@ def test_a_run_and_a_drill_of_one_policy_take_turns(place: Place) -> None:
         "run",
         "drill",
     }
-    assert all("outcome=ok" in line for line in lines)
+    assert all("outcome=done" in line for line in lines)
 
 
 def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
