@@ -243,12 +243,13 @@ def _unpin(turn: Turn) -> Done:
     return Done({"buckets": unpin(turn.context, turn.within)})
 
 
-def audit_step(*, full: bool = False, evidence: bool = False) -> Step:
+def audit_step(*, full: bool = False, evidence: bool = False, drilled_every: timedelta | None = None) -> Step:
     """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: it also tells
-    where each day is, how much there is, and how it is proven."""
+    where each day is, how much there is, and how it is proven. `drilled_every`: how long a day may go without
+    a drill; None: forever."""
 
     def do(turn: Turn) -> Done:
-        report = audit(turn.context, full=full)
+        report = audit(turn.context, full=full, drilled_every=drilled_every)
         done = _findings(report.findings, NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
         for it in done.body["findings"]:

@@ -97,6 +97,7 @@ def test_every_metric_is_explained() -> None:
     result = Result("ticks", 0, {"rollup": {"readings": 1}, "archive": archive})
     assert Report("run", now, [result]).exit_code == 0
     metrics.record(result)
+    metrics.record_drill(result)
     served = set(re.findall(r"(?m)^(bucketwise_\w+)\{", metrics.text().decode()))
     said = {code(row[0]) for row in rows(section(OPERATIONS, "Metrics and health"))}
     assert said == {name for name in served if not name.endswith("_created")}
