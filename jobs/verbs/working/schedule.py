@@ -12,13 +12,14 @@ import typer
 from config.errors import UsageError
 from config.policies import Policy
 from jobs.call import Call
-from jobs.options import Executor, WorkerCount
+from jobs.options import Executor, MetricsFile, WorkerCount
 from jobs.output.progress import Progress
 from jobs.output.report import Report, Result
 from jobs.running.ledger import Ledger
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import RUN
 from jobs.service.metrics import Metrics, served
+from jobs.service.metrics_file import add
 from jobs.service.scheduler import VERB, Service
 
 EXAMPLES = [
@@ -53,6 +54,7 @@ def schedule(
     call: Call,
     metrics_port: Port = None,
     metrics_host: Host = "127.0.0.1",
+    metrics_file: MetricsFile = None,
     workers: WorkerCount = None,
     executor: Executor = None,
 ) -> Report:
@@ -66,9 +68,12 @@ def schedule(
         raise UsageError("--now: schedule goes by the clock; use `bucketwise run --now` for another instant")
     policies, staff = _scheduled(call), call.staff(workers, executor)
     metrics, runs = Metrics(), {policy.name: 0 for policy in policies}
+    file = metrics_file or call.settings.metrics_file
 
     def count(result: Result) -> None:
-        metrics.record(result)
+        metrics.record(VERB, result)
+        if file is not None and (complaint := add(file, VERB, [result])):
+            log.warning(complaint)
         runs[result.policy] += 1
 
     with call.database() as database:
@@ -87,6 +92,7 @@ def schedule(
                 keys=call.keys,
                 known=tuple(call.settings.policies.values()),
                 keep=call.settings.ledger.keep,
+                is_measured=metrics_port is not None or file is not None,
             )
 
         service = Service(policies, Ledger(database), runner_at, count, call.stop, call.hosts)
