@@ -90,7 +90,8 @@ def test_every_metric_is_explained() -> None:
     now = datetime(2018, 9, 1, tzinfo=UTC)
     archive = {"buckets": 1, "readings": 1, "bytes": 1, "deleted": 1, "left": 0, "quarantined": 0}
     standing = dict.fromkeys(
-        ("rollup_lag_seconds", "archive_lag_seconds", "oldest_live_bucket_timestamp_seconds", "lease_held"), 0.0
+        ("rollup_lag_seconds", "archive_lag_seconds", "oldest_live_bucket_timestamp_seconds", "lease_held"),
+        0.0,
     )
     measures = Measures(now, {"rollup": 1.0}, {"put": 1}, 0, standing)
     result = Result("ticks", 0, {"rollup": {"readings": 1}, "archive": archive}, measures=measures)
