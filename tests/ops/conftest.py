@@ -42,8 +42,8 @@ def watched(
         place = Place(folder, database, mongodb_uri, stack.enter_context(command_line()))
         place.write_config()
         place.load()
-        young = datetime.now(UTC) - _HOUR
-        place.database.ticks.insert_one({"symbol": "MDB", "d": young.replace(second=0, microsecond=0), "p": {"0": 1.5}})
+        young = (datetime.now(UTC) - _HOUR).replace(second=0, microsecond=0)
+        place.database.ticks.insert_one({"symbol": "MDB", "d": young, "p": {"0": 1.5}})
 
         def run(verb: str) -> None:
             options = ("--quiet", "--metrics-file", str(file))
