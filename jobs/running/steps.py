@@ -12,6 +12,7 @@ from archivers.format.keys import Keys
 from archivers.moving.archive import ArchiveOptions, archive, check_archive, check_kind, plan_archive, recover
 from archivers.proof.audit import audit
 from archivers.proof.checks import check
+from archivers.proof.remedies import REMEDIES
 from archivers.proof.sign import sign
 from archivers.proof.verify import verify
 from archivers.records.deletions import legible
@@ -28,6 +29,7 @@ from config.errors import HaltedError
 from config.policies import Policy
 from jobs import clock
 from jobs.running import lease, ledger
+from jobs.running.audited import evidence_body
 from jobs.running.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
 from jobs.running.turn import Done, Step, Turn
 from rollups import progress as rollup_progress
@@ -241,14 +243,19 @@ def _unpin(turn: Turn) -> Done:
     return Done({"buckets": unpin(turn.context, turn.within)})
 
 
-def audit_step(*, full: bool = False) -> Step:
-    """Returns the step that audits. `full`: all parts, whatever the policy says."""
+def audit_step(*, full: bool = False, evidence: bool = False, drilled_every: timedelta | None = None) -> Step:
+    """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: it also tells
+    where each day is, how much there is, and how it is proven. `drilled_every`: how long a day may go without
+    a drill; None: forever."""
 
     def do(turn: Turn) -> Done:
-        report = audit(turn.context, full=full)
+        report = audit(turn.context, full=full, drilled_every=drilled_every)
         done = _findings(report.findings, NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
-        return Done({**done.body, **read}, done.exit_code)
+        for it in done.body["findings"]:
+            it["remedy"] = REMEDIES[it["code"]]
+        told = evidence_body(turn.context) if evidence else {}
+        return Done({**done.body, **read, **told}, done.exit_code)
 
     return Step("audit", do, by_present=True)
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import get_args
 
 from archivers.proof.findings import Severity
+from archivers.proof.remedies import REMEDIES
 from config.errors import BucketwiseError
 from jobs.failures import OUTCOMES
 from jobs.output.measures import Measures
@@ -78,6 +79,11 @@ def test_every_finding_of_audit_is_explained() -> None:
     found = findings_of_audit()
     assert found["overdue"] == found["part-missing"] == {"error"}
     assert found == _said("Findings of audit")
+
+
+def test_what_to_do_about_each_finding_of_audit_is_told_in_the_same_words() -> None:
+    told = {code(row[0]): row[3] for row in rows(section(OPERATIONS, "Findings of audit"))}
+    assert {name: re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text) for name, text in told.items()} == REMEDIES
 
 
 def test_every_collection_of_bucketwise_is_explained() -> None:
