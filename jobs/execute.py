@@ -73,8 +73,8 @@ def measure(call: Call, report: Report) -> None:
     the exit code stays that of the run."""
     try:
         file = call.metrics_file
-    except ConfigError:  # told of already; the option alone says where metrics go
-        file = call.metrics_option
+    except ConfigError:  # told of already, and no option says where metrics go
+        return
     results = report.results or [Result("", report.exit_code)]  # no policy had its turn
     if file is not None and (complaint := metrics_file.add(file, call.command, results)):
         sys.stderr.write(hide_secrets(f"bucketwise: {complaint}\n"))

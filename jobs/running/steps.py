@@ -58,10 +58,10 @@ OWN_COLLECTIONS = {
 }
 
 
-def _prepare(turn: Turn, keys: Keys | None = None) -> None:
+def prepare(turn: Turn, keys: Keys | None = None) -> None:
     """Before summaries are made from it: the archive is all there, and nothing half-done is in it."""
     context = turn.context
-    _check_archive(turn)
+    check_archived(turn)
     if turn.dry_run:
         return
     if context.store is not None:
@@ -71,7 +71,7 @@ def _prepare(turn: Turn, keys: Keys | None = None) -> None:
     recover(replace(context, keys=keys or context.keys))
 
 
-def _check_archive(turn: Turn) -> None:
+def check_archived(turn: Turn) -> None:
     """Who may write sees to the rest when it recovers."""
     context = turn.context
     if turn.dry_run:
@@ -81,7 +81,7 @@ def _check_archive(turn: Turn) -> None:
 
 
 def _roll_up(turn: Turn) -> Done:
-    _prepare(turn)
+    prepare(turn)
     report = roll_up_all(
         turn.context, turn.within, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run
     )
@@ -116,7 +116,7 @@ def _archive(turn: Turn) -> Done:
     context = turn.context
     if context.policy.archive is None:
         return Done(_archive_body(ArchiveReport("none"), context.policy, 0))
-    _check_archive(turn)
+    check_archived(turn)
     fit = see_fit(turn) if archives(turn) else None
     stop_for(fit, context.policy)
     upkeep = Upkeep(context, turn.readers, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run)
@@ -190,7 +190,7 @@ def _compact_all(turn: Turn) -> Done:
 
 
 def _compact_as_asked(turn: Turn, options: CompactOptions) -> Done:
-    _check_archive(turn)
+    check_archived(turn)
     act = plan_compaction if turn.dry_run else compact
     return Done(asdict(act(turn.context, options)))
 
@@ -216,7 +216,7 @@ def _verify(turn: Turn) -> Done:
 
 def _sign(turn: Turn) -> Done:
     keys = turn.context.keys
-    _prepare(turn, keys.lenient())
+    prepare(turn, keys.lenient())
     report = sign(turn.context)
     return Done({"key": keys.first, "manifests": report.manifests, "receipts": report.receipts})
 

@@ -100,6 +100,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "restore": (_run, ["--to", "ticks_restored"]),
     "unpin": (_restore, []),
     "hold": (_nothing, _HOLD),
+    "erase": (_run, ["--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks"]),
     "audit": (_nothing, []),
     "status": (_run, []),
     "summarize": (_run, ["--since", "2018-06-30", "--until", "2018-07-01"]),
