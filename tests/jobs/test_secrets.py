@@ -220,7 +220,7 @@ def test_the_service_shows_none(planted: Planted) -> None:
             assert service.stderr is not None
             log = [next(line for line in service.stderr if "metrics are served" in line)]
             address = log[0].partition("address=")[2].split()[0]
-            log.append(next(line for line in service.stderr if "run " in line))
+            log.append(next(line for line in service.stderr if 'event="run ' in line))
             for path in ("/metrics", "/healthz", "/nothing"):
                 url = address.replace("/metrics", path)
                 try:
