@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import bson
@@ -82,10 +83,16 @@ def has_slots(value: Any) -> bool:
     return isinstance(value, dict) and bool(value) and all(it.isascii() and it.isdigit() for it in value)
 
 
+@lru_cache(10_000)
+def _has_path(name: str) -> bool:
+    """Whether a policy can name the field."""
+    return "." not in name and name != "*" and field_fault(name) is None
+
+
 def _walk(document: Document, parent: str, depth: int) -> Iterator[tuple[str, Any]]:
     for name, value in document.items():
-        if "." in name or name == "*" or field_fault(name):
-            continue  # no path leads there
+        if not _has_path(name):
+            continue
         path = f"{parent}{name}"
         if not isinstance(value, dict) or has_slots(value):
             yield path, value

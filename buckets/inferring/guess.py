@@ -19,7 +19,7 @@ from buckets.inferring.values import say_mixed
 from config.policies import Overflow, Policy
 
 #: Bytes of documents that are looked at field by field; of more, some here and there.
-_BYTES = 3_000_000
+_BYTES = 2_000_000
 #: A policy has to fit so many of the documents.
 _FITTING = 0.5
 #: Keys that a policy may do without, in the order in which they are given up.
@@ -36,18 +36,19 @@ class Guess:
     notes: Notes = field(default_factory=Notes)
     timezone: str | None = None
     is_noisy: bool = False
+    is_summaries: bool = False
 
 
 def guess(
     name: str, collection: str, docs: Docs, indexes: Sequence[Sequence[str]], native: Mapping[str, str] | None
 ) -> Guess:
-    """Returns the policy that reads most numbers of the documents. `name`: of the policy; `native`: the options
-    of a native time-series collection."""
+    """Returns the policy that reads most numbers of the documents. `name`: of the policy; `native`: the
+    options of a native time-series collection."""
     if not len(docs):
         return Guess(collection, evidence=["it is empty"])
     documents = decoded(_thinned(docs))
     if _are_summaries(documents):
-        return Guess(collection, evidence=["it holds summaries"])
+        return Guess(collection, evidence=["it holds summaries"], is_summaries=True)
     seen = Seen(Fields.of(documents), indexes)
     proposals = list(readings.propose_native(seen, native) if native else _proposals(seen))
     best: tuple[float, Guess] | None = None
@@ -63,7 +64,7 @@ def with_overflow(found: Guess, overflow: Overflow, batch: Batch) -> Guess | Non
     """Returns the guess with an overflow; None if its samples don't come to light by it."""
     assert found.policy is not None
     alone = decode(Batch.of(batch.main), found.policy)
-    keys = found.policy.model_dump(exclude_unset=True) | {"overflow": overflow.model_dump()}
+    keys = found.policy.model_dump(exclude_unset=True) | {"overflow": overflow}
     policy, seen, _ = _settled(keys, batch)
     if len(seen.columns.time) <= len(alone.columns.time) or seen.quarantined:
         return None
@@ -71,8 +72,9 @@ def with_overflow(found: Guess, overflow: Overflow, batch: Batch) -> Guess | Non
 
 
 def _proposals(seen: Seen) -> Iterable[Proposal]:
-    yield from samples.propose(seen)
-    yield from slots.propose(seen)
+    of_samples = list(samples.propose(seen))
+    yield from of_samples
+    yield from slots.propose(seen, {it.keys["samples_field"] for it in of_samples})
     yield from readings.propose(seen)
 
 
@@ -92,7 +94,9 @@ def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[
     for key in left_out:
         notes.questions.pop(key, None)
         notes.evidence.pop(key, None)
-        notes.ask("model", f"{key} = {quoted(str(keys[key]))} does not agree with all documents, so it was left out")
+        notes.ask(
+            "model", f"{key} = {quoted(str(keys[key]))} does not agree with all documents, so it was left out"
+        )
     if seen.quarantined:
         first = seen.quarantined[0]
         notes.ask(
@@ -139,7 +143,7 @@ def _settled(keys: dict[str, Any], batch: Batch) -> tuple[Policy, Decoded, list[
 
 def _policy(keys: dict[str, Any]) -> Policy:
     lists = {key: tuple(value) if isinstance(value, list) else value for key, value in keys.items()}
-    return Policy(**lists)
+    return Policy.model_validate(lists)
 
 
 def _are_summaries(documents: list[Document]) -> bool:

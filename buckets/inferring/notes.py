@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+_SHOWN = 5
+
 
 @dataclass
 class Notes:
@@ -29,5 +31,6 @@ def quoted(name: str) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """Returns names for a line of text."""
-    return ", ".join(map(quoted, names))
+    """Returns names for a line of text: the first few, and how many more there are."""
+    shown = ", ".join(map(quoted, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN:,} more"

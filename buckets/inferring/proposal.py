@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from buckets.inferring import series
@@ -32,12 +33,12 @@ class Seen:
     fields: Fields
     indexes: Sequence[Sequence[str]] = ()
 
-    @property
+    @cached_property
     def single(self) -> dict[str, list[Any]]:
         """Returns the fields of one value that nearly all documents have."""
         return self.fields.always(NEARLY_ALL)
 
-    @property
+    @cached_property
     def times(self) -> list[Time]:
         """Returns the fields of times, the likeliest first."""
         return times_in(self.single, self._leading)
@@ -73,7 +74,7 @@ def choose_clock(columns: Columns, proposal: Proposal) -> None:
         proposal.keys["local_offset_field"] = offset
         proposal.notes.ask(
             "local_offset_field",
-            "Is this UTC minus local time, in minutes (Kolkata: -330)? If it is local time minus UTC, take it out",
+            "Is this UTC minus local time, in minutes (Kolkata: -330)? If it is the opposite, take it out",
         )
         return
     for path, zones in zone_fields(columns).items():

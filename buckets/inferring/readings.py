@@ -64,7 +64,9 @@ def propose_native(seen: Seen, options: Mapping[str, str]) -> Iterator[Proposal]
             if path not in inside and path not in {*times, time, "_id"}
         }
         choose_clock({path: it for path, it in columns.items() if path in seen.single}, proposal)
-        columns = {path: it for path, it in columns.items() if path != proposal.keys.get("local_offset_field")}
+        columns = {
+            path: it for path, it in columns.items() if path != proposal.keys.get("local_offset_field")
+        }
         if array is not None:
             columns = _attributes(seen.fields.several[array], str(key), str(value))
             proposal.keys |= {"attributes_field": array, "attribute_key": key, "attribute_value": value}

@@ -81,7 +81,9 @@ def _of(path: str, samples: _Samples, seen: Seen) -> Iterator[Proposal]:
     if samples.is_pairs:
         notes.ask("value_fields", "Pairs don't name their values. What are they called?")
     counters = _counters(samples, inner, values, seen, proposal)
-    rows = {name: [held[owner] for owner in samples.owners] for name, held in names_of(seen, counters).items()}
+    rows = {
+        name: [held[owner] for owner in samples.owners] for name, held in names_of(seen, counters).items()
+    }
     if not samples.is_pairs:
         always = samples.fields.always(NEARLY_ALL)
         other_times = {it.path for it in times_in(always)} | {samples.time.path}
@@ -97,14 +99,16 @@ def _bounds(samples: _Samples, seen: Seen, notes: Notes) -> tuple[Time, Time | N
     """Returns the fields of the first and the last time: the nearest that hold all samples between them."""
     times = seen.times or times_in(seen.single, by_name=True)
     spans: dict[int, tuple[int, int]] = {}
-    for owner, time in zip(samples.owners, samples.time.values, strict=True):
-        if time is not None:
-            low, high = spans.get(owner, (time, time))
-            spans[owner] = min(low, time), max(high, time)
+    for owner, at in zip(samples.owners, samples.time.values, strict=True):
+        if at is not None:
+            low, high = spans.get(owner, (at, at))
+            spans[owner] = min(low, at), max(high, at)
     starts, ends = [], []
     for time in times:
         gaps = [
-            (low - at, at - high) for owner, (low, high) in spans.items() if (at := time.values[owner]) is not None
+            (low - at, at - high)
+            for owner, (low, high) in spans.items()
+            if (at := time.values[owner]) is not None
         ]
         slack = 999 if time.unit == "s" else 1
         if sum(before >= -1 for before, _ in gaps) >= NEARLY_ALL * len(spans):
@@ -133,7 +137,9 @@ def _counters(
         if is_telling and agree >= _MOSTLY * len(lengths) and not found:
             found.append(path)
             proposal.keys["count_field"] = path
-            proposal.notes.say("count_field", f"the number of samples in {agree:,} of {len(lengths):,} documents")
+            proposal.notes.say(
+                "count_field", f"the number of samples in {agree:,} of {len(lengths):,} documents"
+            )
     sums = {}
     for value in values:
         totals = _totals(inner[value], samples)
@@ -158,7 +164,9 @@ def _totals(values: list[Any], samples: _Samples) -> list[tuple[float, float]]:
 def _agrees(held: list[Any], totals: list[tuple[float, float]]) -> bool:
     """Whether a field holds these sums; zeros prove nothing."""
     pairs = [
-        (total([it])[0], *both) for it, both in zip(held, totals, strict=True) if it is not None and both[1] > 0
+        (total([it])[0], *both)
+        for it, both in zip(held, totals, strict=True)
+        if it is not None and both[1] > 0
     ]
     agree = sum(abs(told - real) <= _ROUNDING * size for told, real, size in pairs)
     return len(pairs) > 1 and agree >= _MOSTLY * len(pairs)

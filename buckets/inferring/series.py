@@ -81,7 +81,9 @@ def _say(chosen: list[str], columns: Columns, notes: Notes) -> None:
         notes.ask(_KEY, "No field tells series apart. Is all of this one series?")
         notes.say(_KEY, "no field names a series")
     for it in chosen:
-        notes.say(_KEY, f"{_counts(columns[it]):,} values of {quoted(it)} in {len(columns[it]):,} of the sample")
+        notes.say(
+            _KEY, f"{_counts(columns[it]):,} values of {quoted(it)} in {len(columns[it]):,} of the sample"
+        )
 
 
 def _counts(values: Sequence[Any]) -> int:

@@ -1,15 +1,15 @@
-"""Proposals of the model `slots`: a document for a span of time, with a slot for each second, minute or hour."""
+"""Proposals of the model `slots`: a document for a span of time, with a slot for each unit of it."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from buckets.inferring.fields import Fields, has_slots, is_number, there
-from buckets.inferring.notes import listed, quoted
+from buckets.inferring.notes import listed
 from buckets.inferring.proposal import (
     NEARLY_ALL,
     Proposal,
@@ -50,7 +50,9 @@ _KINDS = [
     _Kind((24, 60), _DAY, {"slot_levels": ["hour", "minute"]}, "minutes in hours"),
     _Kind((60, 60), _HOUR, {"slot_levels": ["minute", "second"]}, "seconds in minutes"),
     _Kind((24, 3600), _DAY, {"slot_levels": ["hour", "second"]}, "seconds in hours"),
-    _Kind((1440, 60), _DAY, {"slot_levels": ["minute", "second"], "span": "day"}, "seconds in minutes of a day"),
+    _Kind(
+        (1440, 60), _DAY, {"slot_levels": ["minute", "second"], "span": "day"}, "seconds in minutes of a day"
+    ),
     _Kind((24, 60, 60), _DAY, {"slot_levels": ["hour", "minute", "second"]}, "seconds in minutes in hours"),
 ]
 
@@ -95,14 +97,19 @@ class _Slots:
         if 2 * len(inner.documents) <= len(self.values):
             return []
         return [
-            f"{field}.*.{path}" for path, it in inner.single.items() if 2 * sum(map(is_number, it)) > len(there(it))
+            f"{field}.*.{path}"
+            for path, it in inner.single.items()
+            if 2 * sum(map(is_number, it)) > len(there(it))
         ]
 
 
-def propose(seen: Seen) -> Iterator[Proposal]:
-    """Yields the proposal with as many fields of slots as there are of one kind."""
+def propose(seen: Seen, samples: Container[str] = ()) -> Iterator[Proposal]:
+    """Yields a proposal for each depth of slots, with all fields that have it. `samples`: arrays that hold
+    samples with times of their own."""
     found: dict[int, dict[str, _Slots]] = {}
     for path, held in seen.fields.several.items():
+        if path in samples:
+            continue
         slots = _Slots()
         for it in there(held):
             before = len(slots.values)
@@ -119,7 +126,7 @@ def propose(seen: Seen) -> Iterator[Proposal]:
 
 
 def _kinds(fields: dict[str, _Slots], time: Time) -> list[_Kind]:
-    """Returns the kinds that these slots may be, the likeliest first: with the fewest slots, then the longest."""
+    """Returns the kinds that these slots may be, the likeliest first: with fewest slots, then the longest."""
     highest = [max(it) for it in zip(*(slots.highest for slots in fields.values()), strict=True)]
     starts = sorted(set(there(time.values)))
     fitting = [
@@ -149,14 +156,16 @@ def _of(fields: dict[str, _Slots], kinds: Sequence[_Kind], time: Time, seen: See
     if time.key is not None:
         proposal.keys["time_unit"] = time.key
     notes = proposal.notes
+    alike: dict[int, list[str]] = {}
     for name, slots in fields.items():
-        usual = slots.sizes.most_common(1)[0][0]
-        notes.say("model", f"{usual:,} slots under {quoted(name)}")
+        alike.setdefault(slots.sizes.most_common(1)[0][0], []).append(name)
+    for size, named in alike.items():
+        notes.say("model", f"{size:,} slots under {listed(named)}")
     first = next(iter(kind.keys))
     notes.say(first, kind.words)
-    alike = [it.words for it in others if it.slots == kind.slots]
-    if alike and len(set(there(time.values))) < _TELLING:
-        notes.ask(first, f"Are these {kind.words}, or {' or '.join(alike)}?")
+    rivals = [it.words for it in others if it.slots == kind.slots]
+    if rivals and len(set(there(time.values))) < _TELLING:
+        notes.ask(first, f"Are these {kind.words}, or {' or '.join(rivals)}?")
     ask_of_other_times(time, seen.times, notes, "time_field")
     names = names_of(seen, [])
     choose_clock(names, proposal)

@@ -23,11 +23,12 @@ Columns = Mapping[str, Sequence[Any]]
 
 def numeric(columns: Columns, notes: Notes) -> list[str]:
     """Returns the fields that hold numbers, in as far as they are none that name things."""
-    found, mixed = [], []
+    found: list[str] = []
+    mixed: list[str] = []
     for path, values in columns.items():
         held = there(values)
         numbers = [it for it in held if is_number(it)]
-        if not any(map(is_finite, numbers)) or words(path) & _NO_VALUES or path.startswith("__"):
+        if not any(map(is_finite, numbers)) or words(path) & _NO_VALUES or path.startswith(("__", "_id.")):
             continue
         (found if 2 * len(numbers) > len(held) else mixed).append(path)
     if mixed:
@@ -76,9 +77,9 @@ def offset_field(columns: Columns) -> str | None:
     """Returns the field that holds each reading's own offset from UTC, in minutes."""
     for path, values in columns.items():
         held = there(values)
-        if hints(path, OFFSET) and held and all(map(is_whole, held)):
-            if all(abs(it) <= _FARTHEST and it % _QUARTER == 0 for it in held):
-                return path
+        is_named = bool(held) and hints(path, OFFSET) and all(map(is_whole, held))
+        if is_named and all(abs(it) <= _FARTHEST and it % _QUARTER == 0 for it in held):
+            return path
     return None
 
 
@@ -96,6 +97,6 @@ def say_mixed(name: str, nonnumeric: int, readings: int, notes: Notes) -> None:
     """Asks what to make of readings that hold no number."""
     notes.ask(
         _KEY,
-        f"{quoted(name)} holds something else than a number in {nonnumeric:,} of {readings:,} readings, which "
+        f"{quoted(name)} holds something else than a number in {nonnumeric:,} of {readings:,} readings; they "
         f"are counted as nonnumeric. If whole days may be so, write nonnumeric_ok = [{quoted(name)}]",
     )

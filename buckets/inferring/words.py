@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 
-TIME = frozenset(
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+TIME = _set(
     "t d ts time times timestamp timestamps date datetime day hour minute at when instant epoch "
-    "start started begin from first since end ended last until to stop".split()
+    "start started begin from first since end ended last until to stop"
 )
-#: Times of the book-keeping of a writer, not of a reading.
-BOOKS = frozenset("created updated inserted modified received ingested expire expires expiry deleted".split())
-START = frozenset("start started begin from first since min day hour date open opened".split())
-END = frozenset("end ended last until to stop max close closed".split())
-SERIES = frozenset(
+#: Times of a writer's book-keeping, not of a reading.
+BOOKS = _set("created updated inserted modified received ingested expire expires expiry deleted")
+START = _set("start started begin from first since min day hour date open opened")
+END = _set("end ended last until to stop max close closed")
+SERIES = _set(
     "id sensor device dev symbol sym ticker series station meter machine rig host hostname node channel tag "
-    "source site location gateway gw metric name serial number no key uuid unit asset plant line type".split()
+    "source site location gateway gw metric name serial number no key uuid unit asset plant line type"
 )
-COUNT = frozenset("n count num number size samples nsamples total length".split())
-OFFSET = frozenset("tz offset tzoffset utcoffset timezone timezoneoffset zone localoffset".split())
-FLAG = frozenset("has more extra extras overflow overflown outlier is".split())
+COUNT = _set("n count num number size samples nsamples total length")
+OFFSET = _set("tz offset tzoffset utcoffset timezone timezoneoffset zone localoffset")
+FLAG = _set("has more extra extras overflow overflown outlier is")
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
