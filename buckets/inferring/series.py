@@ -80,10 +80,9 @@ def _say(chosen: list[str], columns: Columns, notes: Notes) -> None:
     if not chosen:
         notes.ask(_KEY, "No field tells series apart. Is all of this one series?")
         notes.say(_KEY, "no field names a series")
-    for it in chosen:
-        notes.say(
-            _KEY, f"{_counts(columns[it]):,} values of {quoted(it)} in {len(columns[it]):,} of the sample"
-        )
+        return
+    told = ", ".join(f"{_counts(columns[it]):,} of {quoted(it)}" for it in chosen)
+    notes.say(_KEY, f"in the sample: {told}")
 
 
 def _counts(values: Sequence[Any]) -> int:

@@ -14,7 +14,7 @@ from config.checks.targets import check_targets
 from config.policies import Archive, Policy, Rollup
 from config.problems import Problem, Report
 
-_AFTER, _GRACE = timedelta(days=90), timedelta(days=7)
+_AFTER = timedelta(days=90)
 _PERCENTILES = (50.0, 95.0, 99.0)
 _LONGEST_NAME = 60
 
@@ -46,11 +46,11 @@ def without_overflows(guesses: list[Guess]) -> list[Guess]:
 
 
 def drafted(guess: Guess, database: str, taken: Collection[str]) -> Guess:
-    """Returns the guess with roll-up and archive. Its policy is None if no such policy can be. `taken`: names of
-    collections that hold something else than summaries."""
+    """Returns the guess with roll-up and archive. Its policy is None if no such policy can be. `taken`:
+    names of collections that hold something else than summaries."""
     if guess.policy is None:
         return guess
-    archive = Archive(after=_AFTER, to="offline", grace=_GRACE, delete=False)
+    archive = Archive(after=_AFTER, to="offline", delete=False)
     whole = guess.policy.model_copy(update={"archive": archive, "rollup": _rollup(guess, taken)})
     problems = _problems(whole, database)
     if not problems:

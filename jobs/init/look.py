@@ -62,8 +62,8 @@ class Looker:
         return self._samples[name]
 
     def look(self, name: str, policy: str, *, is_named: bool) -> Guess:
-        """Returns what a collection is taken for. `policy`: what its policy is to be called; `is_named`: it was
-        asked for by its name."""
+        """Returns what a collection is taken for. `policy`: what its policy is to be called;
+        `is_named`: it was asked for by its name."""
         info = self.listed[name]
         if info["type"] == "view":
             return Guess(name, evidence=["it is a view. Name the collection behind it"])

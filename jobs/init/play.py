@@ -113,11 +113,12 @@ def _guesses(call: Call, database: Database[Document], names: Sequence[str]) -> 
     wanted = looker.wanted(names)
     called = policy_names(wanted)
     guesses = []
-    with call.progress.step(f"looking at {database.name}"):
+    progress = call.progress
+    with progress.step(f"looking at {database.name}"):
         for name in wanted:
             call.stop.check()
             guesses.append(looker.look(name, called[name], is_named=name in names))
-            call.progress("collections", 1)
+            progress("collections", 1)
     summaries = {it.collection for it in guesses if it.is_summaries}
     taken = set(looker.listed) - summaries
     return [drafted(it, database.name, taken) for it in without_overflows(guesses)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -39,7 +40,7 @@ _LAYOUT = [
     "value_fields",
 ]
 _STORE = (
-    "Where do archives go? A directory will do for a trial. Later it should be where the backups are, such as "
+    "Where do archives go? A directory will do for a trial. Later use a place of its own, such as "
     '"s3://acme-archive/market" with region = "eu-central-1"'
 )
 _AFTER = "How long are raw documents needed in MongoDB?"
@@ -119,10 +120,9 @@ def _archive(policy: Policy, at: str) -> Iterator[str]:
     if policy.model == "timeseries":
         yield from _key("delete", archive.delete, ["nothing is deleted from a native time-series collection"])
         return
-    yield from _key(
-        "delete", archive.delete, ["documents are copied and stay; true, once you trust the copies"]
-    )
-    yield from _key("grace", archive.grace, ["then they stay for so long after their copy was verified"])
+    yield from _key("delete", archive.delete, ["documents are copied, and stay"])
+    yield from _comment("Once you trust the copies: delete = true, and a time to stay after the copy:")
+    yield '# grace = "7d"'
 
 
 def _key(key: str, value: Any, why: Iterable[str] = (), *, is_literal: bool = False) -> list[str]:
@@ -140,12 +140,16 @@ def _value(value: Any, *, is_literal: bool = False) -> str:
     if isinstance(value, timedelta):
         value = format_duration(value)
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_text(key)} = {_value(it)}" for key, it in value.items()) + " }"
+        return "{ " + ", ".join(f"{_name(key)} = {_value(it)}" for key, it in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(it) for it in value) + "]"
     if isinstance(value, str):
         return _text(value if is_literal else value.replace("${", "$${"))
     return str(value)
+
+
+def _name(key: str) -> str:
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _text(key)
 
 
 def _text(value: str) -> str:

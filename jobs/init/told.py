@@ -47,7 +47,7 @@ def init_tables(
     named = "" if str(output) == "bucketwise.toml" else f" --config {shlex.quote(str(output))}"
     lines = (
         f"{output}: {count} policies. Answer the lines that begin with `# ?`, and look at the others.",
-        "The URI is not in the file, as it may hold a password. Set it in the environment: export MONGODB_URI=…",
+        "The URI is not in the file: it may hold a password. Set it in the environment: export MONGODB_URI=…",
         f"Then: bucketwise check{named}, and bucketwise plan{named}",
     )
     return [
