@@ -30,8 +30,8 @@ def propose(seen: Seen) -> Iterator[Proposal]:
         if times[0].key is not None:
             proposal.keys["time_unit"] = times[0].key
         ask_of_other_times(times[0], times, proposal.notes, "time_field")
+        choose_clock(seen.single, proposal)
         names = names_of(seen, [])
-        choose_clock(names, proposal)
         offset = proposal.keys.get("local_offset_field")
         names = {path: it for path, it in names.items() if path != offset}
         choose_series(names, times[0].values, seen, times[0].path, proposal)
@@ -49,7 +49,7 @@ def propose_native(seen: Seen, options: Mapping[str, str]) -> Iterator[Proposal]
     time, meta = options["timeField"], options.get("metaField")
     under = f"{meta}." if meta else "\0"
     inside = {path: it for path, it in seen.fields.single.items() if path == meta or path.startswith(under)}
-    always = {path for path in inside if path in seen.single}
+    always = {path for path in inside if path in seen.fields.always()}
     whole = meta is not None and (len(always) < len(inside) or not inside)
     for array, key, value in (None, None, None), *_attribute_arrays(seen):
         proposal = Proposal({"model": "timeseries", "time_field": time})

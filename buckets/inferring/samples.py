@@ -88,7 +88,7 @@ def _of(path: str, samples: _Samples, seen: Seen) -> Iterator[Proposal]:
         always = samples.fields.always(NEARLY_ALL)
         other_times = {it.path for it in times_in(always)} | {samples.time.path}
         rows |= {f"{path}.*.{it}": held for it, held in always.items() if it not in other_times}
-    choose_clock(names_of(seen, counters), proposal)
+    choose_clock(seen.single, proposal)
     rows.pop(keys.get("local_offset_field", ""), None)
     choose_series(rows, samples.time.values, seen, start.path, proposal)
     keys["value_fields"] = [it for it in values if f"{path}.*.{it}" not in keys["series_fields"]]

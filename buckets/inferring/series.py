@@ -10,7 +10,7 @@ from uuid import UUID
 from bson.binary import Binary
 from bson.objectid import ObjectId
 
-from buckets.inferring.fields import is_whole
+from buckets.inferring.fields import is_whole, there
 from buckets.inferring.notes import Notes, quoted
 from buckets.inferring.words import SERIES, hints
 
@@ -33,7 +33,7 @@ def choose(columns: Columns, times: Sequence[int | None], indexed: Sequence[str]
     """Returns the series fields among columns that have a value in each row. `times`: of each row; `indexed`:
     fields of an index that has the time as well. Numbers count if their name or an index says so, or if
     nothing else tells rows of one time apart."""
-    possible = [it for it in columns if may_name(columns[it])]
+    possible = [it for it in columns if may_name(there(columns[it]))]
     texts = [it for it in possible if any(isinstance(value, _TEXTS) for value in columns[it])]
     named = [it for it in possible if hints(it, SERIES)]
     likely = list(dict.fromkeys([*(it for it in possible if it in indexed), *named])) or texts

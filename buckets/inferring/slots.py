@@ -167,8 +167,8 @@ def _of(fields: dict[str, _Slots], kinds: Sequence[_Kind], time: Time, seen: See
     if rivals and len(set(there(time.values))) < _TELLING:
         notes.ask(first, f"Are these {kind.words}, or {' or '.join(rivals)}?")
     ask_of_other_times(time, seen.times, notes, "time_field")
+    choose_clock(seen.single, proposal)
     names = names_of(seen, [])
-    choose_clock(names, proposal)
     names.pop(proposal.keys.get("local_offset_field", ""), None)
     choose_series(names, time.values, seen, time.path, proposal)
     proposal.keys["value_fields"] = usable(paths, notes)

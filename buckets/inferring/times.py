@@ -33,6 +33,11 @@ class Time:
     rank: tuple[bool, ...]  # the higher, the likelier it is the time of readings
 
     @property
+    def is_sure(self) -> bool:
+        """Returns whether it is more than numbers that may be times by their size."""
+        return self.unit in ("date", "iso") or hints(self.path, TIME)
+
+    @property
     def key(self) -> TimeUnit | None:
         """Returns the unit as a policy needs it said: not at all of dates."""
         return None if self.unit == "date" else self.unit
@@ -58,7 +63,8 @@ def times_in(
                 is_named,
             )
             found.append(Time(path, unit, [ms_of(it, unit) for it in values], rank))
-    return sorted(found, key=lambda it: it.rank, reverse=True)
+    sure = [it for it in found if it.is_sure]
+    return sorted(sure or found, key=lambda it: it.rank, reverse=True)
 
 
 def unit_of(values: Sequence[Any], path: str) -> TimeUnit | None:

@@ -19,7 +19,7 @@ START = _set("start started begin from first since min day hour date open opened
 END = _set("end ended last until to stop max close closed")
 SERIES = _set(
     "id sensor device dev symbol sym ticker series station meter machine rig host hostname node channel tag "
-    "source site location gateway gw metric name serial number no key uuid unit asset plant line type"
+    "source site location gateway gw metric name uuid asset plant"
 )
 COUNT = _set("n count num number size samples nsamples total length")
 OFFSET = _set("tz offset tzoffset utcoffset timezone timezoneoffset zone localoffset")
