@@ -70,7 +70,7 @@ def propose_native(seen: Seen, options: Mapping[str, str]) -> Iterator[Proposal]
         if array is not None:
             columns = _attributes(seen.fields.several[array], str(key), str(value))
             proposal.keys |= {"attributes_field": array, "attribute_key": key, "attribute_value": value}
-        proposal.keys["value_fields"] = numeric(columns, proposal.notes)
+        proposal.keys["value_fields"] = sorted(numeric(columns, proposal.notes))
         yield proposal
 
 

@@ -28,9 +28,9 @@ def numeric(columns: Columns, notes: Notes) -> list[str]:
     for path, values in columns.items():
         held = there(values)
         numbers = [it for it in held if is_number(it)]
-        if not any(map(is_finite, numbers)) or words(path) & _NO_VALUES or path.startswith(("__", "_id.")):
-            continue
-        (found if 2 * len(numbers) > len(held) else mixed).append(path)
+        is_name = bool(words(path) & _NO_VALUES) and all(map(is_whole, numbers))
+        if any(map(is_finite, numbers)) and not is_name and not path.startswith(("__", "_id.")):
+            (found if 2 * len(numbers) > len(held) else mixed).append(path)
     if mixed:
         notes.ask(_KEY, f"{listed(mixed)} holds numbers now and then. Does it belong here?")
     return usable(_apart(found), notes)

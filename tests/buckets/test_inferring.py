@@ -65,6 +65,7 @@ def reading(at: int, **more: Any) -> Document:
 
 
 READINGS = [reading(at) for at in range(40)]
+ROWS = [tuple(it.values()) for it in READINGS]
 BASE: Document = {
     "model": "reading",
     "time_field": "at",
@@ -73,7 +74,7 @@ BASE: Document = {
 }
 ODD: dict[str, tuple[list[Document], Document]] = {
     "nested meta": (
-        [{"meta": {"site": {"id": it["sensor"]}}, "at": it["at"], "v": {"a": it["t"], "b": 1}} for it in READINGS],
+        [{"meta": {"site": {"id": dev}}, "at": at, "v": {"a": t, "b": 1}} for dev, at, t in ROWS],
         {**BASE, "series_fields": ("meta.site.id",), "value_fields": ("v.a", "v.b")},
     ),
     "string _id": ([{**it, "_id": f"{it['sensor']}-{it['at']}"} for it in READINGS], BASE),
@@ -116,7 +117,7 @@ ODD: dict[str, tuple[list[Document], Document]] = {
     "attributes of other names": (
         [
             {"sensor": sensor, "at": at, "m": [{"name": "t", "val": t}, {"name": "u", "val": "C"}]}
-            for sensor, at, t in map(dict.values, READINGS)
+            for sensor, at, t in ROWS
         ],
         {**BASE, "attributes_field": "m", "attribute_key": "name", "attribute_value": "val"},
     ),
