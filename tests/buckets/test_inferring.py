@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -254,7 +254,7 @@ def test_what_is_no_time_series(name: str) -> None:
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0.*$"), min_size=1, max_size=8).filter(
     lambda it: not it.isdigit() and it not in ("_id", "__v") and not it.startswith("__")
 )
-FORMS = {
+FORMS: dict[str, Callable[[datetime], Any]] = {
     "date": lambda at: at,
     "s": lambda at: int(at.timestamp()),
     "ms": lambda at: Int64(at.timestamp() * 1000),

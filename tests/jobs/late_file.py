@@ -16,4 +16,4 @@ def install(path: str) -> None:
                 file.write("mine")
         return opened(self, mode, *arguments, **options)
 
-    Path.open = meddled  # type: ignore[assignment, method-assign]
+    Path.open = meddled  # type: ignore[method-assign]
