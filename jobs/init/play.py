@@ -16,7 +16,7 @@ from archivers.proof.checks import check, check_server
 from buckets.inferring.guess import Guess
 from config.checks.locations import check_mongodb
 from config.errors import UsageError
-from config.loading.environment import OVERRIDES
+from config.loading.environment import OVERRIDES, expand
 from config.loading.load import DEFAULT_PATH, settings_in
 from config.policies import MongoDB, Settings
 from config.problems import Report as Problems
@@ -36,10 +36,15 @@ _FORM = "write mongodb://host/DATABASE?replicaSet=rs0"
 
 
 def mongodb_at(call: Call, uri: str) -> MongoDB:
-    """Returns the connection and the database that a URI names. Raises UsageError."""
+    """Returns the connection and the database that a URI names; a `${NAME}` in it takes an environment
+    variable. Raises UsageError."""
+    problems = Problems("", {}, {}, {})
+    expanded = expand({"mongodb": {"uri": uri}}, os.environ, {}, problems)
+    if problems.problems:
+        raise UsageError(f"URI: {problems.problems[0].message}; {problems.problems[0].mend}")
+    uri = expanded["mongodb"]["uri"]
     path = uri.partition("://")[2].partition("?")[0].rpartition("@")[2].partition("/")[2]
     mongodb = MongoDB(uri=SecretStr(uri), database=unquote(path))
-    problems = Problems("", {}, {}, {})
     check_mongodb(mongodb, problems)
     wrong = {it.key: it for it in problems.problems}
     if found := wrong.get("mongodb.uri"):

@@ -14,7 +14,7 @@ from jobs.init.play import free, mongodb_at, survey
 from jobs.output.report import Report
 
 EXAMPLES = [
-    'bucketwise init "$MONGODB_URI"',
+    "bucketwise init '${MONGODB_URI}'",
     "bucketwise init mongodb://localhost/market ticks iot --output market.toml",
     "bucketwise init mongodb://localhost/market --output -",
 ]

@@ -279,6 +279,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "MongoDB's own": (["{base}/admin"], ["database 'admin'", "MongoDB's own"]),
     "a collection in the URI": (["{base}/a.b"], ["database 'a.b'", "no such database name"]),
     "no such collection": (["{here}", "tick"], ["tick: ", "no such collection", "Did you mean ticks?"]),
+    "no such variable": (["${{NO_SUCH}}"], ["URI: the environment variable NO_SUCH is not set"]),
     "no URI": (["localhost/market"], ["URI: does not start with mongodb://"]),
     "nobody there": (
         ["mongodb://bob:hunter2@127.0.0.1:1/market?serverSelectionTimeoutMS=50"],
@@ -376,7 +377,7 @@ def test_it_needs_few_rights(
     host, port = asking_mongod.address
     try:
         uri = f"mongodb://bob:hunter2@{host}:{port}/{name}?replicaSet=rs0"
-        ran = bucketwise("init", uri, "--json", cwd=tmp_path)
+        ran = bucketwise("init", "${WHERE}", "--json", cwd=tmp_path, WHERE=uri)
         assert ran.code == 0, ran
         assert "hunter2" not in ran.out + ran.err + (tmp_path / "bucketwise.toml").read_text()
         assert "privilege-missing" in {it["code"] for it in ran.policy("iot")["findings"]}

@@ -16,8 +16,8 @@ from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig
 from tests.jobs.command import ROOT, CommandLine
 
 VERBS = [
-    "demo", "init", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "coverage", "explain",
-    "schedule", "compact", "verify", "drill", "restore", "unpin", "hold", "receipts", "sign", "audit",
+    "demo", "init", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "coverage",
+    "explain", "schedule", "compact", "verify", "drill", "restore", "unpin", "hold", "receipts", "sign", "audit",
     "status",
 ]  # fmt: skip
 
