@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from itertools import islice
 from typing import Any
+
+from bson.binary import Binary
+from bson.objectid import ObjectId
 
 from buckets.inferring.fields import Fields, there
 from buckets.inferring.words import FLAG, hints
 from config.policies import Overflow
 
+#: What may be the `_id` of a bucket. A query would take a regular expression for a pattern.
+_NAMES = (str, int, ObjectId, Binary)
 #: So many fields are tried.
 _FIELDS = 10
 
@@ -23,7 +27,7 @@ def references(fields: Fields) -> dict[str, list[Any]]:
     found = {
         path: list({repr(it): it for it in held}.values())
         for path, held in fields.always().items()
-        if path != "_id" and not isinstance(held[0], bool | datetime)
+        if path != "_id" and all(isinstance(it, _NAMES) for it in held)
     }
     return dict(islice(found.items(), _FIELDS))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from buckets.inferring.fields import is_number
 from buckets.inferring.proposal import (
@@ -15,9 +15,16 @@ from buckets.inferring.proposal import (
     choose_series,
     names_of,
 )
-from buckets.inferring.times import Time
-from buckets.inferring.values import Columns, numeric
+from buckets.inferring.values import numeric
 from config.checks.names import field_fault
+
+
+class Attributes(NamedTuple):
+    """An array of names and values, with the fields of these."""
+
+    array: str
+    key: str
+    value: str
 
 
 def propose(seen: Seen) -> Iterator[Proposal]:
@@ -25,57 +32,52 @@ def propose(seen: Seen) -> Iterator[Proposal]:
     times = seen.times
     if not times:
         return
-    for array, key, value in (None, None, None), *_attribute_arrays(seen):
-        proposal = Proposal({"model": "reading", "time_field": times[0].path})
-        if times[0].key is not None:
-            proposal.keys["time_unit"] = times[0].key
-        ask_of_other_times(times[0], times, proposal.notes, "time_field")
+    time = times[0]
+    for attributes in (None, *_attribute_arrays(seen)):
+        proposal = Proposal({"model": "reading", "time_field": time.path})
+        if time.key is not None:
+            proposal.keys["time_unit"] = time.key
+        ask_of_other_times(time, times, proposal.notes, "time_field")
         choose_clock(seen.single, proposal)
-        names = names_of(seen, [])
-        offset = proposal.keys.get("local_offset_field")
-        names = {path: it for path, it in names.items() if path != offset}
-        choose_series(names, times[0].values, seen, times[0].path, proposal)
-        used = {*proposal.keys["series_fields"], offset, *(it.path for it in times), "_id"}
-        columns: Columns = {path: it for path, it in seen.fields.single.items() if path not in used}
-        if array is not None:
-            columns = _attributes(seen.fields.several[array], str(key), str(value))
-            proposal.keys |= {"attributes_field": array, "attribute_key": key, "attribute_value": value}
-        proposal.keys["value_fields"] = numeric(columns, proposal.notes)
+        names = names_of(seen, [proposal.keys.get("local_offset_field", "")])
+        choose_series(names, time.values, seen, time.path, proposal)
+        _choose_values(seen, proposal.keys["series_fields"], attributes, proposal)
         yield proposal
 
 
 def propose_native(seen: Seen, options: Mapping[str, str]) -> Iterator[Proposal]:
     """Yields what a native time-series collection is. `options`: its timeField and metaField."""
     time, meta = options["timeField"], options.get("metaField")
-    under = f"{meta}." if meta else "\0"
-    inside = {path: it for path, it in seen.fields.single.items() if path == meta or path.startswith(under)}
-    always = {path for path in inside if path in seen.fields.always()}
-    whole = meta is not None and (len(always) < len(inside) or not inside)
-    for array, key, value in (None, None, None), *_attribute_arrays(seen):
+    inside = [it for it in seen.fields.single if it == meta or it.startswith(f"{meta}.")]
+    is_whole = meta is not None and not (inside and set(inside) <= set(seen.fields.always()))
+    for attributes in (None, *_attribute_arrays(seen)):
         proposal = Proposal({"model": "timeseries", "time_field": time})
         proposal.notes.say("time_field", "its timeField")
-        fields = [str(meta)] if whole else list(inside)
-        proposal.keys["series_fields"] = fields
+        proposal.keys["series_fields"] = [meta] if is_whole else inside
         proposal.notes.say("series_fields", "its metaField" if meta else "it has no metaField")
-        times = {it.path for it in seen.times}
-        columns: Columns = {
-            path: it
-            for path, it in seen.fields.single.items()
-            if path not in inside and path not in {*times, time, "_id"}
-        }
-        choose_clock({path: it for path, it in columns.items() if path in seen.single}, proposal)
-        columns = {
-            path: it for path, it in columns.items() if path != proposal.keys.get("local_offset_field")
-        }
-        if array is not None:
-            columns = _attributes(seen.fields.several[array], str(key), str(value))
-            proposal.keys |= {"attributes_field": array, "attribute_key": key, "attribute_value": value}
-        proposal.keys["value_fields"] = sorted(numeric(columns, proposal.notes))
+        choose_clock({path: it for path, it in seen.single.items() if path not in inside}, proposal)
+        _choose_values(seen, [time, *inside], attributes, proposal)
+        proposal.keys["value_fields"].sort()  # the server gives fields in any order
         yield proposal
 
 
-def _attribute_arrays(seen: Seen) -> Iterator[tuple[str, str, str]]:
-    """Yields each array of names and values, with the fields of these."""
+def _choose_values(seen: Seen, used: list[str], attributes: Attributes | None, proposal: Proposal) -> None:
+    """Puts the value fields into the proposal: single fields that are not used otherwise, or attributes."""
+    if attributes is not None:
+        columns = _by_name(seen.fields.several[attributes.array], attributes)
+        proposal.keys |= {
+            "attributes_field": attributes.array,
+            "attribute_key": attributes.key,
+            "attribute_value": attributes.value,
+        }
+    else:
+        taken = {*used, *(it.path for it in seen.times), proposal.keys.get("local_offset_field")}
+        columns = {path: it for path, it in seen.fields.single.items() if path not in taken}
+    proposal.keys["value_fields"] = numeric(columns, proposal.notes)
+
+
+def _attribute_arrays(seen: Seen) -> Iterator[Attributes]:
+    """Yields each array of names and values."""
     for path, held in seen.fields.several.items():
         arrays = [it for it in held if isinstance(it, list)]
         elements = [it for array in arrays for it in array]
@@ -87,20 +89,15 @@ def _attribute_arrays(seen: Seen) -> Iterator[tuple[str, str, str]]:
             names = [len({one[key] for one in array}) == len(array) for array in arrays]
             values = [it for it in sorted(common - {key}) if any(is_number(one[it]) for one in elements)]
             if values and sum(names) >= NEARLY_ALL * len(names) and not field_fault(f"{key}.{values[0]}"):
-                yield path, key, values[0]
+                yield Attributes(path, key, values[0])
                 break
 
 
-def _attributes(held: list[Any], key: str, value: str) -> Columns:
-    """Returns what each attribute holds, by its name."""
+def _by_name(held: list[Any], attributes: Attributes) -> dict[str, list[Any]]:
+    """Returns what each attribute holds."""
     columns: dict[str, list[Any]] = {}
-    for array in held:
-        for one in array or ():
-            if not field_fault(one[key]) and "*" not in one[key]:
-                columns.setdefault(one[key], []).append(one[value])
+    for one in (one for array in held for one in array or ()):
+        name = one[attributes.key]
+        if not field_fault(name) and "*" not in name:
+            columns.setdefault(name, []).append(one[attributes.value])
     return columns
-
-
-def title(time: Time) -> str:
-    """Returns what is said of a reading's time."""
-    return f"a document a reading, at {time.path}"

@@ -30,7 +30,7 @@ def find_overflow(
         for ref_field, ids in references(extra).items():
             query = {"_id": {"$in": ids[:_REFERRED]}}
             referred = Docs.concat([Docs.none(), *find_raw(buckets, query, limit=_REFERRED, is_ahead=False)])
-            if len(referred) == len(ids[:_REFERRED]):
+            if 2 * len(referred) > len(ids[:_REFERRED]):  # the others may be gone
                 seen = _fitting(found, name, ref_field, docs, referred, sample)
                 if seen is not None:
                     return seen

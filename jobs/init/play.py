@@ -71,7 +71,7 @@ def free(output: Path) -> Path:
     """Returns the path if a file can be made there. Raises UsageError."""
     if output.exists() or output.is_symlink():
         raise UsageError(
-            f"--output {output}: it is there already, and is not written over. Name another file"
+            f"--output {output}: it is there already, and is not written over. Name another one with --output"
         )
     if not output.absolute().parent.is_dir():
         raise UsageError(f"--output {output}: there is no folder {output.parent}")

@@ -45,8 +45,9 @@ def init_tables(
     findings = [*general, *(it for result in results for it in result.body["findings"])]
     count = sum(it.policy is not None for it in guesses)
     named = "" if str(output) == "bucketwise.toml" else f" --config {shlex.quote(str(output))}"
+    policies = "1 policy" if count == 1 else f"{count:,} policies"
     lines = (
-        f"{output}: {count} policies. Answer the lines that begin with `# ?`, and look at the others.",
+        f"{output}: {policies}. Answer the lines that begin with `# ?`, and look at the others.",
         "The URI is not in the file: it may hold a password. Set it in the environment: export MONGODB_URI=…",
         f"Then: bucketwise check{named}, and bucketwise plan{named}",
     )

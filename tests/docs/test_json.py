@@ -107,8 +107,7 @@ def test_each_is_shown() -> None:
 
 
 def test_what_init_prints_is_shown(place: Place) -> None:
-    venues = [{"symbol": "MDB", "venue": it, "d": START, "p": {"0": 1.5}} for it in ("a", "b")]
-    place.database.ticks.insert_many(venues * 90)
+    place.database.ticks.update_many({}, [{"$set": {"venue": {"$toString": {"$minute": "$d"}}}}])
     base, _, options = place.uri.partition("/?")
     printed = place("init", f"{base}/{place.database.name}?{options}", "ticks", "--json", "-o", "new.toml")
     own = {key: it for key, it in printed.json.items() if key not in _COMMON}
