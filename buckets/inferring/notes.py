@@ -23,6 +23,11 @@ class Notes:
         """Adds a question."""
         self.questions.setdefault(key, []).append(text)
 
+    def drop(self, key: str) -> None:
+        """Forgets all about a key."""
+        self.evidence.pop(key, None)
+        self.questions.pop(key, None)
+
 
 def quoted(name: str) -> str:
     """Returns a name for a line of text: in quotes, with escapes for what could end the line."""

@@ -34,7 +34,7 @@ def propose(seen: Seen) -> Iterator[Proposal]:
         return
     time = times[0]
     for attributes in (None, *_attribute_arrays(seen)):
-        proposal = Proposal({"model": "reading", "time_field": time.path})
+        proposal = Proposal({"model": "reading", "time_field": time.path}, "one reading each")
         if time.key is not None:
             proposal.keys["time_unit"] = time.key
         ask_of_other_times(time, times, proposal.notes, "time_field")
@@ -51,7 +51,7 @@ def propose_native(seen: Seen, options: Mapping[str, str]) -> Iterator[Proposal]
     inside = [it for it in seen.fields.single if it == meta or it.startswith(f"{meta}.")]
     is_whole = meta is not None and not (inside and set(inside) <= set(seen.fields.always()))
     for attributes in (None, *_attribute_arrays(seen)):
-        proposal = Proposal({"model": "timeseries", "time_field": time})
+        proposal = Proposal({"model": "timeseries", "time_field": time}, "one measurement each")
         proposal.notes.say("time_field", "its timeField")
         proposal.keys["series_fields"] = [meta] if is_whole else inside
         proposal.notes.say("series_fields", "its metaField" if meta else "it has no metaField")

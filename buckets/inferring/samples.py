@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from buckets.inferring.fields import Fields, is_whole
-from buckets.inferring.notes import Notes, listed
+from buckets.inferring.notes import Notes, listed, quoted
 from buckets.inferring.proposal import NEARLY_ALL, Proposal, Seen, choose_clock, choose_series, names_of
 from buckets.inferring.times import Time, times_in
 from buckets.inferring.values import numeric, total
@@ -59,7 +59,7 @@ def _named(pair: list[Any]) -> dict[str, Any]:
 
 
 def _of(path: str, samples: _Samples, seen: Seen) -> Iterator[Proposal]:
-    proposal = Proposal({"model": "samples", "samples_field": path})
+    proposal = Proposal({"model": "samples", "samples_field": path}, f"samples in {quoted(path)}")
     keys, notes = proposal.keys, proposal.notes
     bounds = _bounds(samples, seen, notes)
     if bounds is None:

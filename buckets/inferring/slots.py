@@ -152,15 +152,14 @@ def _start(starts: list[int], length: int) -> bool:
 def _of(fields: dict[str, _Slots], kinds: Sequence[_Kind], time: Time, seen: Seen) -> Proposal:
     kind, *others = kinds
     paths = [path for name, slots in fields.items() for path in slots.paths(name)]
-    proposal = Proposal({"model": "slots", **kind.keys, "time_field": time.path})
-    if time.key is not None:
-        proposal.keys["time_unit"] = time.key
-    notes = proposal.notes
     alike: dict[int, list[str]] = {}
     for name, slots in fields.items():
         alike.setdefault(slots.sizes.most_common(1)[0][0], []).append(name)
-    for size, named in alike.items():
-        notes.say("model", f"{size:,} slots under {listed(named)}")
+    what = "; ".join(f"{size:,} slots under {listed(named)}" for size, named in alike.items())
+    proposal = Proposal({"model": "slots", **kind.keys, "time_field": time.path}, what)
+    if time.key is not None:
+        proposal.keys["time_unit"] = time.key
+    notes = proposal.notes
     first = next(iter(kind.keys))
     notes.say(first, kind.words)
     rivals = [it.words for it in others if it.slots == kind.slots]

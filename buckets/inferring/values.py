@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from buckets.inferring.fields import is_number, is_whole, there
-from buckets.inferring.notes import Notes, listed, quoted
+from buckets.inferring.notes import Notes, listed
 from buckets.inferring.words import OFFSET, hints, words
 from config.zones import is_zone
 
@@ -91,12 +91,3 @@ def zone_fields(columns: Columns) -> dict[str, set[str]]:
         if held and all(is_zone(it) and ("/" in it or it == "UTC") for it in held):
             found[path] = held
     return found
-
-
-def say_mixed(name: str, nonnumeric: int, readings: int, notes: Notes) -> None:
-    """Asks what to make of readings that hold no number."""
-    notes.ask(
-        _KEY,
-        f"{quoted(name)} holds something else than a number in {nonnumeric:,} of {readings:,} readings; they "
-        f"are counted as nonnumeric. If whole days may be so, write nonnumeric_ok = [{quoted(name)}]",
-    )

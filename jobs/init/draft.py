@@ -38,7 +38,7 @@ def without_overflows(guesses: list[Guess]) -> list[Guess]:
         it.policy.overflow.collection: it.collection for it in guesses if it.policy and it.policy.overflow
     }
     return [
-        Guess(it.collection, evidence=[f"it holds the overflow of {owners[it.collection]}"])
+        Guess(it.collection, reasons=[f"it holds the overflow of {owners[it.collection]}"])
         if it.collection in owners
         else it
         for it in guesses
@@ -57,7 +57,7 @@ def drafted(guess: Guess, database: str, taken: Collection[str]) -> Guess:
         return replace(guess, policy=whole)
     without = guess.policy.model_copy(update={"archive": archive, "local_offset_field": None})
     if _problems(without, database):
-        return Guess(guess.collection, evidence=[f"{_told(it)}" for it in problems])
+        return Guess(guess.collection, reasons=[f"{_told(it)}" for it in problems])
     for it in problems:
         guess.notes.ask("rollup", f"There is no roll-up: {_told(it)}")
     return replace(guess, policy=without)

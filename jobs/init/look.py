@@ -66,10 +66,10 @@ class Looker:
         `is_named`: it was asked for by its name."""
         info = self.listed[name]
         if info["type"] == "view":
-            return Guess(name, evidence=["it is a view. Name the collection behind it"])
+            return Guess(name, reasons=["it is a view. Name the collection behind it"])
         of = _ARCHIVE.fullmatch(name)
         if of and of["source"] in self.listed and not is_named:
-            return Guess(name, evidence=[f"by its name it is an archive of {of['source']}"])
+            return Guess(name, reasons=[f"by its name it is an archive of {of['source']}"])
         native: Mapping[str, str] | None = info["options"].get("timeseries")
         indexes = [] if native else _indexes(self.database[name])
         found = guess(policy, name, self.sample(name), indexes, native)

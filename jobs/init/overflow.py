@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from pymongo.collection import Collection
@@ -14,7 +13,6 @@ from buckets.inferring.fields import Fields, decoded
 from buckets.inferring.guess import Guess, with_overflow
 from buckets.inferring.notes import quoted
 from buckets.inferring.overflow import overflows, references
-from buckets.models.overflow import attach
 
 Document = dict[str, Any]
 #: So many buckets are looked up by the references to them.
@@ -45,13 +43,11 @@ def _fitting(
     others = Fields.of(decoded(it for it in sample if it not in held))
     extra = Fields.of(decoded(docs))
     for overflow in overflows(name, ref_field, extra, Fields.of(decoded(referred)), others):
-        assert found.policy is not None
-        batch = attach(referred, docs, found.policy.model_copy(update={"overflow": overflow}))
-        if seen := with_overflow(found, overflow, batch):
+        if seen := with_overflow(found, overflow, referred, docs, sample):
             text = (
                 f"{len(referred):,} buckets with {quoted(overflow.flag_field)} are referred to by "
                 f"{quoted(ref_field)} in {quoted(name)}"
             )
             seen.notes.say("overflow", text)
-            return replace(seen, evidence=[*seen.evidence, f"overflow: {text}"])
+            return seen
     return None

@@ -86,7 +86,7 @@ def survey(call: Call, mongodb: MongoDB, names: Sequence[str], output: Path | No
         guesses = _guesses(call, database, names)
         place = (output or DEFAULT_PATH).absolute()
         store = (place.parent / f"{mongodb.database}-archive").as_uri()
-        text = config_text(guesses, mongodb.database, store, iso(call.now))
+        text = config_text(guesses, mongodb.database, store, iso(call.now.replace(microsecond=0)))
         if all(it.policy is None for it in guesses):
             told = "; ".join(f"{it.collection}: {'; '.join(it.evidence)}" for it in guesses)
             raise UsageError(

@@ -155,8 +155,30 @@ def test_overflow_by_its_references(bare: Place, make: Any) -> None:
     assert "it holds the overflow of" in told(ran, case.policy.overflow.collection)["evidence"][0]
     fit = ran.policy(case.policy.collection)["fit"]
     assert fit["quarantined"] == 0
+    assert "sampled documents without overflow" in told(ran, case.policy.collection)["evidence"][0]
+    assert told(ran, case.policy.collection)["questions"] == []
     ran = bare("readings", "-p", case.policy.collection, "-o", "all.csv", "--json")
     assert ran.policy(case.policy.collection)["readings"] == len(case.readings)
+
+
+def test_totals_that_count_the_overflow(bare: Place) -> None:
+    """In most buckets the count agrees with the array, and in those that overflow with all there is."""
+    for number in range(30):
+        values = [i / 4 for i in range(5 + number % 4)]
+        times = [T0 + timedelta(hours=number, minutes=i) for i in range(len(values))]
+        samples = [{"t": time, "v": value} for time, value in zip(times, values, strict=True)]
+        more = samples[4:] if number % 3 == 0 else []
+        bucket = {"_id": f"b{number}", "dev": "a", "first": times[0], "last": times[-1], "n": len(values)}
+        bucket |= {"total": sum(values), "samples": samples[:4] if more else samples}
+        bucket |= {"more": True} if more else {}
+        bare.database.iot.insert_one(bucket)
+        for it in more:
+            bare.database.iot_more.insert_one({"of": f"b{number}", "samples": [it]})
+    ran = init(bare, "--json")
+    found = tomllib.loads(ran.json["config"])["policies"]["iot"]
+    assert (found["count_field"], found["sum_fields"]) == ("n", {"v": "total"})
+    assert found["overflow"]["flag_field"] == "more"
+    assert told(ran, "iot")["questions"] == [] and ran.policy("iot")["fit"]["quarantined"] == 0
 
 
 def test_native_collections(bare: Place) -> None:

@@ -36,7 +36,7 @@ def test_any_text_comes_back_from_the_file(fields: list[str], collection: str, n
         value_fields=(value,),
     )
     guess = drafted(Guess(collection, policy, [note], notes), "market", ())
-    guesses = [guess, Guess(collection, evidence=[note])]
+    guesses = [guess, Guess(collection, reasons=[note])]
     found = tomllib.loads(config_text(guesses, "market", "file:///x", NOW))
     if guess.policy is None:
         assert "policies" not in found
