@@ -59,7 +59,8 @@ class HeldCommit:
 class Row:
     """A day or hour. Of `live`, `archived`, `online` and `summarised`, readings are counted, of the others
     buckets; `held` counts the holds that cover some of it. None: can't be told exactly. `readings`: each
-    once, wherever it is."""
+    once, wherever it is. `live_bytes` and `online_bytes` are of BSON, of buckets of all series that begin in
+    the row; `archived_bytes` of files."""
 
     start: int
     state: State
@@ -73,6 +74,9 @@ class Row:
     held: int
     quarantined: int
     commits: tuple[HeldCommit, ...]
+    live_bytes: int = 0
+    archived_bytes: int = 0
+    online_bytes: int = 0
 
 
 def coverage(context: ArchiveContext, asked: Asked) -> list[Row]:
@@ -175,6 +179,9 @@ def _row(
         held=int(sight.held[at]),
         quarantined=int(sight.quarantined[at]),
         commits=commits,
+        live_bytes=int(sight.live.bytes[at]),
+        archived_bytes=int(sight.file_bytes[at]),
+        online_bytes=int(sight.online.bytes[at]),
     )
 
 

@@ -22,6 +22,8 @@ _CODEC: CodecOptions[Document] = CodecOptions(
 )
 #: So many fields are looked at, and so deep.
 _MOST, _DEEPEST = 500, 6
+#: Of a slot: a day has 86,400 seconds.
+_MOST_DIGITS = 5
 
 
 @dataclass
@@ -80,7 +82,11 @@ def is_whole(value: Any) -> bool:
 
 def has_slots(value: Any) -> bool:
     """Returns whether this is a sub-document whose keys are all numbers."""
-    return isinstance(value, dict) and bool(value) and all(it.isascii() and it.isdigit() for it in value)
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(it.isascii() and it.isdigit() and len(it) <= _MOST_DIGITS for it in value)
+    )
 
 
 @lru_cache(10_000)

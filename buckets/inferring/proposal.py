@@ -19,8 +19,8 @@ NEARLY_ALL = 0.9
 
 @dataclass
 class Proposal:
-    """Keys of a policy, with the reasons for them. `what`: how readings lie in a document; `timezone`: of days,
-    if documents name one."""
+    """Keys of a policy, with the reasons for them. `what`: how readings lie in a document; `timezone`:
+    of days, if documents name one."""
 
     keys: dict[str, Any]
     what: str

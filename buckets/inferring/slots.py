@@ -74,14 +74,19 @@ class _Slots:
         self.is_keyed |= isinstance(held, dict)
         pairs = enumerate(held) if isinstance(held, list) else ((int(key), it) for key, it in held.items())
         for key, value in pairs:
-            if value is None:
+            if value is None or value == {} or value == []:
                 continue
             self.highest[depth] = max(self.highest[depth], key)
             if depth < 2 and (isinstance(value, list) or has_slots(value)):
                 self.look(value, depth + 1)
-            elif value != {} and value != []:
+            else:
                 self.depths[depth + 1] += 1
                 self.values.append(value)
+
+    @property
+    def levels(self) -> list[int]:
+        """Returns the highest key of each level down to the values."""
+        return self.highest[: next(iter(self.depths))]
 
     @property
     def is_likely(self) -> bool:
@@ -127,7 +132,7 @@ def propose(seen: Seen, samples: Container[str] = ()) -> Iterator[Proposal]:
 
 def _kinds(fields: dict[str, _Slots], time: Time) -> list[_Kind]:
     """Returns the kinds that these slots may be, the likeliest first: with fewest slots, then the longest."""
-    highest = [max(it) for it in zip(*(slots.highest for slots in fields.values()), strict=True)]
+    highest = [max(it) for it in zip(*(slots.levels for slots in fields.values()), strict=True)]
     starts = sorted(set(there(time.values)))
     fitting = [
         kind

@@ -58,7 +58,7 @@ class Trial:
             if (count := int((kinds == Kind.NONNUMERIC).sum())) > 0:
                 notes.ask(
                     "value_fields",
-                    f"{quoted(name)} holds no number in {count:,} of {len(kinds):,} readings, but text or the like; "
+                    f"{quoted(name)} holds text or the like in {count:,} of {len(kinds):,} readings; "
                     "they are counted as nonnumeric. If whole days may be so, write "
                     f"nonnumeric_ok = [{quoted(name)}]",
                 )

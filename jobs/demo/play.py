@@ -81,6 +81,7 @@ def _kept(call: Call, place: Place) -> list[str]:
         f"MongoDB   {place.mongod.uri}, database demo",
         f"Policies  {place.config}",
         f"Archive   {place.store}",
+        f"Audit     {place.page}",
         "",
         "To look around:",
         f"  cd {place.folder}",

@@ -21,6 +21,8 @@ from jobs.init.overflow import find_overflow
 Document = dict[str, Any]
 #: What an online archive calls its collections; see config.checks.targets.
 _ARCHIVE = re.compile(r"(?P<source>.+?)_archive(_overflow|_versions)?")
+#: So many other collections are looked at for overflow.
+_OTHERS = 8
 
 
 @dataclass
@@ -82,10 +84,6 @@ class Looker:
         others = [it for it, info in self.listed.items() if info["type"] == "collection" and it != name]
         for other in difflib.get_close_matches(name, others, n=_OTHERS, cutoff=0):
             yield other, self.sample(other)
-
-
-#: So many other collections are looked at for overflow.
-_OTHERS = 8
 
 
 def _indexes(collection: Collection[Document]) -> list[list[str]]:

@@ -19,7 +19,10 @@ from buckets.decoding.decode import decode
 from buckets.inferring.guess import Guess, guess
 from tests.archivers import builders
 from tests.archivers.builders import Case
+from tests.buckets import handmade as bson_of
+from tests.buckets import strategies
 from tests.buckets.batches import batch_of
+from tests.buckets.handmade import Field
 from tests.buckets.oracle import Bucket
 
 Document = dict[str, Any]
@@ -249,6 +252,21 @@ def test_what_is_no_time_series(name: str) -> None:
     documents, reason = NONE[name]
     found = infer(documents)
     assert found.policy is None and reason in found.evidence[0]
+
+
+whatever = st.lists(st.tuples(strategies.names, strategies.anything), max_size=5)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(whatever, min_size=1, max_size=5), st.sampled_from([None, {"timeField": "d", "metaField": "m"}])
+)
+def test_whatever_documents_hold(documents: list[list[Field]], native: dict[str, str] | None) -> None:
+    """There is a guess or a reason."""
+    day = [("d", bson_of.day("2026-01-05"))]
+    raw = [bson_of.document(("_id", bson_of.int32(at)), *day, *it) for at, it in enumerate(documents)]
+    found = guess("it", "it", Docs.of(raw), [], native)
+    assert found.evidence
 
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0.*$"), min_size=1, max_size=8).filter(

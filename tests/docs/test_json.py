@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT, blocks
-from tests.jobs.place import START, Place
+from tests.jobs.place import POLICIES, START, Place
 
 PAGE = ROOT / "docs" / "operations.md"
 SHOWN = {block.marks[0]: json.loads(block.text) for block in blocks(PAGE) if block.language == "json"}
@@ -66,6 +66,15 @@ def _run(place: Place) -> None:
     place("run")
 
 
+def _change(place: Place) -> None:
+    """Another policy file beside that of today, which archives later."""
+    percentiles = POLICIES.replace('daily = "ticks_daily"\n', 'daily = "ticks_daily"\npercentiles = [50]\n')
+    place.write_config(percentiles)
+    place.config.rename(place.folder / "new.toml")
+    place.write_config(POLICIES.replace('after = "30d"', 'after = "90d"'))
+    place("run")
+
+
 def _restore(place: Place) -> None:
     place("run")
     place("restore", "-p", "ticks", "--to", "ticks")
@@ -82,6 +91,7 @@ _HOLD = [
 
 BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "check": (_nothing, []),
+    "plan": (_change, ["--against", "new.toml"]),
     "rollup": (_break, []),
     "archive": (_leave, []),
     "run": (_nothing, []),
@@ -93,6 +103,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "restore": (_run, ["--to", "ticks_restored"]),
     "unpin": (_restore, []),
     "hold": (_nothing, _HOLD),
+    "erase": (_run, ["--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks"]),
     "audit": (_nothing, []),
     "status": (_run, []),
     "summarize": (_run, ["--since", "2018-06-30", "--until", "2018-07-01"]),
@@ -100,6 +111,10 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "coverage": (_run, []),
     "explain": (_run, ["--at", "2018-06-30"]),
 }
+
+
+#: What an audit tells at the top, whatever policies there are.
+_CIRCUMSTANCES = ("by", "version", "hosts", "database", "config")
 
 
 def test_each_is_shown() -> None:
@@ -120,5 +135,11 @@ def test_shown_as_printed(place: Place, verb: str) -> None:
     before(place)
     now = "2018-08-31T12:00:00Z" if verb == "archive" else "2018-09-01T00:00:00Z"
     printed = place(verb, "--json", "-p", "ticks", *options, now=now)
-    assert set(printed.json) - {"findings", "error"} == {"schema", "command", "exit_code", "now", "policies"}
+    assert set(printed.json) - {"findings", "error", *_CIRCUMSTANCES} == {
+        "schema",
+        "command",
+        "exit_code",
+        "now",
+        "policies",
+    }
     assert differences(shape(SHOWN[verb]), shape(printed.policy("ticks")), verb) == [], printed
