@@ -75,6 +75,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float | Decimal128) and not isinstance(value, bool)
 
 
+def as_float(value: Any) -> float:
+    """Returns one of MongoDB's numbers as a float; a NaN that signals as one that doesn't."""
+    return float(str(value).lower().replace("snan", "nan"))
+
+
 def is_whole(value: Any) -> bool:
     """Returns whether a value is a whole number."""
     return is_number(value) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))

@@ -12,7 +12,7 @@ from bson.datetime_ms import DatetimeMS
 
 from buckets.fields.isotimes import iso_ms
 from buckets.fields.times import PER_SECOND, as_ms
-from buckets.inferring.fields import is_number, is_whole, there
+from buckets.inferring.fields import as_float, is_number, is_whole, there
 from buckets.inferring.words import BOOKS, TIME, hints
 from config.policies import TimeUnit
 
@@ -84,7 +84,7 @@ def unit_of(values: Sequence[Any], path: str) -> TimeUnit | None:
 
 
 def _counted(numbers: list[Any], path: str) -> TimeUnit | None:
-    plain = [float(str(it)) for it in numbers]
+    plain = [as_float(it) for it in numbers]
     for unit, per in PER_SECOND.items():
         inside = sum(_EARLIEST * per <= it <= _LATEST * per for it in plain)
         if inside >= _NEARLY_ALL * len(plain) and (hints(path, TIME) or all(map(is_whole, numbers))):
@@ -105,5 +105,5 @@ def ms_of(value: Any, unit: TimeUnit) -> int | None:
         return None
     if isinstance(value, int):
         return value * 1000 // per
-    number = float(str(value))
-    return int(number * 1000 // per) if math.isfinite(number) else None
+    number = as_float(value) * 1000 / per
+    return math.floor(number) if math.isfinite(number) else None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from buckets.inferring.fields import is_number, is_whole, there
+from buckets.inferring.fields import as_float, is_number, is_whole, there
 from buckets.inferring.notes import Notes, listed
 from buckets.inferring.words import OFFSET, hints, words
 from config.zones import is_zone
@@ -64,12 +64,12 @@ def _apart(paths: list[str]) -> list[str]:
 
 def is_finite(value: Any) -> bool:
     """Returns whether a value is a number, and no NaN or infinity."""
-    return is_number(value) and math.isfinite(float(str(value)))
+    return is_number(value) and math.isfinite(as_float(value))
 
 
 def total(values: Iterable[Any]) -> tuple[float, float]:
     """Returns the sum of the finite numbers, and of their magnitudes."""
-    numbers = [float(str(it)) for it in values if is_finite(it)]
+    numbers = [as_float(it) for it in values if is_finite(it)]
     return math.fsum(numbers), math.fsum(map(abs, numbers))
 
 

@@ -198,6 +198,14 @@ def test_text_among_numbers_is_told() -> None:
     assert 'nonnumeric_ok = ["t"]' in questions(found)
 
 
+@pytest.mark.parametrize("odd", [bson.Decimal128("sNaN"), bson.Decimal128("1E+6000"), 1e308, float("-inf")])
+def test_numbers_at_the_rim(odd: Any) -> None:
+    assert keys(infer([*READINGS, reading(40, t=odd)])) == BASE
+    times = [{**it, "at": it["at"].timestamp()} for it in READINGS]
+    found = infer([*times, {**times[0], "at": odd}])
+    assert keys(found) == {**BASE, "time_unit": "s"}
+
+
 def test_an_index_tells_series() -> None:
     documents = [{"a": at % 2, "b": at % 3, "at": T0 + at * MINUTE, "t": 1.5} for at in range(30)]
     found = infer(documents, [["b", "at"]])
@@ -254,7 +262,18 @@ def test_what_is_no_time_series(name: str) -> None:
     assert found.policy is None and reason in found.evidence[0]
 
 
-whatever = st.lists(st.tuples(strategies.names, strategies.anything), max_size=5)
+digits = st.integers(0, 70).map(str)
+slotted = st.recursive(
+    st.one_of(strategies.numbers, strategies.nothings, strategies.dates, st.just(bson_of.text("x"))),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=6).map(lambda held: bson_of.array(*held)),
+        st.lists(st.tuples(st.one_of(digits, st.just("v")), inner), max_size=6).map(
+            lambda held: bson_of.sub(*held)
+        ),
+    ),
+    max_leaves=12,
+)
+whatever = st.lists(st.tuples(strategies.names, st.one_of(strategies.anything, slotted)), max_size=5)
 
 
 @settings(max_examples=200)
@@ -267,6 +286,13 @@ def test_whatever_documents_hold(documents: list[list[Field]], native: dict[str,
     raw = [bson_of.document(("_id", bson_of.int32(at)), *day, *it) for at, it in enumerate(documents)]
     found = guess("it", "it", Docs.of(raw), [], native)
     assert found.evidence
+
+
+@settings(max_examples=100)
+@given(strategies.cases())
+def test_buckets_of_any_policy(case: strategies.Case) -> None:
+    """There is a guess or a reason."""
+    assert guess("it", "it", Docs.of([it.main for it in case.buckets]), [], None).evidence
 
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0.*$"), min_size=1, max_size=8).filter(
