@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import bson
+from bson.code import Code
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.decimal128 import Decimal128
 from bson.errors import InvalidBSON
@@ -78,6 +79,11 @@ def is_number(value: Any) -> bool:
 def as_float(value: Any) -> float:
     """Returns one of MongoDB's numbers as a float; a NaN that signals as one that doesn't."""
     return float(str(value).lower().replace("snan", "nan"))
+
+
+def is_text(value: Any) -> bool:
+    """Returns whether a value is a string, and no code."""
+    return isinstance(value, str) and not isinstance(value, Code)
 
 
 def is_whole(value: Any) -> bool:

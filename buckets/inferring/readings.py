@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from buckets.inferring.fields import is_number
+from buckets.inferring.fields import is_number, is_text
 from buckets.inferring.proposal import (
     NEARLY_ALL,
     Proposal,
@@ -84,7 +84,7 @@ def _attribute_arrays(seen: Seen) -> Iterator[Attributes]:
         if not elements or not all(isinstance(it, dict) for it in elements):
             continue
         common = set.intersection(*(set(it) for it in elements))
-        keys = [it for it in sorted(common) if all(isinstance(one[it], str) for one in elements)]
+        keys = [it for it in sorted(common) if all(is_text(one[it]) for one in elements)]
         for key in keys:
             names = [len({one[key] for one in array}) == len(array) for array in arrays]
             values = [it for it in sorted(common - {key}) if any(is_number(one[it]) for one in elements)]

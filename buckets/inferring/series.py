@@ -10,7 +10,7 @@ from uuid import UUID
 from bson.binary import Binary
 from bson.objectid import ObjectId
 
-from buckets.inferring.fields import is_whole, there
+from buckets.inferring.fields import is_text, is_whole, there
 from buckets.inferring.notes import Notes, quoted
 from buckets.inferring.words import SERIES, hints
 
@@ -19,14 +19,18 @@ _LONGEST = 100
 #: So many rows have to differ before a field is taken for one that differs in each.
 _TELLING = 20
 _KEY = "series_fields"
-_TEXTS = (str, ObjectId, UUID, Binary)
+_TEXTS = (ObjectId, UUID, Binary)
 
 Columns = Mapping[str, Sequence[Any]]
 
 
 def may_name(values: Sequence[Any]) -> bool:
     """Returns whether each of these values may be one of a series."""
-    return all(is_whole(it) or (isinstance(it, _TEXTS) and len(str(it)) <= _LONGEST) for it in values)
+    return all(is_whole(it) or (_is_text(it) and len(str(it)) <= _LONGEST) for it in values)
+
+
+def _is_text(value: Any) -> bool:
+    return is_text(value) or isinstance(value, _TEXTS)
 
 
 def choose(columns: Columns, times: Sequence[int | None], indexed: Sequence[str], notes: Notes) -> list[str]:
@@ -34,7 +38,7 @@ def choose(columns: Columns, times: Sequence[int | None], indexed: Sequence[str]
     fields of an index that has the time as well. Numbers count if their name or an index says so, or if
     nothing else tells rows of one time apart."""
     possible = [it for it in columns if may_name(there(columns[it]))]
-    texts = [it for it in possible if any(isinstance(value, _TEXTS) for value in columns[it])]
+    texts = [it for it in possible if any(map(_is_text, columns[it]))]
     named = [it for it in possible if hints(it, SERIES)]
     likely = list(dict.fromkeys([*(it for it in possible if it in indexed), *named])) or texts
     chosen = _without_unique(likely, columns, notes)

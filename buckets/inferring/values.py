@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from buckets.inferring.fields import as_float, is_number, is_whole, there
+from buckets.inferring.fields import as_float, is_number, is_text, is_whole, there
 from buckets.inferring.notes import Notes, listed
 from buckets.inferring.words import OFFSET, hints, words
 from config.zones import is_zone
@@ -87,7 +87,7 @@ def zone_fields(columns: Columns) -> dict[str, set[str]]:
     """Returns the fields that hold names of time zones, and which."""
     found = {}
     for path, values in columns.items():
-        held = set(there(values)) if all(isinstance(it, str) for it in there(values)) else set()
+        held = set(there(values)) if all(map(is_text, there(values))) else set()
         if held and all(is_zone(it) and ("/" in it or it == "UTC") for it in held):
             found[path] = held
     return found
