@@ -33,7 +33,12 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     Raises ConfigError, which holds every problem.
     """
     path = path or (Path(environ[PATH_VARIABLE]) if environ.get(PATH_VARIABLE) else DEFAULT_PATH)
-    text = _read(path)
+    return settings_in(_read(path), path, environ)
+
+
+def settings_in(text: str, path: Path, environ: Mapping[str, str]) -> Settings:
+    """Returns the settings that a policy file of this text has; `path` is where it lies, or will. Raises
+    ConfigError."""
     written, variables = override(_parse(text, path), environ)
     report = Report(str(path), written, lines_of(text), variables)
     document = expand(written, environ, variables, report)

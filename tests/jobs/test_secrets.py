@@ -159,6 +159,16 @@ def test_no_verb_shows_them(planted: Planted, odd: int) -> None:
     planted.check_everything()
 
 
+def test_init_shows_none(planted: Planted) -> None:
+    uri = f"mongodb://bob:${{PW}}@{planted.environment['HOST'].replace('/?', f'/{planted.database.name}?')}"
+    for form in ([], ["--json"], ["-o", "-"]):
+        (planted.folder / "bucketwise.toml").unlink(missing_ok=True)
+        assert planted("init", uri, *form, BUCKETWISE_DEBUG="1").code == 0
+    assert planted("init", uri, "-o", "x.toml", PW="Zq%40Mongo7Secret", BUCKETWISE_DEBUG="1").code == 1
+    assert planted("init", uri, "-o", "x.toml", PW=PASSWORD, BUCKETWISE_DEBUG="1").code == 2
+    planted.check_everything()
+
+
 #: What goes wrong: other values of the environment.
 BROKEN: dict[str, dict[str, str]] = {
     "wrong password": {"PW": "Zq%40Mongo7Secret"},

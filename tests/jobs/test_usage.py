@@ -16,9 +16,9 @@ from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig
 from tests.jobs.command import ROOT, CommandLine
 
 VERBS = [
-    "demo", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "coverage", "explain",
-    "schedule", "compact", "verify", "drill", "restore", "unpin", "hold", "erase", "receipts", "sign",
-    "audit", "status",
+    "demo", "init", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "coverage",
+    "explain", "schedule", "compact", "verify", "drill", "restore", "unpin", "hold", "erase", "receipts",
+    "sign", "audit", "status",
 ]  # fmt: skip
 
 
