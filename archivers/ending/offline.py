@@ -58,7 +58,7 @@ class OfflineEnd:
                 fresh.append(receipt)
             elif stage != "due":
                 (self.report.standing if stage == "standing" else self.report.lifted).add(*told)
-            elif held := tombstone.get("held"):
+            elif tombstone and (held := tombstone.get("held")):
                 self.report.held.update(dict.fromkeys(held, receipt["buckets"]))
             else:
                 due.append(receipt)

@@ -14,6 +14,7 @@ from buckets.fields.selectors import extended_json
 from config.policies import LEVEL_NAMES
 from jobs.clock import iso
 from jobs.failures import OUTCOMES
+from jobs.output.ending import ending_lines
 from jobs.output.report import Result
 from rollups.calendar.levels import ROWS
 from rollups.summaries.documents import percentile_key
@@ -74,6 +75,7 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
         _archive_table(results),
         *([compact_table(results)] if is_compacted else []),
         expired,
+        *ending_lines(results),
         *_held_lines(results),
         *_leftovers(results),
         *fit_lines(results),
@@ -150,6 +152,8 @@ def _event(receipt: Body) -> str:
     if receipt["kind"] in ("hold", "release"):
         did = "placed" if receipt["kind"] == "hold" else "released"
         return f"hold {receipt['hold']} {did} by {receipt['by']}"
+    if receipt["kind"] == "expire":
+        return f"gone from {receipt.get('commit') or receipt.get('into')}, by retain.archive"
     return "lost, with those before it"
 
 

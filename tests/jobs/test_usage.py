@@ -17,7 +17,7 @@ from tests.jobs.command import ROOT, CommandLine
 
 VERBS = [
     "demo", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "coverage", "explain",
-    "schedule", "compact", "verify", "drill", "restore", "unpin", "hold", "receipts", "sign", "audit",
+    "schedule", "compact", "verify", "drill", "restore", "unpin", "hold", "undelete", "receipts", "sign", "audit",
     "status",
 ]  # fmt: skip
 
