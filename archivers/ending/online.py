@@ -101,7 +101,7 @@ class OnlineEnd:
         return self.rule.end if live is None else min(self.rule.end, live // DAY_MS * DAY_MS)
 
     def _days(self, first: int, end: int, known: Container[int]) -> Iterator[int]:
-        """Yields the days on which archived buckets end. Those in a row that are `known` are not looked for."""
+        """Yields the days on which archived buckets end. Those in a row that are `known` cost no query."""
         at: int | None = first
         while at is not None and at < end:
             yield (day := at // DAY_MS)
@@ -180,7 +180,7 @@ class OnlineEnd:
         return Sorted(going, Counter(hold.name for hold in held.values()), len(is_live))
 
     def _delete(self, day: int, piece: Batch, session: ClientSession) -> Sorted:
-        """In the transaction. Nothing goes where the tombstone was lifted, or what is archived has changed."""
+        """In the transaction. Nothing goes where the tombstone was lifted, or what is archived is another."""
         identity, nothing = self._identity(day), np.zeros(0, dtype=np.int64)
         told = self._receipts.collection.find_one({"_id": identity}, session=session) or {}
         tombstone: Document = told.get("tombstone", {})
@@ -223,8 +223,8 @@ class OnlineEnd:
         self.context.deletions.record_end(facts, session)
 
     def _settle(self, day: int, held: Counter[str]) -> None:
-        """A day that is empty needs no tombstone; of one whose rest is held, nothing is read until a hold on it
-        is released."""
+        """A day that is empty needs no tombstone; one whose rest is held is not read until a hold on it is
+        released."""
         identity = {"_id": self._identity(day)}
 
         def step(session: ClientSession) -> None:

@@ -59,13 +59,16 @@ class Rule:
             return "none"
         return "due" if self.now >= tombstone["due"] else "standing"
 
+    def due(self, tombstone: Mapping[str, Any] | None) -> datetime | None:
+        """Returns when a tombstone that counts is due; None where there is none."""
+        counts = tombstone is not None and self.stage(tombstone) in ("standing", "due")
+        return tombstone["due"] if tombstone is not None and counts else None
+
     def expires_at(self, last_ms: int, tombstone: Mapping[str, Any] | None) -> datetime:
         """Returns after when a run takes out what has this last reading (milliseconds)."""
-        past = as_date((last_ms // DAY_MS + 1) * DAY_MS) + self.keep
-        if tombstone is not None and self.stage(tombstone) in ("standing", "due"):
-            due: datetime = tombstone["due"]
+        if (due := self.due(tombstone)) is not None:
             return due
-        begun = max(past, self.now)
+        begun = max(as_date((last_ms // DAY_MS + 1) * DAY_MS) + self.keep, self.now)
         if tombstone is not None and self.stage(tombstone) == "lifted":
             begun = max(begun, tombstone["until"])
         return begun + self.grace

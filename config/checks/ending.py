@@ -20,7 +20,9 @@ def check_ending(policy: Policy, report: Report) -> None:
     if policy.retain.archive is not None:
         _check_keep(policy, policy.retain.archive, key, report)
     elif "archive_grace" in policy.retain.model_fields_set:
-        fault = Fault("it delays the end of an archive, and none is set", "add `retain.archive`, or take it out")
+        fault = Fault(
+            "it delays the end of an archive, and none is set", "add `retain.archive`, or take it out"
+        )
         report.add(grace, fault, rests_on=[key])
     if policy.retain.archive_grace < SHORTEST_GRACE:
         shortest = format_duration(SHORTEST_GRACE)
