@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.age.measuring import Column, after_commits, for_policies, with_series
+from bench.age.receipts import Room, of_receipts
 from bench.age.tables import write as write_age
 from bench.cases import BESIDE, CASES, JOBS, Case, Job
 from bench.measuring import measure
@@ -58,11 +59,15 @@ def _measure_age(options: argparse.Namespace) -> None:
             "policies": for_policies(uri, [1, 20, 100]),
         }
         tables: dict[str, list[Column]] = {}
+        rooms: list[Room] = []
         for name, columns in measured.items():
             with closing(columns):  # before mongod goes, whatever happens
                 for column in columns:
                     tables.setdefault(name, []).append(column)
-                    write_age(tables, datetime.now(UTC).date(), options.output)
+                    write_age(tables, rooms, datetime.now(UTC).date(), options.output)
+        for room in of_receipts(uri, [1_000, 8_760, 50_000, *[1_000_000] * is_large]):
+            rooms.append(room)
+            write_age(tables, rooms, datetime.now(UTC).date(), options.output)
 
 
 def _measure(cases: list[Case], readings: int, rounds: int, folder: Path) -> Size:

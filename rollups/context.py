@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from pymongo.database import Database
 
@@ -15,12 +15,23 @@ from rollups.guarded import Guard
 Document = dict[str, Any]
 #: Raises where the run must stop.
 Check = Callable[[], None]
-#: Hears what was done, and of how much: ("rolled-up readings", 3600).
-Progress = Callable[[str, int], None]
 
 
-def silent(_label: str, _count: int) -> None:
+class Progress(Protocol):
+    """Hears what was done since the last call, and of how much: ("rolled-up readings", 3600). `share`: how
+    much of all that is to be done is done by now, from 0 to 1; None: not known."""
+
+    def __call__(self, what: str, count: int, share: float | None = None, /) -> None: ...
+
+
+def silent(_what: str, _count: int, _share: float | None = None, /) -> None:
     """Reports no progress."""
+
+
+def share_of(at: int, span: tuple[int, int]) -> float:
+    """Returns how much of a span of time lies before an instant, from 0 to 1."""
+    start, end = span
+    return min(max((at - start) / (end - start), 0.0), 1.0) if end > start else 1.0
 
 
 @dataclass(frozen=True)

@@ -86,17 +86,20 @@ class _Compactor:
     archive: OfflineArchive
     report: CompactReport = field(default_factory=CompactReport)
     rewritten: int = 0  # bytes of BSON
+    done: float = 0.0  # of the days, those that were looked at
 
     def run(self) -> None:
         for group in self.groups():
             self._merge(group)
             self.report.add(group)
-            self.context.progress("merged commits", len(group))
+            self.context.progress("merged commits", len(group), self.done)
 
     def groups(self) -> Iterator[list[StandingCommit]]:
         """Yields the commits that become one, day by day, as far as the budget goes."""
-        for day in self._days():
+        days = self._days()
+        for number, day in enumerate(days):
             self.context.check()
+            self.done = number / len(days)
             resting = at_rest(self._day(day), self.options.quiet_since)
             for group in groups(self._movable(resting), most(self.context.executor.memory)):
                 if not self._affords(group):

@@ -61,9 +61,11 @@ def drill(context: ArchiveContext, days: int, seed: int) -> list[DrilledDay]:
     if archive is None:
         return []
     check_archive(context.database, context.policy, context.store)
-    return [
-        _drill(context, archive, *it) for it in sample(CommitDays(context.receipts).drilled(), days, seed)
-    ]
+    chosen, done = sample(CommitDays(context.receipts).drilled(), days, seed), []
+    for it in chosen:
+        done.append(_drill(context, archive, *it))
+        context.progress("drilled buckets", done[-1].buckets, len(done) / len(chosen))
+    return done
 
 
 def sample(
@@ -90,7 +92,6 @@ def _drill(
     if equal == buckets and not summaries:
         context.check()
         known.note_drilled([it.name for it in commits], context.now)
-    context.progress("drilled buckets", buckets)
     return DrilledDay(number, len(commits), buckets, equal, summaries, before)
 
 

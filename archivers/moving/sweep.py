@@ -21,6 +21,7 @@ from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot, decode
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 from buckets.source import Source
+from rollups.context import share_of
 
 #: So many buckets tell how many bytes a reading takes, before all that were read are decoded.
 _TELLING = 100
@@ -59,9 +60,10 @@ class Sweep:
         self._filling = Filling(work.executor.memory)
         self._first, self._last = LAST_MS, FIRST_MS
         self._numeric = Numeric(work)
+        self._done = 0.0  # of the time in which something expires
 
     def run(self, start: int, end: int) -> None:
-        filling, source, begun = self._filling, self._work.source, start
+        filling, source, begun, first = self._filling, self._work.source, start, None
         source.look_at_texts()
         for batch in source.strays():
             self._work.report.quarantine(decode(batch, self._work.policy).quarantined)
@@ -70,6 +72,8 @@ class Sweep:
             closing(prefetch(by_day, lambda: True, _size, AHEAD)) as expired,
         ):
             for at, stop, batch in expired:
+                first = at if first is None else first
+                self._done = share_of(at, (first, end))
                 if stop - begun > MAX_SPAN_MS:
                     self._select()
                     self._flush()
@@ -114,7 +118,7 @@ class Sweep:
         self._archiver.move(lot)
         self._work.report.buckets += buckets
         self._work.report.readings += readings
-        self._work.progress("archived readings", readings)
+        self._work.progress("archived readings", readings, self._done)
 
     def _going(self, lot: Lot, first: int, last: int) -> Lot:
         """Returns what goes of a lot, whose buckets cover first to last; why the others stay is reported."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -77,12 +77,12 @@ def verify_records(context: ArchiveContext) -> tuple[VerifyReport, list[Verified
     return report, list(seer.done.values()) if seer is not None else []
 
 
-def verify_commits(context: ArchiveContext, commits: Iterable[Commit]) -> tuple[VerifyReport, list[Verified]]:
+def verify_commits(context: ArchiveContext, commits: Sequence[Commit]) -> tuple[VerifyReport, list[Verified]]:
     """Reads every file of some commits, as `verify` does. Returns those of which nothing is amiss as well."""
     report, archive = VerifyReport(), context.offline(context.keys)
     if archive is None:
         return report, []
-    reader = _Verifier(context, archive, report, archive.load)
+    reader = _Verifier(context, archive, report, archive.load, count=len(commits))
     for commit in commits:
         reader.verify(commit)
     return report, list(reader.done.values())
@@ -112,13 +112,16 @@ class _Verifier:
     look: Callable[[Manifest], object]
     within: TimeRange = EVER
     told: str = "verified parts"  # as progress
+    count: int = 0  # of the commits to look at; 0: not known
     seen: set[str] = field(default_factory=set)  # commits
     done: dict[str, Verified] = field(default_factory=dict)  # those of them that are as they should be
 
     def verify_range(self) -> None:
         self._verify_heads()
         start, end = self.within.start_ms, self.within.end_ms
-        for commit in self.archive.within(start, end):
+        commits = self.archive.within(start, end)
+        self.count = len(commits)
+        for commit in commits:
             self.verify(commit)
 
     def verify_all(self) -> list[LastReceipt]:
@@ -128,6 +131,7 @@ class _Verifier:
         archive.chain.expect({name: it.seal for name, it in registered.items()})
         replaced = {it["_id"]["name"] for it in receipts.replaced()}
         there = {it.name: it for it in archive.commits() if it.name not in replaced}
+        self.count = len(there)
         told = self._verify_chain(registered, there)
         for commit in archive.missing(receipts.commits):
             if not is_forgotten(receipts, archive, commit):
@@ -198,7 +202,8 @@ class _Verifier:
         self.done[commit.name] = Verified(commit, len(manifest.parts))
         self.report.parts += len(manifest.parts)
         self.report.readings += manifest.readings
-        self.context.progress(self.told, len(manifest.parts))
+        share = len(self.seen) / self.count if self.count else None
+        self.context.progress(self.told, len(manifest.parts), share)
 
 
 def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> None:

@@ -27,6 +27,7 @@ class Found(NamedTuple):
     span: tuple[int, int] | None = None  # of first and last reading
     readings: int = 0
     commit: str | None = None
+    share: float | None = None  # of all that is archived, with this; None: not known
 
 
 class Matched(NamedTuple):
@@ -38,6 +39,7 @@ class Matched(NamedTuple):
     note: Note
     readings: int
     commit: str | None
+    share: float | None
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ class RestoreFilter:
             chosen = found.lot.decoded.units[mine]
             readings = int(mine[found.lot.decoded.columns.bucket].sum())
         chosen = chosen[batch.take(chosen).main.id_order()]
-        return Matched(batch.take(chosen), found.lot.policy, chosen, found.note, readings, found.commit)
+        return Matched(
+            batch.take(chosen), found.lot.policy, chosen, found.note, readings, found.commit, found.share
+        )
 
     def holds(self, versions: Sequence[Version]) -> list[bool]:
         """Returns which of these are asked for."""

@@ -91,7 +91,7 @@ class _Restoring:
                 here = wanted.indices[at : at + len(piece)]
                 at += len(piece)
                 self._bring(wanted, piece, here, reader)
-                self._progress("restored buckets", len(piece))
+                self._progress("restored buckets", len(piece), wanted.share)
             self._report.buckets += len(wanted.batch)
             self._report.readings += wanted.readings
             self._report.overflow += len(wanted.batch.extra)
@@ -174,15 +174,22 @@ def _archived(
         return
     archive = context.offline()
     assert archive is not None
-    for manifest in archive.manifests(start, end):
+    manifests = archive.manifests(start, end)
+    for number, manifest in enumerate(manifests, 1):
         if manifest.timeseries is not None and timeseries.made_with(database, options.to) is None:
             database.create_collection(options.to, timeseries=manifest.timeseries)
         if not wanted.may_hold(manifest):
             continue
         batch = archive.load(manifest)
         note = partial(records.offline, manifest, batch) if records else _note_nothing
-        span = as_ms(manifest.first), as_ms(manifest.last)
-        yield Found(Lot(batch, manifest.archived_policy), note, span, manifest.readings, manifest.commit)
+        yield Found(
+            Lot(batch, manifest.archived_policy),
+            note,
+            (as_ms(manifest.first), as_ms(manifest.last)),
+            manifest.readings,
+            manifest.commit,
+            number / len(manifests),
+        )
 
 
 def _superseded(

@@ -56,7 +56,7 @@ class History:
 
     def __post_init__(self) -> None:
         self.store = open_store(Store(url=(self.folder / "store").as_uri()))
-        self.all = [_policy(number) for number in range(self.policies)]
+        self.all = [policy_of(number) for number in range(self.policies)]
         for policy in self.all:
             self.database[policy.collection].create_index("d")
 
@@ -112,7 +112,8 @@ class History:
         return len(list(self.folder.glob("store/p0/meta/manifests/*.json")))
 
 
-def _policy(number: int) -> Policy:
+def policy_of(number: int) -> Policy:
+    """Returns the policy of this number."""
     said: dict[str, Any] = {
         "name": f"p{number}",
         "collection": f"p{number}",

@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 
 from bench.age.measuring import Column
+from bench.age.receipts import Room
 from bench.report import AGE, about, head, line, without_age
 
 _WHAT = {
@@ -16,13 +17,13 @@ _WHAT = {
 }
 
 
-def write(tables: Mapping[str, Sequence[Column]], today: date, folder: Path) -> None:
+def write(tables: Mapping[str, Sequence[Column]], rooms: Sequence[Room], today: date, folder: Path) -> None:
     """Writes what was measured in place of what stands there."""
     path = folder / "RESULTS.md"
-    path.write_text(without_age(path) + "\n".join(_section(tables, today)) + "\n")
+    path.write_text(without_age(path) + "\n".join(_section(tables, rooms, today)) + "\n")
 
 
-def _section(tables: Mapping[str, Sequence[Column]], today: date) -> Iterator[str]:
+def _section(tables: Mapping[str, Sequence[Column]], rooms: Sequence[Room], today: date) -> Iterator[str]:
     told = about(1)
     yield f"{AGE}\n"
     yield f"`{told['command']}` on {today.isoformat()}: one round. {told['machine']}; {told['versions']}.\n"
@@ -32,6 +33,13 @@ def _section(tables: Mapping[str, Sequence[Column]], today: date) -> Iterator[st
         yield f"{_WHAT[name]}\n"
         yield from _table(columns)
         yield ""
+    if rooms:
+        yield "Receipts of deletes of 1,000 buckets each, in MongoDB (BSON) and moved to the store: kB.\n"
+        yield from head("", "in MongoDB", "moved: files", "in files", "left in MongoDB")
+        for it in rooms:
+            sizes = (f"{size / 1000:,.0f}" for size in (it.in_mongodb, it.in_files, it.left))
+            before, inside, left = sizes
+            yield line(f"{it.deletes:,} deletes", before, f"{it.files:,}", inside, left)
 
 
 def _table(columns: Sequence[Column]) -> Iterator[str]:

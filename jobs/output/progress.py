@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,40 @@ from rich.progress import Progress as Bar
 from jobs import clock
 
 _SECONDS_BETWEEN_LINES = 10.0
+#: An estimate from less would be a guess.
+_LEAST_SECONDS, _LEAST_SHARE = 3.0, 0.005
+
+
+class Estimate:
+    """How long what is under way is going to take, told by the share of it that is done. Pure: `now` are
+    seconds of a steady clock."""
+
+    def __init__(self, now: float) -> None:
+        self._what = ""
+        self._share: float | None = None
+        self._began = self._heard = now
+
+    def hear(self, what: str, share: float | None, now: float) -> None:
+        """`what` tells one part of a step from the next: each has a share of its own."""
+        if what != self._what:
+            self._what, self._began = what, self._heard
+        self._share, self._heard = share, now
+
+    def left(self, now: float) -> str | None:
+        """Returns such as "42 %, about 3 min left"; None while too little is known."""
+        elapsed = now - self._began
+        if self._share is None or not _LEAST_SHARE <= self._share < 1 or elapsed < _LEAST_SECONDS:
+            return None
+        seconds = elapsed * (1 - self._share) / self._share
+        return f"{self._share:.0%}, about {_duration(seconds)} left".replace("%", " %")
+
+
+def _duration(seconds: float) -> str:
+    """As people say it: such as 45 s, 12 min, 3 h 20 min."""
+    if seconds < 60:
+        return f"{math.ceil(seconds)} s"
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 class Progress:
@@ -22,22 +57,25 @@ class Progress:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._counts: Counter[str] = Counter()
+        self._estimate = Estimate(clock.steady())
         self._title = ""
         self._said_at = 0.0
         self._bar: Bar | None = None
         self._task: TaskID | None = None
 
-    def __call__(self, what: str, count: int) -> None:
+    def __call__(self, what: str, count: int, share: float | None = None, /) -> None:
         self._counts[what] += count
+        self._estimate.hear(what, share, clock.steady())
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, counts=self._summary())
+            total = None if share is None else 1.0
+            self._bar.update(self._task, counts=self._summary(), total=total, completed=share or 0.0)
         elif clock.steady() - self._said_at >= _SECONDS_BETWEEN_LINES:
             self._say(f"{self._title}: {self._summary()}")
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
         """What is counted inside the block belongs to `title`."""
-        self._title, self._counts = title, Counter()
+        self._title, self._counts, self._estimate = title, Counter(), Estimate(clock.steady())
         if not self._quiet and sys.stderr.isatty():
             with self._moving(title):
                 yield
@@ -45,6 +83,7 @@ class Progress:
         self._say(title)
         yield
         if self._counts:
+            self._estimate = Estimate(clock.steady())  # it is done
             self._say(f"{title}: {self._summary()}")
 
     @contextmanager
@@ -60,7 +99,9 @@ class Progress:
                 self._bar = self._task = None
 
     def _summary(self) -> str:
-        return ", ".join(f"{count:,} {what}" for what, count in self._counts.items())
+        counts = ", ".join(f"{count:,} {what}" for what, count in self._counts.items())
+        left = self._estimate.left(clock.steady())
+        return counts if left is None else f"{counts}; {left}"
 
     def _say(self, line: str) -> None:
         self._said_at = clock.steady()

@@ -17,7 +17,7 @@ from rollups.calendar.due import Calendar, Spans
 from rollups.calendar.levels import Level, Span
 from rollups.calendar.parts import Slice
 from rollups.calendar.windows import LOWEST
-from rollups.context import RunContext
+from rollups.context import RunContext, share_of
 from rollups.rolling.options import RollupReport
 from rollups.rolling.portions import ALL, Shelved
 from rollups.rolling.records import Records
@@ -53,6 +53,8 @@ class SummaryWriter:
     counted_to: int = LOWEST  # readings before it are counted already
     _tallies: dict[LevelName, Tally] = field(default_factory=dict)  # of windows that are yet to be complete
     _made: dict[LevelName, Tally] = field(default_factory=dict)  # of this slice, or some portions of it
+    _first: int | None = None  # when the first slice began
+    _done: float = 0.0  # of the time that is due, with this slice
     _shelved: Shelved = field(init=False)  # summaries that stand, where the slice is in portions
 
     def __post_init__(self) -> None:
@@ -60,6 +62,8 @@ class SummaryWriter:
 
     def write(self, piece: Slice, found: Found | None) -> None:
         """Takes one slice. Slices come in the order of time."""
+        self._first = piece.span[0] if self._first is None else self._first
+        self._done = share_of(piece.span[1], (self._first, self.calendar.due_end))
         self._settle(piece.span[0])
         if found is None:
             self._take(piece, Portion())
@@ -146,7 +150,7 @@ class SummaryWriter:
         self.report.readings += readings
         for name in self.context.policy.numeric_names:
             self.report.finite[name] += sum(state.values[name].count for state in states)
-        self.context.progress("rolled-up readings", readings)
+        self.context.progress("rolled-up readings", readings, self._done)
 
     def _write(self, level: Level, tally: Tally, portions: range = ALL) -> Tally:
         """Returns what the windows hold now of these portions: what outlived its readings is in it."""

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from jobs.output import logs
-from jobs.output.progress import Progress
+from jobs.output.progress import Estimate, Progress
 from tests.jobs.command import ROOT
 
 WORK = """
@@ -53,6 +53,49 @@ def test_long_work_is_told_of_now_and_then(
             progress("things", 1)
     lines = capsys.readouterr().err.splitlines()
     assert lines == ["x", "x: 10 things", "x: 20 things", "x: 25 things"]
+
+
+def test_it_is_told_how_long_the_rest_will_take(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = 1000.0
+    monkeypatch.setattr("jobs.clock.steady", lambda: at)
+    progress = Progress(quiet=False)
+    with progress.step("x"):
+        for done in range(1, 31):
+            at += 1
+            progress("things", 1, done / 300)
+        at += 10
+        progress("parts", 1, 0.01)
+        progress("parts", 2, 0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "x",
+        "x: 10 things; 3 %, about 5 min left",
+        "x: 20 things; 7 %, about 5 min left",
+        "x: 30 things; 10 %, about 5 min left",
+        "x: 30 things, 1 parts; 1 %, about 17 min left",
+        "x: 30 things, 3 parts",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "share", "told"),
+    [
+        (100, 0.5, "50 %, about 2 min left"),
+        (30, 0.5, "50 %, about 30 s left"),
+        (3600, 0.25, "25 %, about 3 h 0 min left"),
+        (3600, 0.9, "90 %, about 7 min left"),
+        (2, 0.5, None),  # too soon to tell
+        (100, 0.0, None),
+        (100, 1.0, None),
+        (100, None, None),
+    ],
+)
+def test_an_estimate(elapsed: float, share: float | None, told: str | None) -> None:
+    estimate = Estimate(50.0)
+    estimate.hear("things", share, 50.0 + elapsed)
+    assert estimate.left(50.0 + elapsed) == told
 
 
 def on_a_terminal(quiet: bool) -> str:

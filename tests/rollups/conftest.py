@@ -55,7 +55,7 @@ class Bench:
             yield from archive.batches(start_ms, end_ms)
 
         guard = more.pop("guard", nobody_else)
-        progress = more.pop("progress", lambda _what, count: self.slices.append(count))
+        progress = more.pop("progress", lambda _what, count, _share: self.slices.append(count))
         source, unions = Source(self.database, policy), Unions()
         here = Reader(
             lambda asked: at_once(read, source, archived, policy, asked, unions), memory=self.memory

@@ -622,7 +622,7 @@ def test_what_comes_in_while_much_is_written_is_told_to_the_next_run(
 
     slices = iter(("late", "new"))
 
-    def come(_what: str, _count: int) -> None:
+    def come(_what: str, _count: int, _share: float | None = None) -> None:
         if next(slices) == ("late" if at < NOW else "new"):
             bench.database["ticks"].insert_one(reading(502, at))
 

@@ -1,0 +1,82 @@
+"""How much room the receipts of many deletes take, before and after they move to the store."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pymongo import MongoClient
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from archivers.format.keys import UNSIGNED
+from archivers.records.deletions import Deletions
+from archivers.records.receipt_files import ReceiptFiles, move_old
+from archivers.records.receipts import COLLECTION, Receipts
+from archivers.stores import open_store
+from bench.age.history import HOUR, START, policy_of
+from config.policies import Store
+from rollups.guarded import transaction
+
+Document = dict[str, Any]
+#: So many receipts are written in one transaction here.
+_AT_ONCE = 500
+_COMMIT = "2018-06-30_2018-06-30_f000001_b69a81a9edc2f0d8"
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many bytes the receipts of so many deletes take: as BSON in MongoDB, then in files."""
+
+    deletes: int
+    in_mongodb: int
+    files: int
+    in_files: int
+    left: int  # in MongoDB, once they have moved
+
+
+def of_receipts(uri: str, counts: Sequence[int]) -> Iterator[Room]:
+    """One delete an hour of a thousand buckets."""
+    for count in counts:
+        with MongoClient[Document](uri, tz_aware=True) as client, tempfile.TemporaryDirectory() as folder:
+            client.drop_database("age")
+            try:
+                yield _measured(client["age"], count, Path(folder))
+            finally:
+                client.drop_database("age")
+        sys.stderr.write(f"receipts of {count:,} deletes: measured\n")
+
+
+def _measured(database: Database[Document], count: int, folder: Path) -> Room:
+    policy = policy_of(0)
+    receipts = Receipts(database, policy.name)
+    receipts.prepare()
+    for at in range(0, count, _AT_ONCE):
+        numbers = range(at, min(at + _AT_ONCE, count))
+
+        def write(session: ClientSession, numbers: range = numbers) -> None:
+            for number in numbers:
+                deletions = Deletions(receipts, policy, number, START + number * HOUR, UNSIGNED)
+                held_by = {"commit": _COMMIT, "manifest_sha256": "0" * 64}
+                deletions.record(session, [b""] * 1000, {"positions": [[0, 999]]}, held_by)
+
+        transaction(database, lambda _session: None, write)
+    before = _bytes(database)
+    store = open_store(Store(url=folder.as_uri()))
+    end = START + count * HOUR + timedelta(days=1)
+    move_old(receipts, ReceiptFiles(receipts, store), end, lambda step: _alone(database, step))
+    files = list(store.list())
+    return Room(count, before, len(files), sum(it.size for it in files), _bytes(database))
+
+
+def _alone(database: Database[Document], step: Any) -> None:
+    transaction(database, lambda _session: None, step)
+
+
+def _bytes(database: Database[Document]) -> int:
+    return int(database.command("collStats", COLLECTION)["size"])
