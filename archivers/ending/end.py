@@ -25,7 +25,8 @@ _AT_ONCE = 1000
 def end_archive(context: ArchiveContext) -> EndReport:
     """Puts tombstones on what is past its time, and takes out what had one for long enough. Returns what was
     done. Raises HaltedError where the archive is not what it was."""
-    if context.to == "offline" and Rule.of(context.policy, context.now) is not None:
+    is_ending = context.to == "offline" and Rule.of(context.policy, context.now) is not None
+    if is_ending and not context.state.is_recovered:
         recover(context)
     return _run(context, writes=True)
 

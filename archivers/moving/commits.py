@@ -144,8 +144,8 @@ class CommitRegistry:
 
     def end(self, manifest: Manifest, end: datetime, session: ClientSession) -> None:
         """In a transaction: a commit is dropped next, and all that it took over, though queries may still
-        read it; see `Recovery` for what a crash leaves of that. `end`: the end of the archive, behind its last
-        reading."""
+        read it; see `Recovery` for what a crash leaves of that. `end`: that of the archive, behind its
+        last reading."""
         theirs = {"_id.policy": self.receipts.policy, "kind": "offline", "replaced_by": manifest.commit}
         mine = {"state": REPLACED, "replaced_by": None, "ended": end}
         self.receipts.collection.update_many(

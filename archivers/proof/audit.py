@@ -213,8 +213,8 @@ class _Audit:
             yield self._finding(
                 "archive-past-retention",
                 self.policy.collection,
-                f"{late} archived buckets are past `retain.archive`, and no run has seen to them for over a day. "
-                "Run `bucketwise run`",
+                f"{late} archived buckets are past `retain.archive`, and no run has seen to them for a day: "
+                "run `bucketwise run`",
             )
 
     def overflow(self) -> Iterator[Finding]:

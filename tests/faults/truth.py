@@ -232,7 +232,7 @@ class Truth:
         once."""
         assert self.archive_collections() == []
         left = [it for it in self.files.names() if "/data/" in it or "/meta/buckets/" in it]
-        assert left == self.manifests() == []
+        assert (left, self.manifests()) == ([], [])
         gone = self.database["bucketwise_receipts"].find({"kind": "expire"})
         assert sum(it["readings"] for it in gone) == sum(1 for _ in self.rows_of(self.units.values()))
 
