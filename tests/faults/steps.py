@@ -149,6 +149,15 @@ STEPS = (
     Step("what had left looked for", "file list versions", _SUPERSEDED + "clear", _ENDS[:1]),
     Step("what had left looked for, S3", "s3 ListObjectsV2 versions", _SUPERSEDED + "clear", _ENDS[1:2]),
     Step("what had left removed, S3", "s3 DeleteObjects superseded", _SUPERSEDED + "clear", _ENDS[1:2]),
+    Step(
+        "buckets' folder removed", "file remove folder buckets", _FILES + "FileStore._remove_empty", _ENDS[:1]
+    ),
+    Step(
+        "manifests' folder removed",
+        "file remove folder manifests",
+        _FILES + "FileStore._remove_empty",
+        _ENDS[:1],
+    ),
     Step("past buckets counted", "mongo aggregate it_archive", _END_ON + "run", _BURIES[1:]),
     Step(
         "versions of ended buckets",
