@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT, blocks
-from tests.jobs.place import START, Place
+from tests.jobs.place import POLICIES, START, Place
 
 PAGE = ROOT / "docs" / "operations.md"
 SHOWN = {block.marks[0]: json.loads(block.text) for block in blocks(PAGE) if block.language == "json"}
@@ -68,6 +68,11 @@ def _restore(place: Place) -> None:
     place("restore", "-p", "ticks", "--to", "ticks")
 
 
+def _bury(place: Place) -> None:
+    place.write_config(POLICIES.replace('hourly = "365d"', 'archive = "31d"'))
+    place("run")
+
+
 def _nothing(_place: Place) -> None:
     pass
 
@@ -90,6 +95,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "restore": (_run, ["--to", "ticks_restored"]),
     "unpin": (_restore, []),
     "hold": (_nothing, _HOLD),
+    "undelete": (_bury, []),
     "audit": (_nothing, []),
     "status": (_run, []),
     "summarize": (_run, ["--since", "2018-06-30", "--until", "2018-07-01"]),
