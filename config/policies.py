@@ -42,6 +42,14 @@ class RunLedger(Table):
     keep: DurationOrForever = timedelta(days=90)  # what each run did; None: forever
 
 
+class Drill(Table):
+    """Restore drills of all policies with an offline archive."""
+
+    schedule: Schedule | None = None  # cron expression, UTC
+    every: DurationOrForever = None  # a day that no drill proves for so long is told; None: none is
+    days: int = 1  # of each policy in a scheduled drill
+
+
 #: A level of summaries: how long their windows are. The finest comes first.
 LevelName = Literal["5m", "15m", "hourly", "daily", "weekly", "monthly"]
 LEVEL_NAMES: tuple[LevelName, ...] = get_args(LevelName)
@@ -236,5 +244,6 @@ class Settings(Table):
     store: Store | None = None
     work: Workers = Workers()
     ledger: RunLedger = RunLedger()
+    drill: Drill = Drill()
     policies: dict[str, Policy]
     path: Path

@@ -60,7 +60,8 @@ class HeldCommit:
 class Row:
     """A day or hour. Of `live`, `archived`, `online` and `summarised`, readings are counted, of the others
     buckets; `held` counts the holds that cover some of it. None: can't be told exactly. `readings`: each
-    once, wherever it is. `expires`: when the first tombstone on any of it is due."""
+    once, wherever it is. `expires`: when the first tombstone on any of it is due. `live_bytes` and
+    `online_bytes` are of BSON, of buckets of all series that begin in the row; `archived_bytes` of files."""
 
     start: int
     state: State
@@ -75,6 +76,9 @@ class Row:
     quarantined: int
     commits: tuple[HeldCommit, ...]
     expires: datetime | None
+    live_bytes: int = 0
+    archived_bytes: int = 0
+    online_bytes: int = 0
 
 
 def coverage(context: ArchiveContext, asked: Asked) -> list[Row]:
@@ -178,6 +182,9 @@ def _row(
         quarantined=int(sight.quarantined[at]),
         commits=commits,
         expires=_expires(sight, grid.start + at * grid.step, online > 0, commits),
+        live_bytes=int(sight.live.bytes[at]),
+        archived_bytes=int(sight.file_bytes[at]),
+        online_bytes=int(sight.online.bytes[at]),
     )
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from buckets.bson.raw import Batch
 from buckets.columns import Columns
+from buckets.decoding.decode import Decoded
 from buckets.fields.selectors import Selector, selects
 from buckets.fields.times import DAY_MS
 from config.policies import Policy
@@ -58,7 +60,8 @@ class Grid:
 
 @dataclass
 class Tally:
-    """Readings by row: all, and those of the series asked for, with the buckets that hold them."""
+    """Readings by row: all, and those of the series asked for, with the buckets that hold them. `bytes`: of
+    all buckets, each in the row of its first reading."""
 
     grid: Grid
     policy: Policy
@@ -66,12 +69,18 @@ class Tally:
     all: Counts = field(init=False)
     readings: Counts = field(init=False)
     buckets: Counts = field(init=False)
+    bytes: Counts = field(init=False)
 
     def __post_init__(self) -> None:
-        self.all, self.readings, self.buckets = (self.grid.zeros() for _ in range(3))
+        self.all, self.readings, self.buckets, self.bytes = (self.grid.zeros() for _ in range(4))
 
-    def add(self, columns: Columns) -> None:
-        self.all += self.grid.count(columns.time)
+    def add(self, batch: Batch, decoded: Decoded) -> None:
+        columns, grid = decoded.columns, self.grid
+        first = decoded.spans()[:, 0]
+        begins = columns.filled[(first[columns.filled] >= grid.start) & (first[columns.filled] < grid.end)]
+        rows = (first[begins] - grid.start) // grid.step
+        np.add.at(self.bytes, rows, batch.sizes[decoded.units[begins]])
+        self.all += grid.count(columns.time)
         mine = self.chosen(columns)
         self.readings += self.grid.count(columns.time[mine])
         self.buckets += self.rows_of(columns, mine)

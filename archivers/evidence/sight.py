@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,12 @@ class HeldPart(NamedTuple):
         return as_ms(self.part.first), as_ms(self.part.last)
 
     @property
+    def bytes(self) -> int:
+        """Returns the size of its file; the buckets file counts with the first part of its commit."""
+        is_first = self.part is self.manifest.parts[0]
+        return self.part.bytes + (self.manifest.buckets_file.bytes if is_first else 0)
+
+    @property
     def is_closed(self) -> bool:
         return self.live == 0
 
@@ -69,6 +76,14 @@ class Sight:
     parts: Sequence[HeldPart]
     told: Told
     expires: Mapping[int, datetime]  # of an online archive: UTC day since 1970 -> when its tombstone is due
+
+    @cached_property
+    def file_bytes(self) -> Counts:
+        """Returns the bytes of the parts, each in the row of its first reading."""
+        found = self.grid.zeros()
+        for held in self.parts:
+            found[self.grid.rows(*held.span).start] += held.bytes
+        return found
 
 
 class Looker:
@@ -140,7 +155,7 @@ class Looker:
         source = Source(context.database, context.policy, session=session)
         for batch in source.batches(grid.start, grid.end, narrow):
             decoded = decode(batch, context.policy)
-            tally.add(decoded.columns)
+            tally.add(batch, decoded)
             pinned += self._pinned(tally, batch, decoded)
             broken += self._broken(grid, batch, decoded)
         return tally, pinned, broken
@@ -167,7 +182,7 @@ class Looker:
             narrow = selector_query(context.policy, self._selector)
             source = archived_source(context.database, context.policy, session)
             for batch in source.batches(grid.start, grid.end, narrow):
-                tally.add(decode(batch, context.policy).columns)
+                tally.add(batch, decode(batch, context.policy))
             for batch in self._archived.at(session).batches(grid.start, grid.end) if tally.all.any() else ():
-                gone.add(decode(batch, context.policy).columns)
+                gone.add(batch, decode(batch, context.policy))
         return tally, gone.readings

@@ -75,7 +75,7 @@ class Teller:
         ends = []
         for level in self._levels:
             for order, key in ((1, "start"), (-1, "end")):
-                found = self._collection(level).find(_SUMMARIES, {key: 1}).sort("start", order).limit(1)
+                found = self._collection(level).find(SUMMARIES, {key: 1}).sort("start", order).limit(1)
                 ends += [documents.milliseconds(it[key]) for it in found]
         return (min(ends), max(ends)) if ends else None
 
@@ -129,7 +129,7 @@ class Teller:
         self, level: Level, span: Span, selector: Selector, session: ClientSession | None
     ) -> Iterator[_Window]:
         """What begins in a span."""
-        wanted = {**_SUMMARIES, "start": {"$gte": DatetimeMS(span[0]), "$lt": DatetimeMS(span[1])}}
+        wanted = {**SUMMARIES, "start": {"$gte": DatetimeMS(span[0]), "$lt": DatetimeMS(span[1])}}
         collection = self._collection(level)
         if not selector:
             key = {"start": "$start", "end": "$end"}
@@ -147,7 +147,7 @@ class Teller:
 
 
 #: Only summaries have such an `_id`.
-_SUMMARIES: Document = {"_id.series": {"$exists": True}}
+SUMMARIES: Document = {"_id.series": {"$exists": True}}
 
 
 def _is_named(row: Span) -> bool:

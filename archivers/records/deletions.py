@@ -112,11 +112,21 @@ class Deletions:
     @cached_property
     def _policy_text(self) -> str:
         """The policy goes into the receipts once, under its SHA-256, which is returned."""
-        said = self._policy.model_dump(mode="json", exclude_none=True)
-        text = hide_secrets(json.dumps(said, ensure_ascii=False, sort_keys=True))
+        text = policy_text(self._policy)
         name = text_digest(text)
         self._receipts.update(f"policy-{name}", {"$setOnInsert": {"kind": "policy", "text": text}})
         return name
+
+
+def policy_text(policy: Policy) -> str:
+    """Returns the policy as receipts keep it: JSON, secrets hidden."""
+    said = policy.model_dump(mode="json", exclude_none=True)
+    return hide_secrets(json.dumps(said, ensure_ascii=False, sort_keys=True))
+
+
+def policy_digest(policy: Policy) -> str:
+    """Returns the SHA-256 under which receipts name it."""
+    return text_digest(policy_text(policy))
 
 
 def ranges(positions: Sequence[int]) -> list[list[int]]:

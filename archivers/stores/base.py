@@ -33,6 +33,15 @@ class Capabilities:
     conditional_put: bool  # `if_absent` holds against another writer too, by the store's own doing
 
 
+@dataclass(frozen=True)
+class OlderVersions:
+    """What a store keeps of objects that were deleted or replaced. `locked_until`: the last of the instants
+    before which some can't be removed."""
+
+    count: int = 0
+    locked_until: datetime | None = None
+
+
 class StoreError(BucketwiseError):
     """The store refused or failed; what was asked did not happen."""
 
@@ -96,6 +105,9 @@ class ObjectStore(Protocol):
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove the objects; a key that has none is fine."""
+
+    def older_versions(self, prefix: str) -> OlderVersions:
+        """What the store keeps of objects below a prefix that are deleted, or have other contents by now."""
 
     def clean_temporaries(self, before: datetime) -> int:
         """Remove what writes begun before that instant left unfinished; how many there were.

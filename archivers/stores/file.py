@@ -22,6 +22,7 @@ from archivers.stores.base import (
     Corrupt,
     Denied,
     NotFound,
+    OlderVersions,
     Rights,
     StoreError,
     StoreObject,
@@ -103,6 +104,10 @@ class FileStore:
                 except _ABSENT:
                     continue
                 self._remove_empty(path.parent)
+
+    def older_versions(self, prefix: str) -> OlderVersions:  # noqa: ARG002
+        """None: a file that is gone is gone."""
+        return OlderVersions()
 
     def clean_temporaries(self, before: datetime) -> int:
         count = 0

@@ -16,6 +16,7 @@ from archivers.stores.base import (
     AlreadyExists,
     Capabilities,
     NotFound,
+    OlderVersions,
     OutcomeUnknown,
     Rights,
     StoreError,
@@ -153,6 +154,37 @@ class S3Store:
             if refused:
                 key = refused[0].get("Key", "").removeprefix(self._prefix)
                 raise self._error("delete", key, ClientError({"Error": refused[0]}, "DeleteObjects"))
+
+    def older_versions(self, prefix: str) -> OlderVersions:
+        """Where versioning is on, or was. Locks are asked for version by version, if the bucket has any."""
+        try:
+            if "Status" not in self._client.get_bucket_versioning(Bucket=self._bucket):
+                return OlderVersions()
+            where = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+            pages = self._client.get_paginator("list_object_versions").paginate(**where)
+            old = [it for page in pages for it in page.get("Versions", ()) if not it["IsLatest"]]
+            ends = [self._locked_until(it) for it in old] if old and self._has_locks() else []
+        except FAILURES as error:
+            if is_unsupported(error):
+                return OlderVersions()
+            raise self._error("list the versions below", prefix, error) from error
+        return OlderVersions(len(old), max((it for it in ends if it is not None), default=None))
+
+    def _has_locks(self) -> bool:
+        try:
+            self._client.get_object_lock_configuration(Bucket=self._bucket)
+        except FAILURES as error:
+            if http_status(error) == 404:
+                return False
+            raise
+        return True
+
+    def _locked_until(self, version: dict[str, Any]) -> datetime | None:
+        where = {"Key": version["Key"], "VersionId": version["VersionId"]}
+        until: datetime | None = self._client.head_object(Bucket=self._bucket, **where).get(
+            "ObjectLockRetainUntilDate"
+        )
+        return until
 
     def clean_temporaries(self, before: datetime) -> int:  # noqa: ARG002
         """None: each object is put by one request, whole or not at all."""

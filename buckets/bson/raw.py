@@ -277,6 +277,13 @@ class Batch:
         """Bytes of BSON."""
         return self.main.size + self.extra.size
 
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """n: bytes of each bucket with its overflow."""
+        found = np.diff(self.main.offsets)
+        np.add.at(found, self.owner, np.diff(self.extra.offsets))
+        return found
+
     def take(self, indices: NDArray[np.integer]) -> Batch:
         """These buckets, in this order, each with its overflow."""
         if len(indices) == len(self) and (indices == np.arange(len(self))).all():

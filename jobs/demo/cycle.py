@@ -197,7 +197,7 @@ def _state(stage: Stage) -> dict[str, object]:
 def audited(stage: Stage) -> None:
     about = "Re-reads every part, recomputes every summary, looks for what is overdue."
     stage.show.act("bucketwise audit", about)
-    report = audit(stage.command("audit"))
+    report = audit(stage.command("audit"), html=stage.place.page)
     stage.succeeded(report)
     findings = [it for result in report.results for it in result.body.get("findings", [])]
     for it in findings:

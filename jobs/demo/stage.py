@@ -52,6 +52,11 @@ class Place:
     config: Path
     store: Path
 
+    @property
+    def page(self) -> Path:
+        """Returns where the audit page is written."""
+        return self.folder / "audit.html"
+
 
 @contextmanager
 def place(*, keep: bool) -> Iterator[Place]:

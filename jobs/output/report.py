@@ -73,7 +73,12 @@ class Report:
 
     def as_json(self) -> str:
         """One object on one line. Instants are ISO 8601; `_id`s that JSON lacks are extended JSON."""
-        return json.dumps(_plain(self.as_dict()), ensure_ascii=False, allow_nan=False)
+        return json.dumps(self.plain(), ensure_ascii=False, allow_nan=False)
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the same object, made of what JSON has; secrets are hidden."""
+        plain: dict[str, Any] = _plain(self.as_dict())
+        return plain
 
     @property
     def complaints(self) -> list[str]:

@@ -15,6 +15,7 @@ from config.policies import LEVEL_NAMES
 from jobs.clock import iso
 from jobs.failures import OUTCOMES
 from jobs.output.ending import ending_lines
+from jobs.output.receipts import event
 from jobs.output.report import Result
 from rollups.calendar.levels import ROWS
 from rollups.summaries.documents import percentile_key
@@ -57,8 +58,8 @@ def _archive_table(results: Sequence[Result]) -> RenderableType:
         body = result.body.get("archive", result.body)
         counts = [_number(body.get(key)) for key in ("buckets", "readings", "parts")]
         tail = [_number(body.get(key)) for key in ("deleted", "left", "quarantined")]
-        size = _size(body["bytes"]) if "bytes" in body else "–"
-        table.add_row(result.policy, body.get("to", "–"), *counts, size, *tail, _outcome(result))
+        shown = size(body["bytes"]) if "bytes" in body else "–"
+        table.add_row(result.policy, body.get("to", "–"), *counts, shown, *tail, _outcome(result))
     return table
 
 
@@ -93,7 +94,7 @@ def compact_table(results: Sequence[Result]) -> RenderableType:
     for result in results:
         body = result.body.get("compact", result.body)
         counts = [_number(body.get(key)) for key in ("commits", "into", "buckets")]
-        sizes = [_size(body[key]) if body.get(key) is not None else "–" for key in _SIZES]
+        sizes = [size(body[key]) if body.get(key) is not None else "–" for key in _SIZES]
         table.add_row(result.policy, *counts, *sizes, _outcome(result))
     return table
 
@@ -141,20 +142,10 @@ def receipts_table(results: Sequence[Result]) -> RenderableType:
     for result in results:
         for it in result.body.get("deletes", []):
             held = it.get("held_by") or {}
-            place = held.get("commit") or held.get("collection") or _event(it)
+            place = held.get("commit") or held.get("collection") or event(it)
             row = (_number(it["sequence"]), _instant(it["at"]), it.get("collection", "–"))
             table.add_row(result.policy, *row, _number(it.get("buckets")), place, _outcome(result))
     return table
-
-
-def _event(receipt: Body) -> str:
-    """What a receipt tells of that is no delete."""
-    if receipt["kind"] in ("hold", "release"):
-        did = "placed" if receipt["kind"] == "hold" else "released"
-        return f"hold {receipt['hold']} {did} by {receipt['by']}"
-    if receipt["kind"] == "expire":
-        return f"gone from {receipt.get('commit') or receipt.get('into')}, by retain.archive"
-    return "lost, with those before it"
 
 
 def sign_table(results: Sequence[Result]) -> RenderableType:
@@ -251,6 +242,8 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 def printable(text: str) -> str:
     """With escapes for what moves a terminal's cursor, changes its colours, or turns the line around."""
+    if text.isprintable():
+        return text
     return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
 
 
@@ -340,10 +333,11 @@ def _instant(value: Any) -> str:
     return "–" if value is None else iso(value)
 
 
-def _size(count: int) -> str:
-    size, unit = float(count), "B"
+def size(count: int) -> str:
+    """Bytes, in the unit that suits them."""
+    scaled, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007  # the last one stands for all above
-        if size < 1000:
+        if scaled < 1000:
             break
-        size /= 1000
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        scaled /= 1000
+    return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"

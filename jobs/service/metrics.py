@@ -30,6 +30,7 @@ class Metrics:
         self._deleted = self._counter("deleted_buckets", "Buckets deleted after a verified copy")
         self._left = self._gauge("left_buckets", "Expired buckets that the last run left")
         self._quarantined = self._gauge("quarantined_buckets", "Buckets that break their model, last run")
+        self._drills = self._counter("drills", "Restore drills by outcome", "outcome")
         self._last_success = self._gauge("last_success_timestamp_seconds", "End of the last good run")
 
     def record(self, result: Result) -> None:
@@ -46,6 +47,10 @@ class Metrics:
             self._quarantined.labels(policy).set(archive["quarantined"])
         if result.exit_code in _SUCCESSES:
             self._last_success.labels(policy).set(clock.current().timestamp())
+
+    def record_drill(self, result: Result) -> None:
+        """Counts one drill of one policy."""
+        self._drills.labels(result.policy, OUTCOMES[result.exit_code]).inc()
 
     def text(self) -> bytes:
         """The numbers in Prometheus' text format."""

@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 import pytest
 from pymongo.client_session import ClientSession
 
+from archivers.erasing import work as erasing
 from archivers.moving import commits as books
 from archivers.moving import online, selection
 from archivers.records.receipts import Receipts
 from archivers.restoring import put, settle, unpin
 from archivers.stores import Capabilities, ObjectStore, StoreObject
+from archivers.stores.base import OlderVersions
 from archivers.versions import merging
 from archivers.writes import delete
 from rollups import guarded
@@ -83,6 +85,9 @@ class DyingStore:
 
             self._do("delete", one)
 
+    def older_versions(self, prefix: str) -> OlderVersions:
+        return self._do("older_versions", lambda: self.inner.older_versions(prefix))
+
     def clean_temporaries(self, before: datetime) -> int:
         return self._do("clean_temporaries", lambda: self.inner.clean_temporaries(before))
 
@@ -105,7 +110,7 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
         steps.step("after commit")
         return result
 
-    for module in (books, delete, merging, online, put, selection, settle, unpin):
+    for module in (books, delete, erasing, merging, online, put, selection, settle, unpin):
         monkeypatch.setattr(module, "transaction", transaction)
     burying = Receipts.bury
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import get_args
 
 from archivers.proof.findings import Severity
+from archivers.proof.remedies import REMEDIES
 from config.errors import BucketwiseError
 from jobs.failures import OUTCOMES
 from jobs.output.report import PRECEDENCE, Report, Result
@@ -79,6 +80,11 @@ def test_every_finding_of_audit_is_explained() -> None:
     assert found == _said("Findings of audit")
 
 
+def test_what_to_do_about_each_finding_of_audit_is_told_in_the_same_words() -> None:
+    told = {code(row[0]): row[3] for row in rows(section(OPERATIONS, "Findings of audit"))}
+    assert {name: re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text) for name, text in told.items()} == REMEDIES
+
+
 def test_every_collection_of_bucketwise_is_explained() -> None:
     said = [code(row[0]) for row in rows(section(OPERATIONS, "bucketwise's own collections"))]
     assert sorted(said) == sorted(OWN_COLLECTIONS)
@@ -91,6 +97,7 @@ def test_every_metric_is_explained() -> None:
     result = Result("ticks", 0, {"rollup": {"readings": 1}, "archive": archive})
     assert Report("run", now, [result]).exit_code == 0
     metrics.record(result)
+    metrics.record_drill(result)
     served = set(re.findall(r"(?m)^(bucketwise_\w+)\{", metrics.text().decode()))
     said = {code(row[0]) for row in rows(section(OPERATIONS, "Metrics and health"))}
     assert said == {name for name in served if not name.endswith("_created")}

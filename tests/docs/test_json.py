@@ -63,6 +63,15 @@ def _run(place: Place) -> None:
     place("run")
 
 
+def _change(place: Place) -> None:
+    """Another policy file beside that of today, which archives later."""
+    percentiles = POLICIES.replace('daily = "ticks_daily"\n', 'daily = "ticks_daily"\npercentiles = [50]\n')
+    place.write_config(percentiles)
+    place.config.rename(place.folder / "new.toml")
+    place.write_config(POLICIES.replace('after = "30d"', 'after = "90d"'))
+    place("run")
+
+
 def _restore(place: Place) -> None:
     place("run")
     place("restore", "-p", "ticks", "--to", "ticks")
@@ -84,6 +93,7 @@ _HOLD = [
 
 BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "check": (_nothing, []),
+    "plan": (_change, ["--against", "new.toml"]),
     "rollup": (_break, []),
     "archive": (_leave, []),
     "run": (_nothing, []),
@@ -96,6 +106,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "unpin": (_restore, []),
     "hold": (_nothing, _HOLD),
     "undelete": (_bury, []),
+    "erase": (_run, ["--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks"]),
     "audit": (_nothing, []),
     "status": (_run, []),
     "summarize": (_run, ["--since", "2018-06-30", "--until", "2018-07-01"]),
@@ -103,6 +114,10 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "coverage": (_run, []),
     "explain": (_run, ["--at", "2018-06-30"]),
 }
+
+
+#: What an audit tells at the top, whatever policies there are.
+_CIRCUMSTANCES = ("by", "version", "hosts", "database", "config")
 
 
 def test_each_is_shown() -> None:
@@ -115,5 +130,11 @@ def test_shown_as_printed(place: Place, verb: str) -> None:
     before(place)
     now = "2018-08-31T12:00:00Z" if verb == "archive" else "2018-09-01T00:00:00Z"
     printed = place(verb, "--json", "-p", "ticks", *options, now=now)
-    assert set(printed.json) - {"findings", "error"} == {"schema", "command", "exit_code", "now", "policies"}
+    assert set(printed.json) - {"findings", "error", *_CIRCUMSTANCES} == {
+        "schema",
+        "command",
+        "exit_code",
+        "now",
+        "policies",
+    }
     assert differences(shape(SHOWN[verb]), shape(printed.policy("ticks")), verb) == [], printed

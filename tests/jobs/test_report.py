@@ -27,7 +27,7 @@ from config.errors import HaltedError, InterruptedRun, LeaseHeldError, UsageErro
 from config.policies import MongoDB
 from jobs import connect
 from jobs.failures import OUTCOMES, explain
-from jobs.output.html import audit_page
+from jobs.output.page.render import audit_page
 from jobs.output.report import Report, Result, worst
 
 NOW = datetime(2018, 9, 1, tzinfo=UTC)
@@ -187,42 +187,55 @@ class _Seen(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.tags: list[str] = []
-        self.outside: list[str] = []
         self.text = ""
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
         self.tags.append(tag)
-        self.outside += [value for name, value in attrs if name in ("src", "href") and value]
 
     def handle_data(self, data: str) -> None:
         self.text += data
 
 
 def finding(message: str, **more: Any) -> dict[str, Any]:
-    standing = {"code": "overdue", "policy": "ticks", "place": "ticks", "severity": "error"}
+    standing = {"code": "overdue", "policy": "ticks", "place": "ticks", "severity": "error", "remedy": "Run."}
     return standing | more | {"message": message}
 
 
+def page_of(*results: Result) -> _Seen:
+    told = dict.fromkeys(("by", "version", "hosts", "database", "config"), "x")
+    seen = _Seen()
+    seen.feed(audit_page(Report("audit", NOW, list(results), extra=told).plain()))
+    seen.text = re.sub(r"\s+", " ", seen.text)
+    return seen
+
+
 def test_the_page_shows_findings_and_runs_nothing() -> None:
-    evil = "<script>alert(1)</script> & 'x' mongodb://me:hunter2@h/"
-    results = [
+    evil = "<script>alert(1)</script> & 'x' mongodb://me:hunter2@h/ \u202e"
+    seen = page_of(
         Result("ticks", 4, {"findings": [finding(evil, place=evil)]}),
         Result("iot", 0, {"findings": [finding("look", severity="warning")]}),
         Result("<b>", 1, {}, "cannot reach it"),
-    ]
-    page = audit_page(results, NOW)
-    seen = _Seen()
-    seen.feed(page)
+    )
     assert "script" not in seen.tags
     assert "b" not in seen.tags
-    assert seen.outside == []
-    assert "url(" not in page
-    assert "<script>alert(1)</script> & 'x' mongodb://***@h/" in seen.text
-    assert "hunter2" not in page
-    text = re.sub(r"\s+", " ", seen.text)
-    assert "2 of 3 policies not kept" in text
-    assert "ticks: not kept" in text
-    assert "iot: kept" in text
-    assert "<b>: could not be audited" in text
-    assert "2018-09-01T00:00:00Z" in text
-    assert "All 1 policies are kept" in audit_page([Result("iot", 0, {"findings": []})], NOW)
+    assert "<script>alert(1)</script> & 'x' mongodb://***@h/ \\u202e" in seen.text
+    assert "hunter2" not in seen.text
+    assert "2 of 3 policies not kept" in seen.text
+    assert "ticks: not kept" in seen.text
+    assert "iot: kept" in seen.text
+    assert "<b>: could not be audited" in seen.text
+    assert "2018-09-01T00:00:00Z" in seen.text
+    kept = Result("iot", 0, {"findings": []})
+    assert "The policy is kept" in page_of(kept).text
+    assert "All 2 policies are kept" in page_of(kept, Result("ticks", 0, {"findings": []})).text
+
+
+@pytest.mark.parametrize(
+    ("message", "codes"),
+    [("run `rollup` with `--since`", 2), ("one ` alone", 0), ("``", 1), ("no code", 0), ("`<b>`", 1)],
+)
+def test_what_stands_between_backticks_is_code(message: str, codes: int) -> None:
+    nothing = page_of(Result("iot", 0, {"findings": [finding("")]})).tags.count("code")
+    seen = page_of(Result("iot", 0, {"findings": [finding(message)]}))
+    assert seen.tags.count("code") == nothing + codes
+    assert (message if codes == 0 else message.replace("`", "")) in seen.text

@@ -235,7 +235,7 @@ def test_audit_ends_with_4_until_the_policy_is_kept(place: Place) -> None:
     ran = place("audit", "--json", "--html", "audit.html")
     assert ran.code == 4
     findings = ran.policy("ticks")["findings"]
-    assert all(set(it) == {"code", "policy", "place", "severity", "message"} for it in findings)
+    assert all(set(it) == {"code", "policy", "place", "severity", "message", "remedy"} for it in findings)
     assert {"overdue", "not-rolled-up"} <= {it["code"] for it in findings}
     page = (place.folder / "audit.html").read_text()
     assert "2 of 2 policies not kept" in page

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,7 +19,7 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report, Result
-from jobs.output.streams import abandon
+from jobs.output.streams import abandon, appearing
 from jobs.output.tables import printable, readings_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import LEFT_SOMETHING, quarantine_body
@@ -125,7 +122,7 @@ def _deliver(found: Readings, form: Format, output: Path | None, progress: Progr
         progress("readings", more)
 
     if output is not None:
-        with _appearing(output.resolve()) as file:
+        with appearing(output.resolve()) as file:
             return write(found, form, file, wrote)
     try:
         if form is Format.parquet:
@@ -139,20 +136,6 @@ def _deliver(found: Readings, form: Format, output: Path | None, progress: Progr
     except BrokenPipeError:
         abandon(sys.stdout)  # who reads has enough: `head`, for one
     return count
-
-
-@contextmanager
-def _appearing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that has its name once it is whole."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with unfinished.open("w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _tell_quarantined(results: list[Result]) -> None:

@@ -7,14 +7,20 @@ from typing import Annotated
 
 import typer
 
+from archivers.records.deletions import policy_digest
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.options import Executor, WorkerCount
-from jobs.output.html import audit_page
+from jobs.output.page.render import audit_page
+from jobs.output.page.settings import policy_toml
+from jobs.output.page.words import words
 from jobs.output.report import Report
+from jobs.output.streams import appearing
 from jobs.output.tables import findings_table, parts_lines
+from jobs.running.machine import this_user
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import audit_step
+from jobs.version import VERSION
 
 EXAMPLES = [
     "bucketwise audit",
@@ -24,7 +30,8 @@ EXAMPLES = [
 ]
 Full = Annotated[bool, typer.Option("--full", help="Read the whole archive, whatever `audit.sample` says.")]
 Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Also write the findings as an HTML page.")
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Also write findings and evidence as an HTML page."),
 ]
 
 
@@ -45,9 +52,27 @@ def audit(
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
         options = RunOptions(dry_run=True, staff=staff)
-        results = Runner.of(call, database, [audit_step(full=full)], options).run_all(policies)
-    if html is not None:
-        html.write_text(audit_page(results, call.now), encoding="utf-8")
+        step = audit_step(
+            full=full,
+            evidence=call.json or html is not None,
+            drilled_every=call.settings.drill.every,
+        )
+        results = Runner.of(call, database, [step], options).run_all(policies)
+    for policy, result in zip(policies, results, strict=False):  # an interruption leaves some out
+        url = None if call.settings.store is None else call.settings.store.url
+        text = {"settings": policy_toml(policy), "policy_sha256": policy_digest(policy)}
+        result.body = {"words": words(policy, url), **text, **result.body}
     findings = [it for result in results for it in result.body.get("findings", [])]
     tables = [findings_table("Audit", findings), *parts_lines(results)]
-    return Report(call.command, call.now, results, tables)
+    report = Report(call.command, call.now, results, tables, extra=_circumstances(call))
+    if html is not None:
+        with appearing(html) as file:
+            file.write(audit_page(report.plain()).encode())
+    return report
+
+
+def _circumstances(call: Call) -> dict[str, str]:
+    """Who audits what, with what."""
+    settings = call.settings
+    place = {"hosts": call.hosts, "database": settings.mongodb.database, "config": str(settings.path)}
+    return {"by": this_user(), "version": VERSION, **place}

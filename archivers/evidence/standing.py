@@ -1,0 +1,43 @@
+"""What proves an archive: where its chain ends, under which key, and which of its days were restored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from archivers.context import ArchiveContext
+from archivers.format.checkpoint import CheckpointRecord
+from archivers.format.manifest import LastReceipt, Link
+from archivers.records.days import CommitDays
+from archivers.records.deletions import last_receipt
+from archivers.records.heads import read_heads
+
+
+class Standing(NamedTuple):
+    """`heads`, `checkpoint` and `receipt` as MongoDB records them. `key`: the id of the key that signs."""
+
+    heads: tuple[Link, ...]
+    checkpoint: CheckpointRecord | None
+    receipt: LastReceipt | None
+    key: str | None
+    days: int  # UTC days on which commits begin
+    drilled: int  # of these: how many were drilled, all commits of each
+    oldest_drill: datetime | None  # of the days that were
+    last_drill: datetime | None
+
+
+def standing(context: ArchiveContext) -> Standing:
+    """Returns what is recorded of the archive. Reads nothing of the store."""
+    heads = read_heads(context.receipts)
+    drilled = CommitDays(context.receipts).drilled()
+    times = [it for it in drilled.values() if it is not None]
+    return Standing(
+        heads.links if heads else (),
+        heads.checkpoint if heads else None,
+        last_receipt(context.receipts),
+        context.keys.first,
+        len(drilled),
+        len(times),
+        min(times, default=None),
+        max(times, default=None),
+    )

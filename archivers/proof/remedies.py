@@ -1,0 +1,54 @@
+"""What to do about each finding of an audit, by its code."""
+
+from __future__ import annotations
+
+_EXIT_5 = "Follow “What to do at exit 5” in the operations manual."
+_RECEIPTS = "Restore `bucketwise_receipts` from a backup. Find out who changed or removed them."
+
+REMEDIES = {
+    "overdue": "Run `bucketwise run`. If it stays: `bucketwise plan` says why.",
+    "not-rolled-up": (
+        "Run `bucketwise rollup`; where late readings are found by scan, with `--since` and `--until`."
+    ),
+    "readings-gone": (
+        "Find out what deleted them. If that was intended: `bucketwise rollup` with `--since` and `--until`."
+    ),
+    "summaries-past-retention": "Run `bucketwise run`.",
+    "archive-past-retention": "Run `bucketwise run`.",
+    "part-missing": _EXIT_5,
+    "part-differs": _EXIT_5,
+    "chain-broken": _EXIT_5,
+    "checkpoint-missing": ("Find out who removed it. The next run makes another one, if the chain is whole."),
+    "checkpoint-differs": (
+        "Find out who changed it, and remove the file: the next run makes another one, if the chain is whole."
+    ),
+    "store-rolled-back": _EXIT_5,
+    "signature-missing": "Follow “Signing” in the operations manual.",
+    "signature-wrong": _EXIT_5,
+    "receipt-missing": _RECEIPTS,
+    "receipt-differs": _RECEIPTS,
+    "hold-missing": ("Restore `bucketwise_holds` from a backup, or place it again. Find out who removed it."),
+    "hold-differs": "Restore `bucketwise_holds` from a backup. Find out who changed it.",
+    "receipts-rolled-back": (
+        "If a backup was restored on purpose, run: the next receipt records it. Otherwise restore "
+        "`bucketwise_receipts` from a backup."
+    ),
+    "receipts-lost": "Nothing; it stays on record.",
+    "version-differs": (
+        "Restore it from a backup: of the collection with `_versions` appended to its name, or, "
+        "offline, of the file under `meta/versions`."
+    ),
+    "part-unlisted": (
+        "If an interrupted run left it, the next run removes it. If somebody put it there, move it "
+        "away: readers of `data/` see it."
+    ),
+    "ttl-conflict": "Drop the TTL index, or make its period longer.",
+    "overflow-orphaned": (
+        "Restore their buckets into the source, so that the next run takes both together; or remove "
+        "the documents."
+    ),
+    "quarantined": "Follow “Quarantine, and how to repair a bucket” in the operations manual.",
+    "valueless": "Follow “Does the policy fit” in the operations manual.",
+    "not-drilled": "Run `bucketwise drill`, or set `drill.schedule`.",
+    "hole": "Look at what writes the series.",
+}

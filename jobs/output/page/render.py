@@ -1,0 +1,99 @@
+"""The audit's JSON as an HTML page: one file, no script, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from jobs.output.page import bars, strip
+from jobs.output.page.years import by_year
+from jobs.output.tables import parts_read, printable, size
+
+Body = dict[str, Any]
+#: With more runs of days than these on one page, what is told of them is told by month.
+MOST_RUNS = 4_000
+#: With more months than these on one page, tables have a row a year.
+MOST_MONTHS = 8_000
+
+
+def audit_page(report: Body) -> str:
+    """Returns the page of a report, as its JSON tells it."""
+    template = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_printable,
+    )
+    template.filters |= {"size": size, "number": _number, "coded": _coded}
+    found = report["policies"]
+    is_brief = sum(len(_runs(it)) for it in found) > MOST_RUNS
+    is_yearly = sum(len(it.get(key) or ()) for it in found for key in _BY_MONTH) > MOST_MONTHS
+    style = Markup(_text("style.css"))
+    return template.from_string(_text("page.html")).render(
+        report=report,
+        policies=[_shown(it, is_brief, is_yearly) for it in found],
+        broken=sum(it["exit_code"] != 0 for it in found),
+        style=style,
+        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        heights={"strip": strip.HEIGHT, "bars": bars.HEIGHT},
+    )
+
+
+_BY_MONTH = ("months", "deleted_by_month")
+
+
+def _text(name: str) -> str:
+    return files("jobs.output.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _runs(policy: Body) -> Sequence[Body]:
+    found: Sequence[Body] = (policy.get("coverage") or {}).get("runs", ())
+    return found
+
+
+def _shown(policy: Body, is_brief: bool, is_yearly: bool) -> Body:
+    """What the template shows of a policy; None for what is not known."""
+    runs, months = _runs(policy), policy.get("months")
+    deleted = policy.get("deleted_by_month")
+    kinds = [it for it in bars.KINDS if any(any(month[it].values()) for month in months or ())]
+    return {
+        **dict.fromkeys(("error", "words", "settings", "policy_sha256", "proof", "coverage")),
+        "findings": [],
+        "holds": [],
+        "untold": [],
+        **policy,
+        "kept": policy["exit_code"] == 0,
+        "read": parts_read(policy),
+        "span": (runs[0]["first"], runs[-1]["last"]) if runs else None,
+        "strip": strip.strip(runs, is_brief=is_brief) if runs else None,
+        "kinds": kinds,
+        "bars": bars.bars(months or ()),
+        "period": "year" if is_yearly else "month",
+        "months": by_year(months or ()) if is_yearly else months,
+        "deleted": by_year(deleted or ()) if is_yearly else deleted,
+    }
+
+
+def _printable(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
+
+
+def _coded(text: str) -> Markup:
+    """What stands between backticks as code."""
+    parts = printable(text).split("`")
+    if len(parts) % 2 == 0:  # one has no other end
+        return Markup.escape(printable(text))
+    shown = (Markup("<code>{}</code>" if i % 2 else "{}").format(it) for i, it in enumerate(parts))
+    return Markup("").join(shown)

@@ -1,0 +1,74 @@
+"""A policy as the text of a policy file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from pydantic import ByteSize
+
+from config.durations import format_duration
+from config.policies import Policy, Table
+from config.sizes import format_size
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def policy_toml(policy: Policy) -> str:
+    """Returns the keys that are set, as TOML. Loaded again it is the same policy."""
+    return "\n".join(_table(("policies", policy.name), policy))
+
+
+def _table(path: tuple[str, ...], table: Table) -> Iterator[str]:
+    yield from ([""] if len(path) > 2 else [])
+    yield f"[{'.'.join(map(_key, path))}]"
+    said = _said(table)
+    inner = {key: value for key, value in said.items() if isinstance(value, Table)}
+    for key, value in said.items():
+        if key not in inner:
+            yield f"{_key(key)} = {_value(value)}"
+    for key, value in inner.items():
+        yield from _table((*path, key), value)
+
+
+def _said(table: Table) -> dict[str, Any]:
+    """The keys that are set; the name of a policy is that of its table."""
+    fields = type(table).model_fields
+    named = {name: field.alias or name for name, field in fields.items() if name in table.model_fields_set}
+    left_out = "name" if isinstance(table, Policy) else None
+    return {key: getattr(table, name) for name, key in named.items() if name != left_out}
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _text(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None or isinstance(value, timedelta):
+        return _text(_duration(value))
+    if isinstance(value, ByteSize):
+        return _text(format_size(value))
+    if isinstance(value, float):  # a share is the only one that stands alone
+        return _text(f"{value * 100:.9g}%")
+    if isinstance(value, tuple):
+        return f"[{', '.join(str(it) if isinstance(it, float) else _value(it) for it in value)}]"
+    if isinstance(value, Table | dict):
+        said = _said(value) if isinstance(value, Table) else value
+        return f"{{{', '.join(f'{_key(key)} = {_value(inner)}' for key, inner in said.items())}}}"
+    return _text(value) if isinstance(value, str) else str(value)
+
+
+def _duration(span: timedelta | None) -> str:
+    """In days rather than weeks: most policies say days."""
+    text = format_duration(span)
+    return f"{int(text[:-1]) * 7}d" if text.endswith("w") else text
+
+
+def _text(text: str) -> str:
+    """JSON's escapes are TOML's. A literal `${` is written `$${`."""
+    return json.dumps(text.replace("${", "$${"), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,74 @@
+"""What an audit tells beside its findings, in the words of the JSON: where days are, how much, how proven."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from archivers.context import ArchiveContext
+from archivers.evidence.coverage import Asked, Row, coverage
+from archivers.evidence.standing import standing
+from archivers.evidence.volumes import Month, Volume, by_month, deleted_by_month, runs, summaries_by_month
+from config.errors import HaltedError, UsageError
+from jobs.running.holds import hold_body
+from rollups.holds import Holds
+
+Body = dict[str, Any]
+T = TypeVar("T")
+_VOLUMES = {"live": "readings", "archived": "readings", "online": "readings", "summaries": "count"}
+
+
+def evidence_body(context: ArchiveContext) -> Body:
+    """Returns it for one policy. What can't be told, because the archive is not all there or the range is too
+    long, is null; `untold` says why."""
+    untold: list[str] = []
+
+    def told(make: Callable[[], T]) -> T | None:
+        try:
+            return make()
+        except (HaltedError, UsageError) as error:  # damage is a finding already
+            untold.append(str(error))
+            return None
+
+    rows = told(lambda: coverage(context, Asked()))
+    deleted = told(lambda: deleted_by_month(context))
+    summaries = summaries_by_month(context.database, context.policy)
+    return {
+        "coverage": None if rows is None else _coverage_body(rows),
+        "months": None if rows is None else [_month_body(it) for it in by_month(rows, summaries)],
+        "deleted_by_month": None if deleted is None else [asdict(it) for it in deleted],
+        "holds": [hold_body(it) for it in Holds(context.database, context.policy.name).standing()],
+        "proof": _proof_body(context),
+        "untold": untold,
+    }
+
+
+def _coverage_body(rows: list[Row]) -> Body:
+    states = Counter(row.state for row in rows)
+    return {"states": dict(states), "runs": [it._asdict() for it in runs(rows)]}
+
+
+def _month_body(month: Month) -> Body:
+    return {"month": month.month, **{it: _volume_body(getattr(month, it), _VOLUMES[it]) for it in _VOLUMES}}
+
+
+def _volume_body(volume: Volume, what: str) -> Body:
+    return {what: volume.count, "bytes": volume.bytes}
+
+
+def _proof_body(context: ArchiveContext) -> Body:
+    found = standing(context)
+    return {
+        "heads": [it.model_dump() for it in found.heads],
+        "checkpoint": found.checkpoint and found.checkpoint._asdict(),
+        "receipt": found.receipt and found.receipt.model_dump(),
+        "key": found.key,
+        "drills": {
+            "days": found.days,
+            "drilled": found.drilled,
+            "oldest": found.oldest_drill,
+            "last": found.last_drill,
+        },
+    }

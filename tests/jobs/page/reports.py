@@ -1,0 +1,129 @@
+"""Reports of audits, as their JSON tells them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import date, timedelta
+from itertools import groupby
+from typing import Any
+
+Body = dict[str, Any]
+HOSTILE = "</script><script>document.title = 'ran'</script><img src=x onerror=\"document.title='ran'\">"
+
+
+def runs_of(states: dict[date, str]) -> list[Body]:
+    """The runs of days that follow one another."""
+    found = []
+    for state, same in groupby(states, states.__getitem__):
+        days = list(same)
+        first, last = days[0].isoformat(), days[-1].isoformat()
+        found.append(
+            {"first": first, "last": last, "days": len(days), "state": state, "readings": 5 * len(days)}
+        )
+    return found
+
+
+def month_of(month: str, **readings: int) -> Body:
+    """A thousand bytes a reading."""
+    volumes = {it: {"readings": readings.get(it, 0)} for it in ("live", "archived", "online")}
+    told = {**volumes, "summaries": {"count": readings.get("summaries", 0)}}
+    return {
+        "month": month,
+        **{kind: {**it, "bytes": 1000 * sum(it.values())} for kind, it in told.items()},
+    }
+
+
+def policy_of(name: str, states: dict[date, str], **more: Any) -> Body:
+    """One that is kept."""
+    months = sorted({f"{day:%Y-%m}" for day in states})
+    seal = "5d0c" * 16
+    return {
+        "policy": name,
+        "exit_code": 0,
+        "words": f"raw 30 days in {name}, then Parquet in s3://acme-archive/market/{name} forever; "
+        "hourly summaries 730 days; daily summaries forever",
+        "settings": f'[policies.{name}]\ncollection = "{name}"\n' + 'value_fields = ["p"]\n' * 20,
+        "policy_sha256": seal,
+        "findings": [],
+        "parts": 1826,
+        "parts_read": 180,
+        "days": 11,
+        "coverage": {"states": dict(Counter(states.values())), "runs": runs_of(states)},
+        "months": [month_of(it, archived=1_296_000, summaries=7440) for it in months],
+        "deleted_by_month": [
+            {"month": it, "receipts": 720, "buckets": 21_600, "first": 720 * n + 1, "last": 720 * (n + 1)}
+            for n, it in enumerate(months)
+        ],
+        "proof": {
+            "heads": [
+                {"sequence": 1826, "commit": "2018-06-30_2018-06-30_f000001_b69a81a9edc2f0d8", "sha256": seal}
+            ],
+            "checkpoint": {"sequence": 1800, "sha256": seal, "commits": 60},
+            "receipt": {"sequence": 43_200, "sha256": seal},
+            "key": "8a41c2a9",
+            "drills": {
+                "days": 1796,
+                "drilled": 100,
+                "oldest": "2018-07-01T00:00:00Z",
+                "last": "2018-08-01T00:00:00Z",
+            },
+        },
+        "untold": [],
+        **more,
+    }
+
+
+def finding_of(code: str, severity: str, text: str) -> Body:
+    """One whose place and message are the text."""
+    told = {"code": code, "policy": "ticks", "place": text, "severity": severity, "message": text}
+    return {**told, "remedy": "Run `bucketwise run`."}
+
+
+def report_of(*policies: Body) -> Body:
+    """At the end of August 2018."""
+    return {
+        "schema": 1,
+        "command": "audit",
+        "exit_code": max((it["exit_code"] for it in policies), default=0),
+        "now": "2018-09-01T00:00:00Z",
+        "policies": list(policies),
+        "by": "auditor@example",
+        "version": "0.1.0",
+        "hosts": "db1:27017,db2:27017",
+        "database": "market",
+        "config": "/etc/bucketwise.toml",
+    }
+
+
+def days(first: date, count: int, state: Callable[[date], str]) -> dict[date, str]:
+    """So many days, each in a state."""
+    every = (first + timedelta(days=number) for number in range(count))
+    return {day: state(day) for day in every}
+
+
+def mixed() -> Body:
+    """Policies that are kept, not kept and not audited, with hostile texts and long words."""
+    every = ["live", "archived", "both", "online", "summarised", "expired", "gap"]
+    some = days(date(2018, 6, 5), 50, lambda day: every[day.toordinal() // 4 % len(every)])
+    years = days(date(2014, 2, 1), 1500, lambda day: "archived" if day.weekday() < 5 else "gap")
+    long = "x" * 300
+    found = [
+        finding_of("hole", "warning", HOSTILE),
+        finding_of("overdue", "error", long),
+        finding_of("quarantined", "error", "p.60: slot `60` is not one of `0` to `59`"),
+    ]
+    hold: Body = {
+        "name": "case-17",
+        "series": {"symbol": HOSTILE},
+        "since": None,
+        "until": "2018-07-01T00:00:00Z",
+    }
+    hold |= {"reason": long, "placed_at": "2018-09-01T00:00:00Z", "by": "ann@db1", "freeze": True}
+    months = [month_of("2018-06", live=40, archived=7, online=3, summaries=2), month_of("2018-07", live=9)]
+    return report_of(
+        policy_of("ticks", some, exit_code=4, findings=found, months=months, holds=[hold]),
+        policy_of("trades", years),
+        {"policy": "iot", "exit_code": 5, "words": HOSTILE, "error": HOSTILE},
+        policy_of("empty", {}, coverage=None, months=None, deleted_by_month=None, untold=[HOSTILE, long]),
+    )
