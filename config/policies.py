@@ -113,7 +113,7 @@ class Archive(Table):
 
 
 class Retain(Table):
-    """How long summaries stay, a key a level; None: forever."""
+    """How long the archive stays, and summaries, a key a level; None: forever."""
 
     five_minutes: DurationOrForever = Field(default=None, alias="5m")
     fifteen_minutes: DurationOrForever = Field(default=None, alias="15m")
@@ -121,6 +121,8 @@ class Retain(Table):
     daily: DurationOrForever = None
     weekly: DurationOrForever = None
     monthly: DurationOrForever = None
+    archive: DurationOrForever = None
+    archive_grace: Duration = timedelta(days=7)  # a tombstone stands for so long before what it is on goes
 
     @property
     def by_level(self) -> dict[LevelName, timedelta | None]:

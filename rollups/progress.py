@@ -129,6 +129,19 @@ def gone_before(database: Database[Document], policy: Policy) -> dict[LevelName,
     return {level.name: milliseconds(found[level.name]) for level in levels_of(policy) if level.name in found}
 
 
+def note_ended(database: Database[Document], policy: Policy, before: int) -> None:
+    """Archived readings from before this instant (milliseconds) may have gone for good. Whatever the policy
+    says later, summaries of them can't be made anew."""
+    update = {"$max": {"before": DatetimeMS(before)}}
+    _collection(database).update_one({"_id": {"ended": policy.name}}, update, upsert=True)
+
+
+def ended_before(database: Database[Document], policy: Policy) -> int | None:
+    """What `note_ended` was told last; None where no archived reading has gone."""
+    found = _collection(database).find_one({"_id": {"ended": policy.name}})
+    return None if found is None else milliseconds(found["before"])
+
+
 def is_fit_proven(database: Database[Document], policy: Policy) -> bool:
     """Returns whether a sample has shown that the policy, as it reads documents now, fits them."""
     found = _collection(database).find_one({"_id": {"fit": policy.name}})

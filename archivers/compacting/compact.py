@@ -108,9 +108,11 @@ class _Compactor:
             self._note(resting)
 
     def _movable(self, commits: Sequence[StandingCommit]) -> list[StandingCommit]:
-        """Without those in the range of a hold that freezes, whatever its series."""
+        """Without those in the range of a hold that freezes, whatever its series; and without those under a
+        tombstone, which they would lose."""
         freezes = self.context.freezes
-        return [it for it in commits if not any(hold.touches(*it.span) for hold in freezes)]
+        there = [it for it in commits if not it.is_buried]
+        return [it for it in there if not any(hold.touches(*it.span) for hold in freezes)]
 
     @property
     def _known_days(self) -> CommitDays:

@@ -34,6 +34,7 @@ class StandingCommit:
     stored: int  # bytes in the store
     kin: str  # see `Manifest.kin`
     is_compacted: bool  # it was looked at when its day had come to rest
+    is_buried: bool  # it is under a tombstone, or was
     span: tuple[int, int]  # from its first reading until after its last, milliseconds
 
     @classmethod
@@ -47,6 +48,7 @@ class StandingCommit:
             receipt["bytes"],
             receipt["kin"],
             receipt["compacted"],
+            "tombstone" in receipt,
             (as_ms(receipt["first"]), as_ms(receipt["last"]) + 1),
         )
 

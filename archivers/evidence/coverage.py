@@ -46,21 +46,22 @@ class Asked:
 @dataclass(frozen=True)
 class HeldCommit:
     """A commit with readings of a row. `readings` are those of the row; None where its manifest does not tell
-    them of so short a time, or of some series."""
+    them of so short a time, or of some series. `expires`: when its tombstone is due."""
 
     commit: str
     committed: datetime
     buckets: int  # of the whole commit
     readings: int | None
     drilled: datetime | None
+    expires: datetime | None
 
 
 @dataclass(frozen=True)
 class Row:
     """A day or hour. Of `live`, `archived`, `online` and `summarised`, readings are counted, of the others
     buckets; `held` counts the holds that cover some of it. None: can't be told exactly. `readings`: each
-    once, wherever it is. `live_bytes` and `online_bytes` are of BSON, of buckets of all series that begin in
-    the row; `archived_bytes` of files."""
+    once, wherever it is. `expires`: when the first tombstone on any of it is due. `live_bytes` and
+    `online_bytes` are of BSON, of buckets of all series that begin in the row; `archived_bytes` of files."""
 
     start: int
     state: State
@@ -74,6 +75,7 @@ class Row:
     held: int
     quarantined: int
     commits: tuple[HeldCommit, ...]
+    expires: datetime | None
     live_bytes: int = 0
     archived_bytes: int = 0
     online_bytes: int = 0
@@ -179,10 +181,18 @@ def _row(
         held=int(sight.held[at]),
         quarantined=int(sight.quarantined[at]),
         commits=commits,
+        expires=_expires(sight, grid.start + at * grid.step, online > 0, commits),
         live_bytes=int(sight.live.bytes[at]),
         archived_bytes=int(sight.file_bytes[at]),
         online_bytes=int(sight.online.bytes[at]),
     )
+
+
+def _expires(sight: Sight, start: int, is_online: bool, commits: Sequence[HeldCommit]) -> datetime | None:
+    due = [it.expires for it in commits if it.expires is not None]
+    if is_online and (of_day := sight.expires.get(start // DAY_MS)) is not None:
+        due.append(of_day)
+    return min(due, default=None)
 
 
 def _state(live: bool, archived: bool, online: bool) -> State | None:
@@ -200,7 +210,8 @@ def _commits(sight: Sight, at: int, is_part: bool) -> tuple[HeldCommit, ...]:
         if held.may_hold and rows.start <= at < rows.stop:
             is_exact = not is_part and rows.stop - rows.start == 1
             commit, count = held.manifest, held.part.rows if is_exact else None
-            found.append(HeldCommit(commit.commit, commit.created, commit.buckets, count, held.drilled))
+            told = commit.created, commit.buckets, count, held.drilled, held.expires
+            found.append(HeldCommit(commit.commit, *told))
     return tuple(found)
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from archivers.context import ArchiveContext
+from archivers.ending.rule import Rule
 from archivers.evidence.copies import Copy, Finder, Found, Searched
 from archivers.evidence.coverage import Asked, coverage
-from archivers.evidence.fate import Facts, Fate, fate
+from archivers.evidence.fate import End, Facts, Fate, fate
 from archivers.evidence.past import Event, Past
 from archivers.moving.archive import check_archive
 from archivers.writes.delete import units
@@ -18,7 +19,7 @@ from buckets.bson.raw import Batch
 from buckets.columns import Series
 from buckets.decoding.decode import Decoded, decode
 from buckets.fields.selectors import Selector, check_selector
-from buckets.fields.times import TimeRange, as_date
+from buckets.fields.times import DAY_MS, TimeRange, as_date, as_ms
 from buckets.models.covered import covered_span
 from config.policies import Policy
 from rollups.calendar.windows import HOUR
@@ -102,6 +103,8 @@ def _explained(context: ArchiveContext, past: Past, found: Found, through: int |
         freeze=next((it for it in holds if it.freeze), None),
         fault=None if is_sound else decoded.quarantined[0],
         through=through,
+        end=None if last is None else _end(context, found, last),
+        hold=next(iter(holds), None),
     )
     columns = decoded.columns
     return Explained(
@@ -115,6 +118,19 @@ def _explained(context: ArchiveContext, past: Past, found: Found, through: int |
         history=past.of(found, (first or 0, last or 0), pin),
         holds=holds,
     )
+
+
+def _end(context: ArchiveContext, found: Found, last: int) -> End | None:
+    """When the archived bucket goes: offline with its commit, online with the UTC day of its last reading."""
+    rule = Rule.of(context.policy, context.now)
+    if rule is None or not found.copies:
+        return None
+    manifest = found.copies[-1].version.commit
+    if manifest is not None:
+        last = as_ms(manifest.last)
+    name = f"tombstone-{last // DAY_MS}" if manifest is None else manifest.commit
+    tombstone = (context.receipts.get(name) or {}).get("tombstone")
+    return End(rule.text, rule.expires_at(last, tombstone), rule.due(tombstone) is not None)
 
 
 def _holds(context: ArchiveContext, policy: Policy, decoded: Decoded) -> list[Hold]:

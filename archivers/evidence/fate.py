@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from archivers.records.pins import Pin
 from buckets.columns import Quarantined
@@ -15,17 +15,27 @@ from config.policies import Archive, Policy
 from rollups.holds import Hold
 
 BucketState = Literal["live", "both", "archived", "online", "quarantined", "unknown"]
-#: `archive`: it is copied, and deleted at once or after its grace; `delete`: it goes, and its copy stays.
-Action = Literal["archive", "delete"]
+#: `archive`: it is copied, and deleted at once or after its grace; `delete`: it goes, and its copy stays;
+#: `expire`: the copy goes, for good.
+Action = Literal["archive", "delete", "expire"]
 _MS = timedelta(milliseconds=1)
 _NOTHING = timedelta(0)
+
+
+class End(NamedTuple):
+    """When an archived bucket goes by `retain.archive`, and whether it is under a tombstone."""
+
+    keep: str
+    at: datetime
+    is_buried: bool
 
 
 @dataclass(frozen=True)
 class Facts:
     """What is known of one bucket. `last`: its last time, milliseconds. `copied`: when the last copy was made
     that equals it and that no run has deleted the original of; None where there is none. `through`: what ends
-    before it is rolled up; None where nothing has to be."""
+    before it is rolled up; None where nothing has to be. `end`: of what is archived; None: it stays forever.
+    `hold`: keeps it from being destroyed."""
 
     is_live: bool
     is_archived: bool
@@ -35,6 +45,8 @@ class Facts:
     freeze: Hold | None = None
     fault: Quarantined | None = None
     through: int | None = None
+    end: End | None = None
+    hold: Hold | None = None
 
 
 @dataclass(frozen=True)
@@ -55,8 +67,15 @@ def fate(policy: Policy, it: Facts) -> Fate:
         return _of_live(policy, it, "both" if it.is_archived else "live")
     if not it.is_archived or policy.archive is None:
         return Fate("unknown")
-    is_online = policy.archive.to == "online"
-    return Fate("online" if is_online else "archived", f'archive.to = "{policy.archive.to}": it stays there')
+    state: BucketState = "online" if policy.archive.to == "online" else "archived"
+    if it.end is None:
+        return Fate(state, f'archive.to = "{policy.archive.to}": it stays there')
+    rule = f'retain.archive = "{it.end.keep}"'
+    if it.hold is not None:
+        return Fate(state, f"{rule}; held by {it.hold.name}: it stays until that is released")
+    if it.end.is_buried:
+        rule += ", under a tombstone: `bucketwise undelete` lifts it"
+    return Fate(state, rule, "expire", it.end.at)
 
 
 def _of_live(policy: Policy, it: Facts, state: BucketState) -> Fate:

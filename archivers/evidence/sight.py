@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -12,6 +12,8 @@ import numpy as np
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
+from archivers.ending.online import tombstones_of
+from archivers.ending.rule import Rule
 from archivers.evidence.grid import Counts, Grid, Tally
 from archivers.evidence.series import is_of_series
 from archivers.evidence.told import Teller, Told
@@ -38,6 +40,7 @@ class HeldPart(NamedTuple):
     live: int  # of the commit's buckets: how many may be live
     drilled: datetime | None
     may_hold: bool  # of the series asked for
+    expires: datetime | None  # when its tombstone is due
 
     @property
     def span(self) -> tuple[int, int]:
@@ -72,6 +75,7 @@ class Sight:
     gone: Counts  # readings of online copies whose originals are not live
     parts: Sequence[HeldPart]
     told: Told
+    expires: Mapping[int, datetime]  # of an online archive: UTC day since 1970 -> when its tombstone is due
 
     @cached_property
     def file_bytes(self) -> Counts:
@@ -82,11 +86,6 @@ class Sight:
         return found
 
 
-def _held(manifest: Manifest, receipt: dict[str, Any] | None, may_hold: bool) -> list[HeldPart]:
-    live, drilled = int(live_of(receipt, manifest.buckets).sum()), (receipt or {}).get("drilled")
-    return [HeldPart(manifest, part, live, drilled, may_hold) for part in manifest.parts]
-
-
 class Looker:
     """Looks at one policy, for some of its series."""
 
@@ -94,6 +93,7 @@ class Looker:
         self._context = context
         self._selector = selector
         self._offline = context.offline()
+        self._rule = Rule.of(context.policy, context.now)
         self._archived = ArchivedReader(context.database, context.policy, self._offline)
 
     def parts(self, grid: Grid, session: ClientSession) -> list[HeldPart]:
@@ -106,9 +106,24 @@ class Looker:
         known = receipts.get_all([it.commit for it in manifests], session)
         policy, asked = self._context.policy, self._selector
         found = [
-            held for it in manifests for held in _held(it, known.get(it.commit), it.may_hold(policy, asked))
+            held
+            for it in manifests
+            for held in self._parts_of(it, known.get(it.commit) or {}, it.may_hold(policy, asked))
         ]
         return [it for it in found if it.part.touches(grid.start, grid.end)]
+
+    def _parts_of(self, manifest: Manifest, receipt: dict[str, Any], may_hold: bool) -> list[HeldPart]:
+        live, drilled = int(live_of(receipt, manifest.buckets).sum()), receipt.get("drilled")
+        expires = self._rule.due(receipt.get("tombstone")) if self._rule else None
+        return [HeldPart(manifest, part, live, drilled, may_hold, expires) for part in manifest.parts]
+
+    def _expires(self, session: ClientSession) -> dict[int, datetime]:
+        """When the tombstones of an online archive are due, by UTC day."""
+        if self._rule is None or self._context.to != "online":
+            return {}
+        found = tombstones_of(self._context.receipts, session)
+        told = ((it["day"], self._rule.due(it["tombstone"])) for it in found)
+        return {day: due for day, due in told if due is not None}
 
     def look(self, grid: Grid, teller: Teller, session: ClientSession) -> Sight:
         """Returns what lies in these rows."""
@@ -117,7 +132,8 @@ class Looker:
         live, pinned, broken = self._live(grid, parts, session)
         online, gone = self._online(grid, session)
         held = self._held(grid, session)
-        return Sight(grid, live, pinned, broken, held, online, gone, parts, told)
+        expires = self._expires(session)
+        return Sight(grid, live, pinned, broken, held, online, gone, parts, told, expires)
 
     def _held(self, grid: Grid, session: ClientSession) -> Counts:
         """How many holds cover some of each row."""

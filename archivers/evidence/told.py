@@ -54,6 +54,7 @@ class Teller:
         self._selector = selector
         self._through = progress.load(database, policy).through
         self._gone = progress.gone_before(database, policy)
+        self._ended = progress.ended_before(database, policy)
         self._levels = [it for it in reversed(levels_of(policy)) if not it.local]
 
     def tell(self, grid: Grid, session: ClientSession | None = None) -> Told:
@@ -95,8 +96,12 @@ class Teller:
         )
 
     def _all_gone(self, grid: Grid) -> Flags:
-        """Of which rows the summaries of every level are past their retention."""
-        found = np.full(len(grid), bool(self._levels))
+        """Of which rows the summaries of every level are past their retention; without any levels, those that
+        lie before the end of the archive."""
+        if not self._levels:
+            ended = -_UNSET if self._ended is None else self._ended
+            return np.array([end <= ended for _, end in grid.spans], dtype=np.bool_)
+        found = np.ones(len(grid), dtype=np.bool_)
         for level in self._levels:
             if (gone := self._gone.get(level.name)) is None:
                 return np.zeros(len(grid), dtype=np.bool_)

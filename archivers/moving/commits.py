@@ -4,6 +4,7 @@ another's place."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,9 @@ from archivers.format.archive import Copied, Maker, OfflineArchive, Replaced
 from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest, Origin
 from archivers.records.deletions import LAST, last_of, ranges
-from archivers.records.heads import HEADS, Heads, advanced, heads_of, typed
-from archivers.records.receipts import REPLACED, Document, commit_of, facts_of, live_of
+from archivers.records.family import family
+from archivers.records.heads import HEADS, Heads, advanced, heads_of, link_of, typed
+from archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome
@@ -143,9 +145,44 @@ class CommitRegistry:
 
     def drop_replaced(self, receipt: Document) -> None:
         """Drop a commit that another one has taken over, as far as a crash hasn't left that half-done."""
-        if (commit := commit_of(receipt)) is not None and self._archive.is_there(commit):
+        commit = commit_of(receipt)
+        if commit is not None and self._archive.is_there(commit):
             self._archive.drop(self._archive.manifest(commit))
+        if commit is not None and "ended" in receipt:
+            self._clear_beside(self._archive.chain.link(link_of(commit)), receipt["ended"])
         self.receipts.bury(receipt["_id"]["name"])
+
+    def _clear_beside(self, manifest: Manifest, end: datetime) -> None:
+        """Remove what was taken out of a commit that has ended, and of those that it took over, as far as it
+        can't hold readings from that end on."""
+        aside = Superseded(self._archive.store, self._archive.policy.name)
+        for it in family(self.receipts, self._archive, manifest):
+            if it.last < end:
+                aside.clear(it.commit)
+
+    def end(self, manifest: Manifest, end: datetime, session: ClientSession) -> None:
+        """In a transaction: a commit is dropped next, and all that it took over, though queries may still
+        read it; see `Recovery` for what a crash leaves of that. `end`: that of the archive, behind its
+        last reading."""
+        theirs = {"_id.policy": self.receipts.policy, "kind": "offline", "replaced_by": manifest.commit}
+        mine = {"state": REPLACED, "replaced_by": None, "ended": end}
+        self.receipts.collection.update_many(
+            {**theirs, "state": {"$in": [REPLACED, HELD]}},
+            {"$set": {"state": REPLACED}, "$unset": {"replaced_at": ""}},
+            session=session,
+        )
+        self.receipts.update(manifest.commit, {"$set": mine}, session)
+
+    def drop_ended(self, manifest: Manifest) -> None:
+        """Drop a commit that has ended, once that is committed, and before it what it took over."""
+        mine = [
+            it
+            for it in self.receipts.in_state(REPLACED, "offline")
+            if manifest.commit in (it["_id"]["name"], it["replaced_by"])
+        ]
+        for receipt in sorted(mine, key=lambda it: it["sequence"]):
+            self._work.check()
+            self.drop_replaced(receipt)
 
     def merge(self, manifests: Sequence[Manifest], copied: Copied) -> Manifest:
         """Let the copy of all buckets of some commits take their place, in this order. What it replaces stays

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from archivers.context import ArchiveContext
+from archivers.ending.end import plan_end
 from archivers.format.manifest import DamagedError
 from archivers.format.names import day
 from archivers.moving.archive import ArchiveOptions, plan_archive
@@ -61,7 +62,7 @@ def audit(
     auditor = _Audit(context, turns_of(None if full else context.policy.audit.sample))
     found = [*auditor.ttl(), *auditor.records()]
     try:
-        for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow):
+        for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
             found += more()
     except DamagedError as error:
         # Without a manifest nothing of its commit can be held against anything; that it is gone is found.
@@ -226,6 +227,19 @@ class _Audit:
             message = f"{report.reasons[VALUELESS]} expired buckets stay: {VALUELESS}. Here is {day}"
             yield self._finding("valueless", place, message)
         yield from self._quarantined(report.quarantined)
+
+    def ending(self) -> Iterator[Finding]:
+        """What should have got a tombstone, or gone, a day ago."""
+        report = plan_end(
+            replace(self.context, now=self.context.now - SLACK, keys=self.context.keys.lenient())
+        )
+        if late := report.tombstoned.buckets + report.expired.buckets:
+            yield self._finding(
+                "archive-past-retention",
+                self.policy.collection,
+                f"{late} archived buckets are past `retain.archive`, and no run has seen to them for a day: "
+                "run `bucketwise run`",
+            )
 
     def overflow(self) -> Iterator[Finding]:
         """Overflow whose bucket is not there, and that no archive holds: no summary tells of it. (Where a

@@ -14,6 +14,7 @@ REMEDIES = {
         "Find out what deleted them. If that was intended: `bucketwise rollup` with `--since` and `--until`."
     ),
     "summaries-past-retention": "Run `bucketwise run`.",
+    "archive-past-retention": "Run `bucketwise run`.",
     "part-missing": _EXIT_5,
     "part-differs": _EXIT_5,
     "chain-broken": _EXIT_5,

@@ -76,6 +76,11 @@ class Deletions:
         last = last_receipt(self._receipts, session)
         self._append(session, kind, last.sequence + 1 if last else 1, last, facts)
 
+    def record_end(self, facts: Document, session: ClientSession) -> None:
+        """In the transaction that takes it out of the archive: what went for good by `retain.archive`."""
+        named = {"collection": self._policy.collection, **facts, "policy_sha256": self._policy_text}
+        self.record_event("expire", named, session)
+
     def lacks(self, told: LastReceipt) -> bool:
         """Whether the archive tells of a later receipt than there is: this database was put back."""
         last = last_receipt(self._receipts)

@@ -11,8 +11,8 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from archivers.records.deletions import Deletions
-from archivers.records.receipts import HELD, REPLACED, Receipts
-from buckets.fields.times import DAY_MS, TimeRange, as_text
+from archivers.records.receipts import HELD, REPLACED, TOMBSTONE, Receipts
+from buckets.fields.times import DAY_MS, as_text
 from config.errors import UsageError
 from rollups.guarded import Guard, transaction
 from rollups.holds import Hold, Holds
@@ -58,7 +58,7 @@ class Holding:
             if hold is None:
                 return False
             self._holds.remove(name, session)
-            _note_released(Receipts(self._database, self._policy), hold.within, session)
+            _note_released(Receipts(self._database, self._policy), hold, session)
             self._deletions.record_event("release", {**_told(hold), "by": by}, session)
             return True
 
@@ -86,8 +86,12 @@ def note_held(receipts: Receipts, names: Iterable[str], session: ClientSession) 
     receipts.collection.update_many(named, {"$set": {"state": HELD}}, session=session)
 
 
-def _note_released(receipts: Receipts, within: TimeRange, session: ClientSession) -> None:
-    """Replaced commits may be dropped again, and others of the range be merged."""
+def _note_released(receipts: Receipts, hold: Hold, session: ClientSession) -> None:
+    """Replaced commits may be dropped again, what is under a tombstone may go, and others of the range be
+    merged."""
+    within, kept = hold.within, {"kind": {"$in": ["offline", TOMBSTONE]}, "tombstone.held": hold.name}
+    free = {"$unset": {"tombstone.held": ""}}
+    receipts.collection.update_many({"_id.policy": receipts.policy, **kept}, free, session=session)
     held = {"_id.policy": receipts.policy, "kind": "offline", "state": HELD}
     receipts.collection.update_many(held, {"$set": {"state": REPLACED}}, session=session)
     days = {"$gte": within.start_ms // DAY_MS, "$lte": (within.end_ms - 1) // DAY_MS}

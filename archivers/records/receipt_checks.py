@@ -115,7 +115,7 @@ class _Checker:
         if seal_of(receipt) != seal or receipt["_id"]["name"] != f"delete-{sequence:010d}":
             yield DamagedError("receipt-differs", place, "it does not have its own SHA-256", _MEND)
             return
-        if receipt["kind"] == "delete" and receipt["policy_sha256"] not in self._texts:
+        if receipt["kind"] in ("delete", "expire") and receipt["policy_sha256"] not in self._texts:
             what = f"the policy text {receipt['policy_sha256'][:16]}… that it names is gone, or was changed"
             yield DamagedError("receipt-differs", place, what, _MEND)
         if receipt["kind"] == "hold":

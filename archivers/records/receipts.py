@@ -42,6 +42,8 @@ MERGING, MERGED = "merging", "merged"
 #: Of an offline commit: another one has taken it over, and it is dropped next; or stays in the store while a
 #: hold covers it.
 REPLACED, HELD = "replaced", "held"
+#: Kind of what tells that a UTC day of an online archive is under a tombstone.
+TOMBSTONE = "tombstone"
 
 Document = dict[str, Any]
 #: What the receipt of an offline commit tells while it is there.
@@ -49,7 +51,7 @@ _OF_COMMITS = (
     "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
     "first_day", "committed", "compacted", "drilled", "buckets", "readings", "bytes", "documents_bytes",
     "kin", "copied", "known",
-    "replaced_by", "replaced_at",
+    "replaced_by", "replaced_at", "tombstone", "ended",
 )  # fmt: skip
 #: Binary data among `_id`s stays what it is: it may say that it is a UUID, and be of any length.
 _AS_QUERIED: CodecOptions[Document] = LOSSLESS.with_options(
@@ -74,7 +76,7 @@ class Receipts:
     def prepare(self) -> None:
         """The indexes that find an online copy by its `_id`, and the few receipts that a run asks for among
         those of deletes."""
-        kinds = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("state", ASCENDING)]
+        kinds = [*((it, ASCENDING) for it in ("_id.policy", "kind", "state", "last"))]
         days = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("days", ASCENDING)]
         times = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("last", ASCENDING)]
         copies = [("_id.policy", ASCENDING), ("ids", ASCENDING)]

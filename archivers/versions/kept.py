@@ -96,6 +96,10 @@ class KeptVersions:
         mine = {"_id._id": {"$in": list(ids)}, "by": by, "superseded": None}
         self._collection.delete_many(mine, session=session)
 
+    def clear(self, ids: Sequence[Any], session: ClientSession) -> None:
+        """Delete all versions of these buckets."""
+        self._collection.delete_many({"_id._id": {"$in": list(ids)}}, session=session)
+
     def retire(self, newer: Batch, session: ClientSession) -> None:
         """Let these buckets take the place of their versions that count: what they contain all of is deleted,
         and the rest is superseded."""

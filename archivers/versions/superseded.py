@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from archivers.format.manifest import DamagedError, Manifest, read_link
-from archivers.format.names import CommitName, links, manifest_key, parse_commit
+from archivers.format.names import CommitName, links, manifest_key, parse_commit, superseded_key
 from archivers.stores.base import Corrupt, NotFound, ObjectStore
 from archivers.writes.delete import chunks, same_id
 from buckets.bson.raw import Batch, Docs
@@ -80,6 +80,11 @@ class Superseded:
         key = f"{self._prefix}{commit}.{sha256}.bson"
         self._store.put_bytes(key, data)
         self._bytes(key, sha256)
+
+    def clear(self, commit: str) -> None:
+        """Remove all that has left a commit."""
+        keys = [it.key for it in self._store.list(f"{self._prefix}{commit}.")]
+        self._store.delete([*keys, superseded_key(self._policy, commit)])
 
     def files(self) -> Iterator[SupersededFile]:
         """Returns all of them."""

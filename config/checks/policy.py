@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import timedelta
 
 from config.checks.completeness import check_completeness
+from config.checks.ending import check_ending
 from config.checks.fields import check_fields
 from config.checks.ledger import SHORTEST
 from config.checks.names import policy_fault
@@ -34,6 +35,7 @@ def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
     _check_archive(policy, at, has_store, report)
     _check_audit(policy, at, report)
     _check_retain(policy, at, report)
+    check_ending(policy, report)
 
 
 def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:

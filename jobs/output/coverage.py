@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from jobs.clock import iso
 from jobs.output.report import Result
 
 Body = dict[str, Any]
@@ -51,11 +52,12 @@ def coverage_csv(results: Sequence[Result]) -> list[RenderableType]:
     writer = csv.writer(text, lineterminator="\n")
     by_hour = any("hour" in it for result in results for it in result.body.get("days", ()))
     keys = ("day", *(("hour",) if by_hour else ()), "state", *_COUNTED)
-    writer.writerow(("policy", *keys, "commits"))
+    writer.writerow(("policy", *keys, "commits", "expires_at"))
     for result in results:
         for it in result.body.get("days", ()):
             commits = " ".join(commit["commit"] for commit in it["commits"])
-            writer.writerow((result.policy, *(it[key] for key in keys), commits))
+            expires = iso(it["expires_at"]) if it["expires_at"] else None
+            writer.writerow((result.policy, *(it[key] for key in keys), commits, expires))
     return [Text(text.getvalue().removesuffix("\n"))]
 
 
@@ -63,12 +65,14 @@ def _table(policy: str, days: Sequence[Body]) -> Table:
     table = Table(title=f"Coverage of {policy}", title_justify="left", box=box.SIMPLE_HEAD)
     for head in ("day", "state"):
         table.add_column(head)
-    for head in (*_COUNTED, "commits"):
+    has_ends = any(it["expires_at"] for it in days)
+    for head in (*_COUNTED, "commits", *(["expires"] if has_ends else [])):
         table.add_column(_HEADS.get(head, head), justify="right")
     for it in days:
         counts = [_count(it[key]) for key in _COUNTED]
         state = Text(it["state"], style=_SHOWN[it["state"]][1])
-        table.add_row(_name(it), state, *counts, f"{len(it['commits']):,}")
+        ends = [f"{it['expires_at']:%Y-%m-%d}" if it["expires_at"] else ""] if has_ends else []
+        table.add_row(_name(it), state, *counts, f"{len(it['commits']):,}", *ends)
     return table
 
 

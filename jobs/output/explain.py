@@ -23,6 +23,14 @@ _STATES = {
 }
 
 
+_DONE = {
+    "archive": "archived",
+    "delete": "deleted from the source",
+    "expire": "gone from the archive for good",
+    None: "nothing",
+}
+
+
 def explain_lines(results: Sequence[Result]) -> list[RenderableType]:
     """A paragraph a bucket; where there is none, what is known instead."""
     bodies = ((it.policy, it.body) for it in results if "buckets" in it.body)
@@ -48,7 +56,7 @@ def _lines(policy: str, body: Body) -> Iterator[str]:
 
 
 def _next(it: Body) -> str:
-    done = {"archive": "archived", "delete": "deleted from the source", None: "nothing"}[it["action"]]
+    done = _DONE[it["action"]]
     return done if it["at"] is None else f"{done} by a run after {iso(it['at'])}"
 
 

@@ -14,6 +14,8 @@ from buckets.fields.selectors import extended_json
 from config.policies import LEVEL_NAMES
 from jobs.clock import iso
 from jobs.failures import OUTCOMES
+from jobs.output.ending import ending_lines
+from jobs.output.receipts import event
 from jobs.output.report import Result
 from rollups.calendar.levels import ROWS
 from rollups.summaries.documents import percentile_key
@@ -74,6 +76,7 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
         _archive_table(results),
         *([compact_table(results)] if is_compacted else []),
         expired,
+        *ending_lines(results),
         *_held_lines(results),
         *_leftovers(results),
         *fit_lines(results),
@@ -139,20 +142,10 @@ def receipts_table(results: Sequence[Result]) -> RenderableType:
     for result in results:
         for it in result.body.get("deletes", []):
             held = it.get("held_by") or {}
-            place = held.get("commit") or held.get("collection") or _event(it)
+            place = held.get("commit") or held.get("collection") or event(it)
             row = (_number(it["sequence"]), _instant(it["at"]), it.get("collection", "–"))
             table.add_row(result.policy, *row, _number(it.get("buckets")), place, _outcome(result))
     return table
-
-
-def _event(receipt: Body) -> str:
-    """What a receipt tells of that is no delete."""
-    if receipt["kind"] in ("hold", "release"):
-        did = "placed" if receipt["kind"] == "hold" else "released"
-        return f"hold {receipt['hold']} {did} by {receipt['by']}"
-    if receipt["kind"] == "erase":
-        return f"erased: {receipt['reason']}"
-    return "lost, with those before it"
 
 
 def sign_table(results: Sequence[Result]) -> RenderableType:

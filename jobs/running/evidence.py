@@ -52,6 +52,7 @@ def _row_body(row: Row, by: str) -> Body:
         "pinned": row.pinned,
         "held": row.held,
         "quarantined": row.quarantined,
+        "expires_at": row.expires,
         "commits": [_commit_body(it) for it in row.commits],
     }
 
@@ -64,6 +65,7 @@ def _commit_body(commit: HeldCommit) -> Body:
         "readings": commit.readings,
         "verified_at": None,
         "drilled_at": commit.drilled,
+        "expires_at": commit.expires,
     }
 
 

@@ -30,6 +30,7 @@ from config.policies import Policy
 from jobs import clock
 from jobs.running import lease, ledger
 from jobs.running.audited import evidence_body
+from jobs.running.ending import ARCHIVE_EXPIRY
 from jobs.running.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
 from jobs.running.turn import Done, Step, Turn
 from rollups import progress as rollup_progress
@@ -285,4 +286,4 @@ SIGN, RECEIPT_LIST = Step("sign", _sign), Step("receipts", _receipts)
 COMPACT = Step("compact", _compact, by_present=True)
 COMPACT_ALL = Step("compact", _compact_all)
 #: Summaries go last: what they stand for is archived by then.
-RUN = (ROLLUP, ARCHIVE, COMPACT, EXPIRY)
+RUN = (ROLLUP, ARCHIVE, COMPACT, ARCHIVE_EXPIRY, EXPIRY)

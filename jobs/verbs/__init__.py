@@ -7,7 +7,7 @@ from collections.abc import Callable
 from jobs.output.report import Report
 from jobs.verbs import demo, init
 from jobs.verbs.asking import coverage, explain, readings, receipts, status, summarize
-from jobs.verbs.keeping import hold
+from jobs.verbs.keeping import hold, undelete
 from jobs.verbs.proving import audit, check, drill, sign, verify
 from jobs.verbs.returning import restore, unpin
 from jobs.verbs.working import archive, compact, erase, plan, rollup, run, schedule
@@ -32,6 +32,7 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "restore": (restore.restore, restore.EXAMPLES),
     "unpin": (unpin.unpin, unpin.EXAMPLES),
     "hold": (hold.hold, hold.EXAMPLES),
+    "undelete": (undelete.undelete, undelete.EXAMPLES),
     "erase": (erase.erase, erase.EXAMPLES),
     "receipts": (receipts.receipts, receipts.EXAMPLES),
     "sign": (sign.sign, sign.EXAMPLES),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from buckets.source import Source
 from rollups.calendar.due import Calendar
 from rollups.context import RunContext
-from rollups.progress import load
+from rollups.progress import ended_before, load
 from rollups.rolling.ahead import ReadAhead, SliceFinder
 from rollups.rolling.options import Archived, RollupOptions, RollupReport
 from rollups.rolling.plan import Planner, RollupPlan, Watermark
@@ -77,4 +79,5 @@ def _worn(planner: Planner, plan: RollupPlan) -> Worn:
         lambda: planner.is_cleared,
         planner.options.range is not None,
         plan.late.changed if plan.late else None,
+        partial(ended_before, planner.context.database, planner.context.policy),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import bson
 
@@ -37,7 +38,21 @@ class Worn:
     clears: Callable[[], bool]
     is_asked_for: bool  # somebody wants just this range computed
     changed: Mapping[str, Spans] | None = None  # by operation; None: no change stream told
+    ended: Callable[[], int | None] = lambda: None  # before it (milliseconds), archived readings have gone
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
+
+    def has_ended(self, span: Span, standing: bytes, computed: bytes | None) -> bool:
+        """Whether a summary stays since archived readings of its time have gone by `retain.archive`. Of what
+        lies wholly before that end, each does: its readings may be late ones that say nothing of the others.
+        `span`: where its readings may lie."""
+        ended = self._ended
+        if ended is None or span[0] >= ended:
+            return False
+        return span[1] <= ended or computed is None or _count(computed) < _count(standing)
+
+    @cached_property
+    def _ended(self) -> int | None:
+        return self.ended()
 
     def is_worn(self, window: Span, standing: bytes, computed: bytes | None) -> bool:
         """Whether the standing summary, as BSON, stays in place of the one that its readings give now."""
@@ -80,3 +95,7 @@ class Worn:
             self._oldest[key] = self.source.earliest_of(series)
         oldest = self._oldest[key]
         return oldest is None or oldest >= window[0]
+
+
+def _count(summary: bytes) -> int:
+    return int(bson.decode(summary, OPTIONS)["count"])

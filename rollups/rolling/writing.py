@@ -165,42 +165,53 @@ class SummaryWriter:
             documents.identity(policy, tally.series[key], window[0]) for key, window in tally.outlived
         }
         changes = Changes(self.context.database, level.collection)
-        keeper = _Keeper(self.context, self.worn, tally)
+        keeper = _Keeper(self.context, self.worn, tally, level.reach)
         narrowed = partial(self._shelved.of, level.name, portions=portions)
         changes.compare(list(tally.windows), computed, keeper.keeps, outlived, narrowed)
+        changes.kept -= keeper.ended  # that is as it should be
         self.records.apply(changes)
         self.report.of(level.name).add(changes, len(tally.windows) if portions.start == 0 else 0)
         return keeper.made
 
 
 class _Keeper:
-    """Tells which standing summaries stay though their readings give less; coarser ones are made of these."""
+    """Tells which standing summaries stay though their readings give less; coarser ones are made of these.
+    `ended` counts those whose archived readings have gone by `retain.archive`."""
 
-    def __init__(self, context: RunContext, worn: Worn, tally: Tally) -> None:
+    def __init__(self, context: RunContext, worn: Worn, tally: Tally, reach: int) -> None:
         self._policy = context.policy
         self._worn = worn
         self._tally = tally
         self._filled = tally.filled()
         self._kept: dict[Cell, State] = {}
+        self._reach = reach  # see `Level`
+        self._stays: dict[Cell, State] = {}  # of those whose readings have ended
+        self.ended = 0
 
     def keeps(self, window: Span, standing: RawBSONDocument, computed: bytes | None) -> bool:
         is_ours = documents.milliseconds(standing["start"]) == window[0] and is_of_series(
             self._policy, standing
         )
+        raw = bytes(standing.raw)
+        if self._worn.has_ended((window[0] - self._reach, window[1] + self._reach), raw, computed):
+            self.ended += 1
+            if is_ours:
+                self._keep(self._cell(raw, window), raw, self._stays)
+            return True
         if computed is None and window in self._filled and not is_ours:
             return False  # one that was made with other settings goes where the window has readings
-        raw = bytes(standing.raw)
         cell = self._cell(raw, window) if is_ours else None
         is_kept = (cell in self._tally.unsound and _has_more(raw, computed)) or self._worn.is_worn(
             self._tally.judged(window), raw, computed
         )
         if is_kept and cell is not None:
-            self._keep(cell, raw)
+            self._keep(cell, raw, self._kept)
         return is_kept
 
     @property
     def made(self) -> Tally:
         """Returns the windows as they are once all is written."""
+        self._tally.states |= self._stays
         if self._kept:
             self._tally.states |= self._kept
             self._tally.outlived |= set(self._kept)
@@ -213,11 +224,11 @@ class _Keeper:
         self._tally.series.setdefault(key, series)
         return key, window
 
-    def _keep(self, cell: Cell, raw: bytes) -> None:
+    def _keep(self, cell: Cell, raw: bytes, among: dict[Cell, State]) -> None:
         summary = bson.decode(raw, documents.OPTIONS)
         state = sound_state(self._policy, summary)
         if state is not None and window_of(summary) == cell[1]:
-            self._kept[cell] = state
+            among[cell] = state
 
 
 def _has_more(standing: bytes, computed: bytes | None) -> bool:

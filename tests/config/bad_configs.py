@@ -291,9 +291,9 @@ DURATIONS = [
     bad(
         "duration-unit",
         'after = "30d"',
-        'after = "1y"',
+        'after = "1M"',
         ":25: policies.ticks.archive.after",
-        'value: "1y"',
+        'value: "1M"',
         "it is no duration",
         '"30d"',
     ),
@@ -921,6 +921,69 @@ CONTRADICTIONS = [
         'after = "forever"',
         "policies.ticks.retain.hourly",
         "archive.after: forever",
+    ),
+    *(
+        bad(
+            f"archive-that-ends-{name}",
+            before,
+            after,
+            "policies.ticks.retain.archive",
+            *fragments,
+        )
+        for name, before, after, fragments in [
+            (
+                "before-it-begins",
+                'hourly = "730d"',
+                'archive = "29d"',
+                ('value: "29d"', "(archive.after: 30d)", 'write "30d" or longer'),
+            ),
+            (
+                "before-its-batch",
+                'to = "offline"\n\n[policies.ticks.retain]\nhourly = "730d"',
+                'to = "offline"\nbatch = "1d"\n[policies.ticks.retain]\narchive = "30d"',
+                ("(archive.after and archive.batch together: 31d)", 'write "31d" or longer'),
+            ),
+            (
+                "and-is-none",
+                'after = "30d"\nto = "offline"\n\n[policies.ticks.retain]\nhourly = "730d"',
+                'after = "30d"\nto = "none"\n[policies.ticks.retain]\narchive = "7y"',
+                ('value: "7y"', "the policy archives nothing", "name an archive"),
+            ),
+            (
+                "and-never-begins",
+                'after = "30d"\nto = "offline"\n\n[policies.ticks.retain]\nhourly = "730d"',
+                'after = "forever"\nto = "offline"\n[policies.ticks.retain]\narchive = "7y"',
+                ('archive.after is "forever"', "take one of the two out"),
+            ),
+            (
+                "after-no-time",
+                'hourly = "730d"',
+                'archive = "7 years"',
+                ("it is no duration", '"7y"'),
+            ),
+        ]
+    ),
+    *(
+        bad(
+            f"grace-of-an-archive-{name}",
+            'hourly = "730d"',
+            text,
+            "policies.ticks.retain.archive_grace",
+            *fragments,
+        )
+        for name, text, fragments in [
+            (
+                "that-stays",
+                'archive_grace = "7d"',
+                ("it delays the end of an archive, and none is set", "add `retain.archive`"),
+            ),
+            (
+                "too-short",
+                'archive = "7y"\narchive_grace = "23h"',
+                ('value: "23h"', "it is shorter than 1d", 'write "1d" or longer'),
+            ),
+            ("without-end", 'archive = "7y"\narchive_grace = "forever"', ("forever",)),
+        ]
     ),
     bad(
         "retain-of-what-is-not-made",

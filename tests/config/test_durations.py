@@ -19,6 +19,7 @@ from config.problems import InvalidValueError
         ("36h", 129_600),
         ("30d", 2_592_000),
         ("12w", 7_257_600),
+        ("7y", 220_752_000),
         ("007d", 604_800),
     ],
 )
@@ -33,7 +34,7 @@ def test_forever() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "10", "d", "1y", "1M", "30D", "-1d", "+1d", "1.5h", "1h30m", " 1d", "1d\n", "1 d", "Forever", "١d"],
+    ["", "10", "d", "1Y", "1M", "30D", "-1d", "+1d", "1.5h", "1h30m", " 1d", "1d\n", "1 d", "Forever", "١d"],
 )
 def test_refused(text: str) -> None:
     with pytest.raises(InvalidValueError, match="it is no duration"):
@@ -61,6 +62,7 @@ def test_round_trip(seconds: int) -> None:
         (timedelta(hours=36), "36h"),
         (timedelta(days=30), "30d"),
         (timedelta(days=14), "2w"),
+        (timedelta(days=730), "2y"),
         (timedelta(seconds=1, microseconds=999_999), "1s"),
     ],
 )

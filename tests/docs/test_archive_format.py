@@ -182,7 +182,15 @@ def test_a_receipt_has_the_fields_that_are_explained(place: Place) -> None:
     assert place("hold", "add", "case-17", "--reason", "why").code == 0
     others = {"kind": {"$in": ["erase", "hold"]}}
     found += [set(it) for it in place.database.bucketwise_receipts.find(others)]
-    assert set.union(*found) == said - {"lost"}
+    place.write_config(
+        POLICIES.replace('hourly = "365d"', 'archive = "31d"') + '[policies.iot.retain]\narchive = "31d"\n'
+    )
+    for now in ("2018-09-02T00:00:00Z", "2018-09-10T00:00:00Z"):
+        assert place("hold", "release", "case-17").code in (0, 2)
+        assert place("run", now=now).code == 0
+    ended = [set(it) for it in place.database.bucketwise_receipts.find({"kind": "expire"})]
+    assert len(ended) == 2
+    assert set.union(*found, *ended) == said - {"lost"}
 
 
 def test_a_manifest_has_the_keys_that_are_explained(store: Path) -> None:

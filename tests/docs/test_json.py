@@ -80,6 +80,11 @@ def _restore(place: Place) -> None:
     place("restore", "-p", "ticks", "--to", "ticks")
 
 
+def _bury(place: Place) -> None:
+    place.write_config(POLICIES.replace('hourly = "365d"', 'archive = "31d"'))
+    place("run")
+
+
 def _nothing(_place: Place) -> None:
     pass
 
@@ -103,6 +108,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "restore": (_run, ["--to", "ticks_restored"]),
     "unpin": (_restore, []),
     "hold": (_nothing, _HOLD),
+    "undelete": (_bury, []),
     "erase": (_run, ["--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks"]),
     "audit": (_nothing, []),
     "status": (_run, []),

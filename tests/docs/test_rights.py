@@ -209,6 +209,15 @@ def test_who_places_holds_needs_these_rights_and_no_others(market: Market, right
     assert market("run", "-p", "ticks").code == 1
 
 
+def test_who_lifts_tombstones_needs_no_right_to_place_holds(market: Market) -> None:
+    config = market.folder / "bucketwise.toml"
+    config.write_text(config.read_text().replace('hourly = "730d"', 'archive = "31d"'))
+    market.allow(FULL["ticks"])
+    assert market("run", "-p", "ticks").code == 3  # something is quarantined
+    market.allow([it for it in HOLD if it.collection != "bucketwise_holds"])
+    assert market("undelete", "-p", "ticks").policy("ticks")["days"] == 1
+
+
 @pytest.mark.parametrize("right", STREAM)
 def test_without_the_change_stream_late_readings_are_scanned_for(market: Market, right: Right) -> None:
     market.allow([*rights("run"), *(it for it in STREAM if it != right)])

@@ -22,6 +22,7 @@ CHANGED = 2
 LATE = (4, 9)
 GRACE = OFFLINE + 'grace = "1d"\n'
 MOVING = 'move_receipts = "1d"\n'
+ENDING = '[policies.it.retain]\narchive = "35d"\n'
 RETAIN = '[policies.it.retain]\nhourly = "30d"\n'
 
 
@@ -193,6 +194,28 @@ def released(scene: Scene) -> None:
     scene.well("hold", "release", "case")
 
 
+def under_tombstones(scene: Scene) -> None:
+    """All is archived, in several commits, and under tombstones that are due in the run that is killed."""
+    scene.fill(12)
+    for minutes in (10, 90, 200):
+        scene.run(now=START + timedelta(days=30, minutes=minutes))
+    scene.well(now=NOW - timedelta(days=9))
+    scene.truth.ends = True
+
+
+def past(scene: Scene) -> None:
+    """All is archived, and past its time. In the run that is killed it gets its tombstones."""
+    scene.fill(12)
+    for minutes in (10, 90, 200):
+        scene.run(now=START + timedelta(days=30, minutes=minutes))
+
+
+def buried(scene: Scene) -> None:
+    """The tombstones are not due yet."""
+    past(scene)
+    scene.well(now=NOW - timedelta(days=3))
+
+
 def write_late(scene: Scene, number: int) -> None:
     main, *extra = scene.truth.units[number]
     document = bson.decode(main)
@@ -233,7 +256,7 @@ def changed(scene: Scene) -> list[bytes]:
     return [bson.encode({**document, "note": "changed"}), *extra]
 
 
-ARCHIVE, COMPACT = ("archive",), ("compact",)
+ARCHIVE, COMPACT, LIFT = ("archive",), ("compact",), ("undelete",)
 ERASE = ("erase", "-p", "it", "--series", "dev=1", "--reason", "case 17", "--confirm", "it")
 HOLD = ("hold", "add", "case", "--reason", "why")
 _REGISTERED, _COPIED = "mongo commit receipt", "mongo commit copy"
@@ -269,6 +292,13 @@ JOBS = {
     "erased online": Job(_ONLINE, ERASE, half_archived, "file", None, erased_so_far, 0, ERASE, all_erased),
     "hold": Job(_OFFLINE, HOLD, filled, recover=HOLD),
     "held": Job(_OFFLINE, ("run",), held, after=released),
+    "tombstones": Job(_OFFLINE + ENDING, ("run",), past),
+    "tombstones online": Job(_ONLINE + ENDING, ("run",), past),
+    "expired archive": Job(_OFFLINE + ENDING, ("run",), under_tombstones),
+    "expired archive s3": Job(_OFFLINE + ENDING, ("run",), under_tombstones, store="moto"),
+    "expired archive online": Job(_ONLINE + ENDING, ("run",), under_tombstones),
+    "undelete": Job(_OFFLINE + ENDING, LIFT, buried, recover=LIFT),
+    "undelete online": Job(_ONLINE + ENDING, LIFT, buried, recover=LIFT),
     "checkpoint": Job(_OFFLINE, ("run",), checkpoint_gone),
     "checkpoint s3": Job(_OFFLINE, ("run",), checkpoint_gone, store="moto"),
     "old receipts": Job(_OFFLINE + MOVING, ("run",), archived_long_ago),

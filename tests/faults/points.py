@@ -39,6 +39,11 @@ _FILE_OPERATIONS = {
 }
 #: Transactions, by the first of these that they hold.
 _PURPOSES = {
+    "update bucketwise_receipts ended": "end of a commit",
+    "update bucketwise_receipts expired": "end of buckets",
+    "update bucketwise_receipts tombstone": "tombstones",
+    "update bucketwise_receipts lifted": "lifted tombstones",
+    "delete bucketwise_receipts tombstone": "end of a day",
     "update bucketwise_receipts replaced": "exchange",
     "delete it ": "delete",
     "insert it ": "restore",
@@ -195,6 +200,7 @@ def _make_small() -> None:
     setattr(import_module("rollups.rolling.rollup"), "_MUCH", 1)  # noqa: B010
     for module in ("archivers.writes.delete", "archivers.moving.online"):
         setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010
+    setattr(import_module("archivers.ending.end"), "_AT_ONCE", 1)  # noqa: B010
     for name, few in (("_REPLY", 1), ("_MANY", 3), ("_READ_AHEAD", 2)):
         setattr(import_module("rollups.changes.stream"), name, few)
     endpoint: Any = import_module("botocore.endpoint")
@@ -330,7 +336,16 @@ def _detail(collection: str, command: Document) -> str:
             return "erased"
         if "compacted" in change.get("$set", {}) and not state:
             return "compacted"
+        if "tombstone" in change.get("$set", {}):
+            return "lifted" if "lifted" in change["$set"]["tombstone"] else "tombstone"
+        if "ended" in change.get("$set", {}):
+            return "ended"
+        if "expired" in change.get("$inc", {}):
+            return "expired"
         return str(state or ("pull" if "$pullAll" in change else "deleted"))
+    if collection == "bucketwise_receipts" and "deletes" in command:
+        name = command["deletes"][0]["q"].get("_id", {}).get("name")
+        return "tombstone" if str(name).startswith("tombstone-") else ""
     if collection == "bucketwise_progress" and change:
         about = statements[0]["q"]["_id"]
         return str(next(iter(about))) if isinstance(about, dict) else "through"

@@ -46,6 +46,9 @@ _MERGES, _DROPS = ("compacted", "compacted s3"), ("compacted and dropped", "comp
 _COMPACTS = (*_MERGES, "nothing to do")
 
 _HOLD, _HELD = ("hold",), ("held",)
+_BURIES, _LIFTS = ("tombstones", "tombstones online"), ("undelete", "undelete online")
+_ENDS = ("expired archive", "expired archive s3", "expired archive online")
+_END_OFF, _END_ON = "archivers.ending.offline:OfflineEnd.", "archivers.ending.online:OnlineEnd."
 _ERASES_FILES, _ERASES_S3 = ("erased", "erased and live"), ("erased s3",)
 _ERASES = (*_ERASES_FILES, *_ERASES_S3, "erased online")
 _REWRITES = (*_ERASES_FILES, *_ERASES_S3)
@@ -136,6 +139,58 @@ STEPS = (
     Step("commits noted as held", "mongo update bucketwise_receipts held in transaction", _NOTE, _HELD),
     Step("held commits committed", "mongo commit held commits", _NOTE, _HELD),
     Step("no commit is held", "mongo commit question for holds", _NOTE, _DROPS),
+    # The end of an archive
+    Step("past commits looked for", "mongo aggregate bucketwise_receipts", _END_OFF + "run", _BURIES[:1]),
+    Step(
+        "tombstones placed",
+        "mongo update bucketwise_receipts tombstone in transaction",
+        _END_OFF + "_place",
+        _BURIES,
+    ),
+    Step("tombstones committed", "mongo commit tombstones", _END_OFF + "_place", _BURIES),
+    Step("end noted", "mongo update bucketwise_progress ended", _PROGRESS + "note_ended", _ENDS),
+    Step("commit ended", "mongo update bucketwise_receipts ended in transaction", _BOOKS + "end", _ENDS[:2]),
+    Step("end committed", "mongo commit end of a commit", _END_OFF + "_decide", _ENDS[:2]),
+    Step("what had left looked for", "file list versions", _SUPERSEDED + "clear", _ENDS[:1]),
+    Step("what had left looked for, S3", "s3 ListObjectsV2 versions", _SUPERSEDED + "clear", _ENDS[1:2]),
+    Step("what had left removed, S3", "s3 DeleteObjects superseded", _SUPERSEDED + "clear", _ENDS[1:2]),
+    Step(
+        "buckets' folder removed", "file remove folder buckets", _FILES + "FileStore._remove_empty", _ENDS[:1]
+    ),
+    Step(
+        "manifests' folder removed",
+        "file remove folder manifests",
+        _FILES + "FileStore._remove_empty",
+        _ENDS[:1],
+    ),
+    Step("past buckets counted", "mongo aggregate it_archive", _END_ON + "run", _BURIES[1:]),
+    Step(
+        "versions of ended buckets",
+        "mongo delete it_archive_versions in transaction",
+        _KEPT + "clear",
+        _ENDS[2:],
+    ),
+    Step(
+        "ended buckets counted",
+        "mongo update bucketwise_receipts expired in transaction",
+        _END_ON + "_delete",
+        _ENDS[2:],
+    ),
+    Step("end of buckets committed", "mongo commit end of buckets", _END_ON + "_delete", _ENDS[2:]),
+    Step(
+        "tombstone removed",
+        "mongo delete bucketwise_receipts tombstone in transaction",
+        _END_ON + "_settle",
+        _ENDS[2:],
+    ),
+    Step("end of a day committed", "mongo commit end of a day", _END_ON + "_settle", _ENDS[2:]),
+    Step(
+        "tombstones lifted",
+        "mongo update bucketwise_receipts lifted in transaction",
+        "archivers.ending.end:undelete",
+        _LIFTS,
+    ),
+    Step("lifted ones committed", "mongo commit lifted tombstones", "archivers.ending.end:undelete", _LIFTS),
     # A series is erased
     Step(
         "erasure written down",

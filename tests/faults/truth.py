@@ -96,6 +96,7 @@ class Truth:
     files: Files
     units: dict[Any, Unit] = field(default_factory=dict)  # as last written, by `_id`
     versions: dict[Any, list[Unit]] = field(default_factory=lambda: defaultdict(list))
+    ends: bool = False  # all is past its time in the archive: what has gone, receipts tell
 
     def wrote(self, *unit: bytes) -> None:
         """A bucket, whole: a new one or a new version. `unit` is its document and its overflow, by `_id`."""
@@ -205,6 +206,9 @@ class Truth:
         written = Counter(self.rows_of(self.units.values()))
         there, archived = Counter(self.rows_of(self.live())), self.archived()
         lost = sum((written - (there | archived)).values())
+        if self.ends:
+            gone = self.database["bucketwise_receipts"].find({"kind": "expire"})
+            lost = max(0, lost - sum(it["readings"] for it in gone))
         ever = Counter(key for key, _ in written)
         doubled = sum((Counter(key for key, _ in archived.elements()) - ever).values())
         return Toll(written.total(), lost, doubled)
@@ -213,12 +217,29 @@ class Truth:
         """After clean runs, where everything has expired: each reading once, in the archive. What was merged
         away a short while before `now` lies there as well."""
         assert self.live() == [], "buckets are left"
+        if self.ends:
+            self._check_ended()
+            return
         written = Counter(self.rows_of(self.units.values()))
         assert self.archived() == written
         if self.policy.archive is not None and self.policy.archive.to == "online":
             assert sorted(self.copies()) == sorted(self.units.values())
         else:
             assert self.lying() == written + self._rows_in(self.merged_away(now))
+
+    def _check_ended(self) -> None:
+        """Nothing is left of it, wherever it lay, but for its manifests; and receipts tell of each reading
+        once."""
+        assert self.archive_collections() == []
+        left = [it for it in self.files.names() if "/data/" in it or "/meta/buckets/" in it]
+        assert (left, self.manifests()) == ([], [])
+        gone = self.database["bucketwise_receipts"].find({"kind": "expire"})
+        assert sum(it["readings"] for it in gone) == sum(1 for _ in self.rows_of(self.units.values()))
+
+    def archive_collections(self) -> list[bytes]:
+        """What lies in the collections of an online archive."""
+        names = (it for it in self.database.list_collection_names() if it.startswith("it_archive"))
+        return [document for name in names for document in self.raw(name)]
 
     def check_rolled_up(self) -> None:
         """At any time: what is archived is in the summaries of its hour and day (of UTC)."""

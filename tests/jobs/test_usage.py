@@ -17,7 +17,8 @@ from tests.jobs.command import ROOT, CommandLine
 
 VERBS = [
     "demo", "init", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "coverage",
-    "explain", "schedule", "compact", "verify", "drill", "restore", "unpin", "hold", "erase", "receipts",
+    "explain", "schedule", "compact", "verify", "drill", "restore", "unpin", "hold", "undelete", "erase",
+    "receipts",
     "sign", "audit", "status",
 ]  # fmt: skip
 

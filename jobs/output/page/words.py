@@ -7,7 +7,7 @@ from datetime import timedelta
 from config.durations import format_duration
 from config.policies import Archive, Policy
 
-_UNITS = {"w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second"}
+_UNITS = {"y": "year", "w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second"}
 
 
 def words(policy: Policy, store_url: str | None) -> str:
@@ -25,7 +25,13 @@ def _of_readings(policy: Policy, store_url: str | None) -> str:
         target = f"Parquet in {store_url}/{policy.name}"
     if policy.model == "timeseries" or not archive.delete:
         return f"raw readings stay in {source}, copied to {target} after {spelled(archive.after)}"
-    return f"raw {spelled(archive.after)} in {source}, then {target} forever{_conditions(archive)}"
+    return f"raw {spelled(archive.after)} in {source}, then {target} {_until(policy)}{_conditions(archive)}"
+
+
+def _until(policy: Policy) -> str:
+    """How long the archive stays, counted from the reading."""
+    keep = policy.retain.archive if policy.retain else None
+    return "forever" if keep is None else f"until {spelled(keep)} old"
 
 
 def _conditions(archive: Archive) -> str:

@@ -42,7 +42,7 @@ def policy_of(name: str, states: dict[date, str], **more: Any) -> Body:
         "policy": name,
         "exit_code": 0,
         "words": f"raw 30 days in {name}, then Parquet in s3://acme-archive/market/{name} forever; "
-        "hourly summaries 730 days; daily summaries forever",
+        "hourly summaries 2 years; daily summaries forever",
         "settings": f'[policies.{name}]\ncollection = "{name}"\n' + 'value_fields = ["p"]\n' * 20,
         "policy_sha256": seal,
         "findings": [],

@@ -46,7 +46,15 @@ def policy(**said: Any) -> Policy:
                 "retain": {"hourly": timedelta(days=730), "5m": timedelta(days=730)},
             },
             "raw 30 days in ticks, then the collection old forever (deleted 7 days after the copy was "
-            "verified); 5m and hourly summaries 730 days; daily summaries forever",
+            "verified); 5m and hourly summaries 2 years; daily summaries forever",
+        ),
+        (
+            {
+                "archive": {"after": MONTH, "to": "offline"},
+                "retain": {"archive": timedelta(days=7 * 365), "archive_grace": timedelta(days=7)},
+            },
+            "raw 30 days in ticks, then Parquet in s3://acme-archive/market/ticks until 7 years old; "
+            "no summaries",
         ),
         (
             {"archive": {"after": timedelta(hours=36), "to": "offline", "delete": False}},

@@ -1,0 +1,81 @@
+"""Ends what is past `retain.archive`, and lifts tombstones before they are due."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pymongo.client_session import ClientSession
+
+from archivers.context import ArchiveContext
+from archivers.ending.offline import OfflineEnd
+from archivers.ending.online import OnlineEnd
+from archivers.ending.report import EndReport
+from archivers.ending.rule import Rule, lifted
+from archivers.moving.archive import recover
+from archivers.records.receipts import TOMBSTONE
+from buckets.fields.times import DAY_MS, EVER, TimeRange
+from rollups.guarded import transaction
+
+Document = dict[str, Any]
+#: Tombstones that are lifted in one transaction.
+_AT_ONCE = 1000
+
+
+def end_archive(context: ArchiveContext) -> EndReport:
+    """Puts tombstones on what is past its time, and takes out what had one for long enough. Returns what was
+    done. Raises HaltedError where the archive is not what it was."""
+    is_ending = context.to == "offline" and Rule.of(context.policy, context.now) is not None
+    if is_ending and not context.state.is_recovered:
+        recover(context)
+    return _run(context, writes=True)
+
+
+def plan_end(context: ArchiveContext) -> EndReport:
+    """Returns what `end_archive` would do. Changes nothing."""
+    return _run(context, writes=False)
+
+
+def _run(context: ArchiveContext, *, writes: bool) -> EndReport:
+    rule = Rule.of(context.policy, context.now)
+    if rule is None:
+        return EndReport()
+    if context.to == "online":
+        online = OnlineEnd(context, rule, writes)
+        online.run()
+        return online.report
+    archive = context.offline(context.keys)
+    if archive is None:
+        return EndReport()
+    offline = OfflineEnd(context, archive, rule, writes)
+    offline.run()
+    return offline.report
+
+
+def undelete(context: ArchiveContext, within: TimeRange = EVER) -> set[int]:
+    """Lifts the tombstones on what touches the range. Returns the UTC days that were under them, since 1970.
+    Cut off, it is finished by the next one."""
+    receipts, days = context.receipts, set[int]()
+    first, last = within.start_ms // DAY_MS, (within.end_ms - 1) // DAY_MS
+    touching = {"$elemMatch": {"$gte": first, "$lte": last}}
+    query: Document = {
+        "_id.policy": receipts.policy,
+        "tombstone.due": {"$exists": True},
+        "$or": [
+            {"kind": "offline", "state": {"$in": ["open", "closed"]}, "days": touching},
+            {"kind": TOMBSTONE, "day": {"$gte": first, "$lte": last}},
+        ],
+    }
+    while found := list(receipts.collection.find(query, {"day": 1, "days": 1}).limit(_AT_ONCE)):
+        context.check()
+        step = partial(_lift, context, [it["_id"] for it in found])
+        transaction(context.database, context.guard, step)
+        days.update(day for it in found for day in it.get("days", [it.get("day")]))
+    return days
+
+
+def _lift(context: ArchiveContext, names: list[Any], session: ClientSession) -> None:
+    """In a transaction. What has gone meanwhile has no tombstone any more."""
+    standing = {"_id": {"$in": names}, "tombstone.due": {"$exists": True}}
+    update = {"$set": {"tombstone": lifted(context.now)}}
+    context.receipts.collection.update_many(standing, update, session=session)

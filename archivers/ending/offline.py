@@ -1,0 +1,173 @@
+"""The end of an offline archive: commits all of whose readings are past their time.
+
+A tombstone is a part of the commit's receipt. When it is due, one transaction looks at the holds and at the
+tombstone again, lets the commit end, and records that; then its files go, and its manifest stays as a link of
+the chain. Where a crash comes in between, the next recovery removes the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from pymongo.client_session import ClientSession
+
+from archivers.context import ArchiveContext
+from archivers.ending.report import EndReport
+from archivers.ending.rule import Rule
+from archivers.format.archive import Maker, OfflineArchive
+from archivers.format.manifest import Manifest
+from archivers.moving.commits import CommitRegistry
+from archivers.records.family import family
+from archivers.records.receipts import Receipts, commit_of
+from archivers.run import ArchiveRun
+from buckets.fields.times import DAY_MS, as_date, as_ms
+from config.policies import Policy
+from rollups.guarded import transaction
+from rollups.holds import Hold, Holds
+from rollups.progress import note_ended
+
+Document = dict[str, Any]
+#: So many commits get their tombstones in one transaction; so many that can't go are counted.
+_AT_ONCE = 1000
+_TOLD = ("days", "buckets", "bytes", "first", "last", "tombstone", "state", "sequence", "seal")
+
+
+@dataclass
+class OfflineEnd:
+    """One run of one policy."""
+
+    context: ArchiveContext
+    archive: OfflineArchive
+    rule: Rule
+    writes: bool
+    report: EndReport = field(default_factory=EndReport)
+
+    def run(self) -> None:
+        fresh, due = [], []
+        for receipt in list(self._past()):
+            told = receipt["days"], receipt["buckets"], receipt["bytes"]
+            tombstone = receipt.get("tombstone")
+            stage = self.rule.stage(tombstone)
+            if receipt["state"] == "open" and not self.context.kept:
+                self.report.live += receipt["buckets"]
+            elif stage == "none":
+                self.report.tombstoned.add(*told)
+                fresh.append(receipt)
+            elif stage != "due":
+                (self.report.standing if stage == "standing" else self.report.lifted).add(*told)
+            elif tombstone and (held := tombstone.get("held")):
+                self.report.held.update(dict.fromkeys(held, receipt["buckets"]))
+            else:
+                due.append(receipt)
+        if self.writes:
+            for at in range(0, len(fresh), _AT_ONCE):
+                self._place(fresh[at : at + _AT_ONCE])
+        for receipt in due:
+            self.context.check()
+            self._end(receipt)
+
+    @property
+    def _receipts(self) -> Receipts:
+        return self.context.receipts
+
+    def _past(self) -> Sequence[Document]:
+        """The receipts of commits that are past their time, the oldest first; of those whose originals may be
+        live, some. Where originals stay for good, a commit is past that lies before all that is live."""
+        end, states = self.rule.end, ["closed"]
+        if self.context.kept:
+            live = self.context.source.earliest()
+            end, states = min(end, end if live is None else live // DAY_MS * DAY_MS), ["closed", "open"]
+        whole = {"_id.policy": self._receipts.policy, "kind": "offline", "last": {"$lt": as_date(end)}}
+        told = {"$project": dict.fromkeys(_TOLD, 1)}
+        pipeline: list[Document] = [
+            {"$match": {**whole, "state": {"$in": states}, "seal": {"$exists": True}}},
+            {"$sort": {"last": 1}},
+            told,
+        ]
+        if not self.context.kept:
+            live_ones = [{"$match": {**whole, "state": "open"}}, {"$limit": _AT_ONCE}, told]
+            pipeline.append({"$unionWith": {"coll": self._receipts.collection.name, "pipeline": live_ones}})
+        return list(self._receipts.collection.aggregate(pipeline))
+
+    def _place(self, fresh: Sequence[Document]) -> None:
+        named = {"_id": {"$in": [it["_id"] for it in fresh]}}
+        update = {"$set": {"tombstone": self.rule.tombstone}}
+
+        def step(session: ClientSession) -> None:
+            self._receipts.collection.update_many(named, update, session=session)
+
+        transaction(self.context.database, self.context.guard, step)
+        self.context.progress("tombstones", len(fresh))
+
+    def _end(self, receipt: Document) -> None:
+        commit = commit_of(receipt)
+        assert commit is not None
+        manifest = self.archive.manifest(commit)
+        before = family(self._receipts, self.archive, manifest)
+        told = receipt["days"], receipt["buckets"], receipt["bytes"]
+        if not self.writes:
+            holds = self._holding(before, None)
+            if holds:
+                self.report.held.update(dict.fromkeys(holds, receipt["buckets"]))
+            else:
+                self.report.expired.add(*told)
+            return
+        end = (as_ms(manifest.last) // DAY_MS + 1) * DAY_MS
+        note_ended(self.context.database, self.context.policy, end)
+        registry = CommitRegistry(ArchiveRun.of(self.context), self.archive, self._maker)
+        step = partial(self._decide, registry, manifest, before)
+        outcome = transaction(self.context.database, self.context.guard, step)
+        if outcome == "gone":
+            registry.drop_ended(manifest)
+            self.report.expired.add(*told)
+            self.context.progress("expired buckets", receipt["buckets"])
+        elif outcome != "stays":
+            self.report.held.update(dict.fromkeys(outcome, receipt["buckets"]))
+
+    @property
+    def _maker(self) -> Maker:
+        return Maker(self.context.database.name, self.context.fence, self.context.now)
+
+    def _holding(self, manifests: Sequence[Manifest], session: ClientSession | None) -> list[str]:
+        """The names of the holds that cover some of these."""
+        policy = self.context.policy
+        standing = Holds(self.context.database, policy.name).standing(session)
+        return [hold.name for hold in standing if any(_is_held(it, hold, policy) for it in manifests)]
+
+    def _decide(
+        self,
+        registry: CommitRegistry,
+        manifest: Manifest,
+        before: Sequence[Manifest],
+        session: ClientSession,
+    ) -> Literal["gone", "stays"] | list[str]:
+        """In the transaction: what became of the commit, or which holds keep it."""
+        name = manifest.commit
+        now = self._receipts.get(name, session) or {}
+        states = ("closed", "open") if self.context.kept else ("closed",)
+        if now.get("state") not in states or self.rule.stage(now.get("tombstone")) != "due":
+            return "stays"
+        if holds := self._holding(before, session):
+            self._receipts.update(name, {"$set": {"tombstone.held": holds}}, session)
+            return holds
+        registry.end(manifest, as_date(self.rule.end), session)
+        facts = {
+            "commit": name,
+            "manifest_sha256": manifest.sha256,
+            "first": manifest.first,
+            "last": manifest.last,
+            "buckets": manifest.buckets,
+            "readings": manifest.readings,
+            "documents_sha256": manifest.documents_sha256,
+            "tombstone_at": now["tombstone"]["at"],
+        }
+        self.context.deletions.record_end(facts, session)
+        return "gone"
+
+
+def _is_held(manifest: Manifest, hold: Hold, policy: Policy) -> bool:
+    span = as_ms(manifest.first), as_ms(manifest.last) + 1
+    return hold.touches(*span) and manifest.may_hold(policy, hold.series)

@@ -1,0 +1,247 @@
+"""The end of an online archive: buckets whose last reading is past its time, a UTC day of them at a time.
+
+A day has one tombstone, a document among the receipts. When it is due, transactions of some buckets each look
+at the holds and at the tombstone again, delete, and record what went. What comes into a day meanwhile goes
+with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property, partial
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo import UpdateOne
+from pymongo.client_session import ClientSession
+
+from archivers.context import ArchiveContext
+from archivers.ending.report import EndReport
+from archivers.ending.rule import Rule
+from archivers.moving.online import archive_collections, archived_source
+from archivers.records.deletions import packed_ids
+from archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
+from archivers.versions.kept import KeptVersions
+from archivers.writes.delete import chunks
+from archivers.writes.held import covered
+from buckets.bson.queries import named
+from buckets.bson.raw import LOSSLESS, Batch
+from buckets.decoding.decode import decode
+from buckets.fields.times import DAY_MS, FIRST_MS, as_date
+from buckets.source import Source
+from rollups.guarded import transaction
+from rollups.holds import Holds
+from rollups.progress import note_ended
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """Some buckets that are past their time: which of them go, which a hold keeps and which one, and which
+    are live as well."""
+
+    going: NDArray[np.int64]
+    held: Counter[str]
+    live: int
+
+
+@dataclass
+class OnlineEnd:
+    """One run of one policy."""
+
+    context: ArchiveContext
+    rule: Rule
+    writes: bool
+    report: EndReport = field(default_factory=EndReport)
+
+    def run(self) -> None:
+        end = self._end
+        if (first := self._archived.earliest_ending(FIRST_MS)) is None or first >= end:
+            return
+        known = {it["day"]: it for it in tombstones_of(self._receipts)}
+        fresh: dict[int, int] = {}
+        for day in self._days(first, end, known):
+            told = known.get(day, {})
+            stage = self.rule.stage(told.get("tombstone"))
+            if stage == "due":
+                self._take(day, told["tombstone"])
+            elif stage == "none":
+                if buckets := self._archived.count_ending(*_span(day)):
+                    fresh[day] = buckets
+                    self.report.tombstoned.add([day], buckets, 0)
+            else:
+                amount = self.report.standing if stage == "standing" else self.report.lifted
+                amount.add([day], told["buckets"], 0)
+        if self.writes and fresh:
+            self._place(fresh)
+
+    @property
+    def _receipts(self) -> Receipts:
+        return self.context.receipts
+
+    @cached_property
+    def _archived(self) -> Source:
+        return archived_source(self.context.database, self.context.policy)
+
+    @cached_property
+    def _versions(self) -> KeptVersions:
+        return KeptVersions(self.context.database, self.context.policy)
+
+    @property
+    def _end(self) -> int:
+        """Before when buckets are past their time. Where originals stay for good, those that lie before all
+        that is live."""
+        live = self.context.source.earliest() if self.context.kept else None
+        return self.rule.end if live is None else min(self.rule.end, live // DAY_MS * DAY_MS)
+
+    def _days(self, first: int, end: int, known: Container[int]) -> Iterator[int]:
+        """Yields the days on which archived buckets end. Those in a row that are `known` cost no query."""
+        at: int | None = first
+        while at is not None and at < end:
+            yield (day := at // DAY_MS)
+            day += 1
+            while day in known and day * DAY_MS < end:
+                yield day
+                day += 1
+            at = self._archived.earliest_ending(day * DAY_MS)
+            at = None if at is None else max(at, day * DAY_MS)
+
+    def _place(self, fresh: dict[int, int]) -> None:
+        placed = {"kind": TOMBSTONE, "tombstone": self.rule.tombstone}
+        updates = [
+            UpdateOne(
+                {"_id": self._identity(day)},
+                {"$set": {**placed, "day": day, "buckets": buckets}},
+                upsert=True,
+            )
+            for day, buckets in fresh.items()
+        ]
+
+        def step(session: ClientSession) -> None:
+            self._receipts.collection.bulk_write(updates, session=session)
+
+        transaction(self.context.database, self.context.guard, step)
+        self.context.progress("tombstones", len(fresh))
+
+    def _identity(self, day: int) -> Document:
+        return self._receipts.identity(f"tombstone-{day}")
+
+    def _take(self, day: int, tombstone: Document) -> None:
+        """Takes a day out, as far as nothing keeps its buckets."""
+        if held := tombstone.get("held"):
+            self.report.held.update(dict(zip(held, tombstone["kept"], strict=True)))
+            return
+        kept, stays = Counter[str](), False
+        for batch in self._archived.ending(*_span(day)):
+            past = self._past(batch)
+            stays |= len(past) < len(batch)
+            for piece in chunks(past):
+                self.context.check()
+                found = self._take_piece(day, piece)
+                kept += found.held
+                self.report.live += found.live
+                stays |= bool(found.live) or len(found.going) + found.held.total() < len(piece)
+                if len(found.going):
+                    self.report.expired.add([day], len(found.going), piece.take(found.going).size)
+        self.report.held += kept
+        if self.writes and not stays:
+            self._settle(day, kept)
+
+    def _past(self, batch: Batch) -> Batch:
+        """Of the buckets that end on a day by their fields: those of which all is past."""
+        decoded = decode(batch, self.context.policy)
+        return batch.take(np.sort(decoded.units[decoded.last < self._end]))
+
+    def _take_piece(self, day: int, piece: Batch) -> Sorted:
+        if not self.writes:
+            return self._sort(piece, None)
+        note_ended(self.context.database, self.context.policy, (day + 1) * DAY_MS)
+        step = partial(self._delete, day, piece)
+        found = transaction(self.context.database, self.context.guard, step)
+        self.context.progress("expired buckets", len(found.going))
+        return found
+
+    def _sort(self, piece: Batch, session: ClientSession | None) -> Sorted:
+        policy = self.context.policy
+        standing = Holds(self.context.database, policy.name).standing(session)
+        held = covered(decode(piece, policy), policy, standing) if standing else {}
+        live: set[bytes] = set()
+        if not self.context.kept:
+            for state in ("copied", MERGING):
+                live |= self._receipts.open(piece.main.ids, state, session).keys()
+        is_live = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in live and i not in held]
+        going = np.setdiff1d(np.arange(len(piece)), [*held, *is_live])
+        return Sorted(going, Counter(hold.name for hold in held.values()), len(is_live))
+
+    def _delete(self, day: int, piece: Batch, session: ClientSession) -> Sorted:
+        """In the transaction. Nothing goes where the tombstone was lifted, or what is archived is another."""
+        identity, nothing = self._identity(day), np.zeros(0, dtype=np.int64)
+        told = self._receipts.collection.find_one({"_id": identity}, session=session) or {}
+        tombstone: Document = told.get("tombstone", {})
+        source = archived_source(self.context.database, self.context.policy, session)
+        there = Batch.concat(list(source.by_raw_ids(piece.main.raw_ids)))
+        as_read = {there.unit(i) for i in range(len(there))}
+        has_changed = any(piece.unit(i) not in as_read for i in range(len(piece)))
+        if has_changed or not tombstone or self.rule.stage(tombstone) != "due":
+            return Sorted(nothing, Counter(), 0)
+        found = self._sort(piece, session)
+        if len(found.going):
+            self._remove(piece.take(found.going), tombstone["at"], session)
+            # Whoever lifts the tombstone meanwhile conflicts with this.
+            counted = {"$inc": {"expired": len(found.going)}}
+            self._receipts.collection.update_one({"_id": identity}, counted, session=session)
+        return found
+
+    def _remove(self, going: Batch, placed: datetime, session: ClientSession) -> None:
+        database, ids = self.context.database, going.main.ids
+        target, overflow = archive_collections(self.context.policy)
+        for name, documents in ((target, going.main), (overflow, going.extra)):
+            if name is not None and len(documents):
+                collection = database.get_collection(name, codec_options=LOSSLESS)
+                collection.delete_many(named(documents.raw_ids), session=session)
+        self._versions.clear(ids, session)
+        if self.context.kept:
+            self._receipts.pull(ids, session)
+        decoded = decode(going, self.context.policy)
+        spans = decoded.spans()
+        facts = {
+            "into": target,
+            "first": as_date(int(spans.min())),
+            "last": as_date(int(spans.max())),
+            "buckets": len(going),
+            "readings": len(decoded.columns.time),
+            "ids": packed_ids(ids),
+            "documents_sha256": sha256(b"".join(map(going.unit, range(len(going))))).hexdigest(),
+            "tombstone_at": placed,
+        }
+        self.context.deletions.record_end(facts, session)
+
+    def _settle(self, day: int, held: Counter[str]) -> None:
+        """A day that is empty needs no tombstone; one whose rest is held is not read until a hold on it is
+        released."""
+        identity = {"_id": self._identity(day)}
+
+        def step(session: ClientSession) -> None:
+            if held:
+                told = {"tombstone.held": list(held), "tombstone.kept": list(held.values())}
+                self._receipts.collection.update_one(identity, {"$set": told}, session=session)
+            else:
+                self._receipts.collection.delete_one(identity, session=session)
+
+        transaction(self.context.database, self.context.guard, step)
+
+
+def tombstones_of(receipts: Receipts, session: ClientSession | None = None) -> Iterator[Document]:
+    """Yields the tombstones of days, and what is left of lifted ones."""
+    query = {"_id.policy": receipts.policy, "kind": TOMBSTONE}
+    yield from receipts.collection.with_options(codec_options=CODEC).find(query, session=session)
+
+
+def _span(day: int) -> tuple[int, int]:
+    return day * DAY_MS, (day + 1) * DAY_MS

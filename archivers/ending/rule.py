@@ -1,0 +1,79 @@
+"""`retain.archive` at one instant, and what a tombstone says under it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from buckets.fields.times import DAY_MS, as_date, as_ms
+from config.durations import format_duration
+from config.policies import Policy
+
+#: Whoever lifts tombstones has so long to change the policy: then there are new ones.
+LIFTED_FOR = timedelta(days=30)
+#: `none`: there is no tombstone, or one that counts no more.
+Stage = Literal["none", "standing", "due", "lifted"]
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How long archived readings stay, and how long a tombstone stands before they go."""
+
+    keep: timedelta
+    grace: timedelta
+    now: datetime
+
+    @classmethod
+    def of(cls, policy: Policy, now: datetime) -> Rule | None:
+        """Returns that of a policy; None where its archive stays forever."""
+        retain = policy.retain
+        if retain is None or retain.archive is None:
+            return None
+        return cls(retain.archive, retain.archive_grace, now)
+
+    @property
+    def end(self) -> int:
+        """Returns before when readings are past their time: where a UTC day begins, in milliseconds."""
+        edge = as_ms(self.now - self.keep)
+        return edge - edge % DAY_MS
+
+    @property
+    def text(self) -> str:
+        return format_duration(self.keep)
+
+    @property
+    def tombstone(self) -> Document:
+        """Returns a new one, as it is recorded."""
+        return {"at": self.now, "due": self.now + self.grace, "keep": self.text}
+
+    def stage(self, tombstone: Mapping[str, Any] | None) -> Stage:
+        """Returns what a recorded tombstone says now. One of another `retain.archive` counts no more."""
+        if tombstone is None:
+            return "none"
+        if "until" in tombstone:
+            return "lifted" if self.now < tombstone["until"] else "none"
+        if tombstone["keep"] != self.text:
+            return "none"
+        return "due" if self.now >= tombstone["due"] else "standing"
+
+    def due(self, tombstone: Mapping[str, Any] | None) -> datetime | None:
+        """Returns when a tombstone that counts is due; None where there is none."""
+        counts = tombstone is not None and self.stage(tombstone) in ("standing", "due")
+        return tombstone["due"] if tombstone is not None and counts else None
+
+    def expires_at(self, last_ms: int, tombstone: Mapping[str, Any] | None) -> datetime:
+        """Returns after when a run takes out what has this last reading (milliseconds)."""
+        if (due := self.due(tombstone)) is not None:
+            return due
+        begun = max(as_date((last_ms // DAY_MS + 1) * DAY_MS) + self.keep, self.now)
+        if tombstone is not None and self.stage(tombstone) == "lifted":
+            begun = max(begun, tombstone["until"])
+        return begun + self.grace
+
+
+def lifted(now: datetime) -> Document:
+    """Returns what is recorded in the place of a tombstone that is lifted."""
+    return {"lifted": now, "until": now + LIFTED_FOR}

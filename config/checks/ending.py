@@ -1,0 +1,49 @@
+"""Does the end that a policy sets for its archive make sense?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from config.durations import format_duration
+from config.policies import Policy
+from config.problems import Fault, Key, Report
+
+#: A tombstone has to stand for so long that a daily run shows it, and a person can act.
+SHORTEST_GRACE = timedelta(days=1)
+
+
+def check_ending(policy: Policy, report: Report) -> None:
+    if policy.retain is None:
+        return
+    at: Key = ("policies", policy.name)
+    key, grace = (*at, "retain", "archive"), (*at, "retain", "archive_grace")
+    if policy.retain.archive is not None:
+        _check_keep(policy, policy.retain.archive, key, report)
+    elif "archive_grace" in policy.retain.model_fields_set:
+        fault = Fault(
+            "it delays the end of an archive, and none is set", "add `retain.archive`, or take it out"
+        )
+        report.add(grace, fault, rests_on=[key])
+    if policy.retain.archive_grace < SHORTEST_GRACE:
+        shortest = format_duration(SHORTEST_GRACE)
+        report.add(grace, Fault(f"it is shorter than {shortest}", f'write "{shortest}" or longer'))
+
+
+def _check_keep(policy: Policy, keep: timedelta, key: Key, report: Report) -> None:
+    archive, at = policy.archive, ("policies", policy.name, "archive")
+    if archive is None or archive.to == "none":
+        fault = Fault("the policy archives nothing", "take it out, or name an archive")
+        report.add(key, fault, rests_on=[at, (*at, "to")])
+    elif archive.after is None:
+        fault = Fault('archive.after is "forever": nothing is archived', "take one of the two out")
+        report.add(key, fault, rests_on=[(*at, "after")])
+    else:
+        youngest = archive.after + (archive.batch or timedelta(0))
+        if keep < youngest:
+            shown = format_duration(youngest)
+            told = "archive.after" if archive.batch is None else "archive.after and archive.batch together"
+            fault = Fault(
+                f"archived readings would go before they are archived ({told}: {shown})",
+                f'write "{shown}" or longer, or shorten archive.after',
+            )
+            report.add(key, fault, rests_on=[(*at, "after"), (*at, "batch")])

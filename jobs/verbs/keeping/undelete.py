@@ -1,0 +1,31 @@
+"""`bucketwise undelete`."""
+
+from __future__ import annotations
+
+from jobs.call import Call
+from jobs.clock import parse_range
+from jobs.options import Since, Until
+from jobs.output.ending import undelete_lines
+from jobs.output.report import Report
+from jobs.running.ending import UNDELETE
+from jobs.running.runner import Runner, RunOptions
+
+EXAMPLES = [
+    "bucketwise undelete -p ticks",
+    "bucketwise undelete -p ticks --since 2018-06-30 --until 2018-07-01",
+]
+
+
+def undelete(call: Call, since: Since = None, until: Until = None) -> Report:
+    """Lift the tombstones of expiring archives.
+
+    What is past `retain.archive` gets a tombstone, and goes for good when that has stood for
+    `retain.archive_grace`. Until then this lifts it, for 30 days: change the policy, or place a hold. With
+    --since and --until only what touches that range. What has gone does not come back. Waits for no run.
+    """
+    within = parse_range(since, until)
+    policies = call.policies
+    with call.database() as database:
+        # A run must not be able to take away what somebody is about to keep, so this takes no lease.
+        results = Runner.of(call, database, [UNDELETE], RunOptions(within, dry_run=True)).run_all(policies)
+    return Report(call.command, call.now, results, undelete_lines(results))

@@ -1,0 +1,279 @@
+"""The end of an archive: tombstones, what goes after them, and what stays."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from jobs.clock import iso
+from tests.jobs.place import POLICIES, START, Place
+
+Document = dict[str, Any]
+#: Two years after the readings, and two weeks more.
+PAST = datetime.fromisoformat("2020-06-30T12:00:00Z")
+DAY = timedelta(days=1)
+ENDING = POLICIES.replace('[policies.ticks.retain]\nhourly = "365d"\n', "") + (
+    '[policies.iot.retain]\narchive = "2y"\n[policies.ticks.retain]\narchive = "2y"\n'
+)
+NONE = {"days": 0, "buckets": 0, "bytes": 0}
+
+
+@pytest.fixture
+def ending(place: Place) -> Place:
+    """Three hours of a day of each policy are archived."""
+    place.write_config(ENDING)
+    assert place("run", "--json").code == 0
+    return place
+
+
+def run(place: Place, now: datetime, policy: str = "ticks", verb: str = "run") -> Document:
+    ran = place(verb, "-p", policy, "--json", now=iso(now))
+    assert ran.code == 0, ran
+    return dict(ran.policy(policy)["archive_expiry"])
+
+
+def amounts(body: Document) -> dict[str, int]:
+    return {name: it["buckets"] for name, it in body.items() if isinstance(it, dict) and it.get("buckets")}
+
+
+def audited(place: Place, now: datetime, policy: str) -> None:
+    ran = place("audit", "-p", policy, "--json", now=iso(now))
+    assert ran.code == 0, ran
+    assert place("verify", "-p", policy, now=iso(now)).code == 0
+
+
+def files(place: Place) -> set[str]:
+    """What the store holds of commits, without links."""
+    root = place.folder / "store" / "ticks"
+    found = (it for it in root.rglob("*") if it.is_file())
+    names = {str(it.relative_to(root)) for it in found}
+    return {it for it in names if it.startswith(("data/", "meta/buckets", "meta/manifests", "meta/versions"))}
+
+
+@pytest.mark.parametrize(("policy", "buckets"), [("ticks", 180), ("iot", 18)])
+def test_what_is_past_gets_a_tombstone_and_goes_when_it_has_stood(
+    ending: Place, policy: str, buckets: int
+) -> None:
+    summaries = {it["_id"]["start"]: it for it in ending.database[f"{policy}_hourly"].find()}
+    assert amounts(run(ending, PAST - DAY, policy)) == {}
+    assert amounts(run(ending, PAST + DAY, policy, "plan")) == {"tombstoned": buckets}
+    assert amounts(run(ending, PAST + DAY, policy)) == {"tombstoned": buckets}
+    assert amounts(run(ending, PAST + 7 * DAY, policy)) == {"standing": buckets}
+    audited(ending, PAST + 7 * DAY, policy)
+    due = PAST + 8 * DAY
+    assert amounts(run(ending, due, policy, "plan")) == {"expired": buckets}
+    body = run(ending, due, policy)
+    assert amounts(body) == {"expired": buckets}
+    assert (body["expired"]["days"], body["expired"]["bytes"] > 0) == (1, True)
+    assert amounts(run(ending, due, policy)) == {}
+    audited(ending, due, policy)
+    assert {it["_id"]["start"]: it for it in ending.database[f"{policy}_hourly"].find()} == summaries
+    assert len(ending("readings", "-p", policy, now=iso(due)).out.splitlines()) == 1
+    (receipt,) = [it for it in receipts(ending, policy) if it["kind"] == "expire"]
+    assert (receipt["buckets"], receipt["first"]) == (buckets, iso(START))
+    rows = ending("coverage", "-p", policy, "--json", now=iso(due)).policy(policy)["days"]
+    assert [it["state"] for it in rows] == ["summarised"]
+    if policy == "ticks":
+        assert files(ending) == set()
+    else:
+        assert ending.database["iot_archive"].count_documents({}) == 0
+        assert ending.database["bucketwise_receipts"].count_documents({"kind": "tombstone"}) == 0
+
+
+def receipts(place: Place, policy: str) -> list[Document]:
+    return list(place("receipts", "--json", "-p", policy).policy(policy)["deletes"])
+
+
+POLICY = pytest.mark.parametrize("policy", ["ticks", "iot"])
+BUCKETS = {"ticks": 180, "iot": 18}
+FIELD = {"ticks": "d", "iot": "at"}
+
+
+def buried(place: Place, policy: str) -> datetime:
+    """Puts tombstones on all. Returns when they are due."""
+    assert amounts(run(place, PAST, policy)) == {"tombstoned": BUCKETS[policy]}
+    return PAST + 7 * DAY
+
+
+def undelete(place: Place, now: datetime, *arguments: str, policy: str = "ticks") -> Document:
+    ran = place("undelete", "-p", policy, "--json", *arguments, now=iso(now))
+    assert ran.code == 0, ran
+    return {key: it for key, it in ran.policy(policy).items() if key in ("days", "until")}
+
+
+@POLICY
+def test_a_tombstone_that_was_lifted_comes_back_thirty_days_later(ending: Place, policy: str) -> None:
+    due = buried(ending, policy)
+    beside = ("--since", "2018-07-01", "--until", "2018-08-01")
+    assert undelete(ending, due, *beside, policy=policy) == {"days": 0, "until": None}
+    until = due + 30 * DAY
+    said = undelete(ending, due, "--since", "2018-06-30T12:00", "--until", "2018-07-01", policy=policy)
+    assert said == {"days": 1, "until": iso(until)}
+    assert undelete(ending, due, policy=policy)["days"] == 0
+    assert amounts(run(ending, until - DAY, policy)) == {"lifted": BUCKETS[policy]}
+    assert amounts(run(ending, until, policy)) == {"tombstoned": BUCKETS[policy]}
+    assert amounts(run(ending, until + 6 * DAY, policy)) == {"standing": BUCKETS[policy]}
+    assert amounts(run(ending, until + 7 * DAY, policy)) == {"expired": BUCKETS[policy]}
+    audited(ending, until + 7 * DAY, policy)
+    assert undelete(ending, until + 7 * DAY, policy=policy)["days"] == 0
+
+
+@POLICY
+def test_a_tombstone_of_another_length_counts_no_more(ending: Place, policy: str) -> None:
+    due = buried(ending, policy)
+    ending.write_config(ENDING.replace('"2y"', '"3y"'))
+    assert amounts(run(ending, due, policy)) == {}
+    ending.write_config(ENDING.replace('"2y"', '"100w"'))
+    assert amounts(run(ending, due, policy)) == {"tombstoned": BUCKETS[policy]}
+    ending.write_config(
+        ENDING.replace('[policies.iot.retain]\narchive = "2y"\n', "").replace('"2y"', '"forever"')
+    )
+    assert amounts(run(ending, due + 100 * DAY, policy)) == {}
+
+
+@POLICY
+def test_a_hold_over_a_tombstone_keeps_what_it_covers(ending: Place, policy: str) -> None:
+    due = buried(ending, policy)
+    hour = ("--since", "2018-06-30T01:00", "--until", "2018-06-30T02:00", "--reason", "why")
+    assert ending("hold", "add", "a.b", "-p", policy, *hour).code == 0
+    other = {"ticks": "symbol=OTHER", "iot": "sensor=8"}[policy]
+    assert ending("hold", "add", "other", "-p", policy, "--series", other, "--reason", "why").code == 0
+    held = {"ticks": 180, "iot": 6}[policy]  # a commit goes as a whole
+    gone = {"expired": BUCKETS[policy] - held} if policy == "iot" else {}
+    for verb in ("plan", "run"):
+        body = run(ending, due, policy, verb)
+        assert (body["held"], amounts(body)) == ({"a.b": held}, gone)
+    for verb in ("plan", "run"):
+        body = run(ending, due + DAY, policy, verb)
+        assert (body["held"], amounts(body)) == ({"a.b": held}, {})
+    assert f"{policy}: {held} archived buckets stay: held by a.b" in ending("run", now=iso(due + DAY)).out
+    audited(ending, due + DAY, policy)
+    assert ending("hold", "release", "a.b").code == 0
+    assert amounts(run(ending, due + DAY, policy)) == {"expired": held}
+    audited(ending, due + DAY, policy)
+
+
+@POLICY
+def test_what_is_live_as_well_stays_in_the_archive(ending: Place, policy: str) -> None:
+    """A bucket was restored, and is pinned."""
+    due = buried(ending, policy)
+    end = {"ticks": "2018-06-30T00:01", "iot": "2018-06-30T00:10"}[policy]
+    back = ("restore", "-p", policy, "--since", "2018-06-30", "--until", end, "--to", policy, "--yes")
+    assert ending(*back, "--keep-for", "1000d", now=iso(due)).code == 0
+    body = run(ending, due, policy)
+    live = {"ticks": 180, "iot": 1}[policy]
+    assert body["live"] == live
+    assert amounts(body) == ({} if policy == "ticks" else {"expired": 17})
+    audited(ending, due, policy)
+    assert ending("unpin", "-p", policy).code == 0
+    body = run(ending, due, policy)
+    assert (body["live"], amounts(body)) == (0, {"expired": live})
+    audited(ending, due, policy)
+    assert ending.database[policy].count_documents({}) == 0
+
+
+@POLICY
+def test_where_originals_stay_the_archive_ends_behind_them(ending: Place, policy: str) -> None:
+    ending.write_config(ENDING.replace('after = "30d"\n', 'after = "30d"\ndelete = false\n'))
+    again = [{"symbol": "MDB", "d": START + DAY, "p": {"0": 1.5}}]
+    if policy == "iot":
+        again = [{"sensor": 7, "at": START + DAY, "t": 1.5}]
+    ending.database[policy].insert_many(again)
+    assert amounts(run(ending, PAST + 2 * DAY, policy)) == {"tombstoned": BUCKETS[policy]}
+    assert amounts(run(ending, PAST + 9 * DAY, policy)) == {"expired": BUCKETS[policy]}
+    assert amounts(run(ending, PAST + 20 * DAY, policy)) == {}
+    audited(ending, PAST + 20 * DAY, policy)
+    ending.database[policy].delete_many({})
+    assert amounts(run(ending, PAST + 20 * DAY, policy)) == {"tombstoned": 1}
+    assert amounts(run(ending, PAST + 27 * DAY, policy)) == {"expired": 1}
+    audited(ending, PAST + 27 * DAY, policy)
+
+
+@POLICY
+def test_a_late_reading_behind_the_end_leaves_the_summary_as_it_was(ending: Place, policy: str) -> None:
+    due = buried(ending, policy)
+    run(ending, due, policy)
+    before = list(ending.database[f"{policy}_hourly"].find())
+    assert len(before) == 3
+    slots = {str(second): 1.0 for second in range(60)}
+    late = [{"symbol": "MDB", "d": START + timedelta(minutes=it), "p": slots} for it in range(59)]
+    if policy == "iot":
+        late = [{"sensor": 7, "at": START + timedelta(minutes=it), "t": 1.5} for it in range(59)]
+    ending.database[policy].insert_many(late)
+    new = {"symbol": "NEW", "sensor": 9, "d": START, "at": START, "p": {"0": 2.0}, "t": 2.0}
+    ending.database[policy].insert_one(new)
+    count = len(late) + 1
+    assert amounts(run(ending, due, policy)) == {"tombstoned": count}
+    named = {"_id.series.symbol": "MDB"} if policy == "ticks" else {"_id.series.sensor": 7}
+    assert list(ending.database[f"{policy}_hourly"].find(named)) == before
+    assert ending.database[f"{policy}_hourly"].count_documents({}) == 4
+    audited(ending, due, policy)
+    within = ("--since", "2018-06-30", "--until", "2018-07-01")
+    assert ending("rollup", "-p", policy, *within, now=iso(due)).code == 0
+    assert list(ending.database[f"{policy}_hourly"].find(named)) == before
+    assert amounts(run(ending, due + 7 * DAY, policy)) == {"expired": count}
+    assert ending("rollup", "-p", policy, *within, now=iso(due)).code == 0
+    assert ending.database[f"{policy}_hourly"].count_documents({}) == 4
+    audited(ending, due + 7 * DAY, policy)
+
+
+@POLICY
+def test_coverage_and_explain_tell_of_a_tombstone(ending: Place, policy: str) -> None:
+    asked = ("explain", "-p", policy, "--at", "2018-06-30T01:00", "--json")
+
+    def told(now: datetime) -> tuple[Any, ...]:
+        (row,) = ending("coverage", "-p", policy, "--json", now=iso(now)).policy(policy)["days"]
+        commits = {it["expires_at"] for it in row["commits"]}
+        assert commits <= {row["expires_at"]}
+        said = ending(*asked, now=iso(now)).policy(policy)
+        return row["expires_at"], said["next"], said["rule"]
+
+    rule, lifts = 'retain.archive = "2y"', ", under a tombstone: `bucketwise undelete` lifts it"
+    past = datetime.fromisoformat("2020-06-30T00:00:00Z")  # a leap day lies between
+    expected = past + 7 * DAY
+    assert told(PAST - 90 * DAY) == (None, {"action": "expire", "at": iso(expected)}, rule)
+    due = buried(ending, policy)
+    assert told(PAST) == (iso(due), {"action": "expire", "at": iso(due)}, rule + lifts)
+    shown = ending("explain", "-p", policy, "--at", "2018-06-30T01:00", now=iso(PAST)).out
+    assert f"next   gone from the archive for good by a run after {iso(due)}" in shown
+    assert f"{due:%Y-%m-%d}" in ending("coverage", "-p", policy, now=iso(PAST)).out
+    assert iso(due) in ending("coverage", "-p", policy, "--format", "csv", now=iso(PAST)).out
+    undelete(ending, PAST, policy=policy)
+    again = {"action": "expire", "at": iso(PAST + 37 * DAY)}
+    assert told(PAST) == (None, again, rule)
+    assert ending("hold", "add", "case", "-p", policy, "--reason", "why").code == 0
+    held = f"{rule}; held by case: it stays until that is released"
+    assert told(PAST) == (None, {"action": None, "at": None}, held)
+
+
+@POLICY
+def test_without_summaries_the_days_behind_the_end_have_expired(place: Place, policy: str) -> None:
+    text = ENDING.replace('[policies.ticks.rollup]\nhourly = "ticks_hourly"\ndaily = "ticks_daily"\n', "")
+    place.write_config(text.replace('[policies.iot.rollup]\nhourly = "iot_hourly"\n', ""))
+    run(place, PAST - 90 * DAY, policy)
+    due = buried(place, policy)
+    run(place, due, policy)
+    within = ("--since", "2018-06-29", "--until", "2018-07-02", "--json")
+    rows = place("coverage", "-p", policy, *within, now=iso(due)).policy(policy)["days"]
+    assert [it["state"] for it in rows] == ["expired", "expired", "gap"]
+    audited(place, due, policy)
+
+
+@POLICY
+def test_an_audit_finds_what_no_run_has_seen_to(ending: Place, policy: str) -> None:
+    def codes(now: datetime) -> list[str]:
+        found = ending("audit", "-p", policy, "--json", now=iso(now)).policy(policy)["findings"]
+        return [it["code"] for it in found]
+
+    assert codes(PAST) == []
+    assert codes(PAST + DAY) == ["archive-past-retention"]
+    due = buried(ending, policy)
+    assert codes(due) == []
+    assert codes(due + DAY) == ["archive-past-retention"]
+    assert ending("hold", "add", "case", "-p", policy, "--reason", "why").code == 0
+    assert codes(due + DAY) == []
+    assert ending("hold", "release", "case").code == 0
+    run(ending, due + DAY, policy)
+    assert codes(due + 2 * DAY) == []
