@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from config.durations import parse_duration
 from config.policies import LAYOUT_KEYS
 from jobs.clock import iso
 
@@ -15,13 +16,29 @@ _SOURCE = (*sorted(LAYOUT_KEYS), "collection")
 
 def irreversible(policy: str, body: Body) -> list[str]:
     """Returns the sentences on one policy, from its comparison in the words of the JSON."""
-    return [f"policy {policy}: {it}" for it in (*_deleted(body), *_of_summaries(body), *_broken(body))]
+    return [
+        f"policy {policy}: {it}"
+        for it in (*_deleted(body), *_ended(body), *_of_summaries(body), *_broken(body))
+    ]
 
 
 def _deleted(body: Body) -> Iterator[str]:
     if when := _when(body, "deleted"):
         keys = _keys(body, "archive", *_SOURCE)
         yield f"{keys}: more buckets are deleted, {when}: only a restore brings them back"
+
+
+def _ended(body: Body) -> Iterator[str]:
+    for it in body["changed"]:
+        if it["key"] == "retain.archive" and _is_shorter(it["against"], it["today"]):
+            stands = "after its tombstone has stood for retain.archive_grace"
+            yield f"{_keys(body, 'retain.archive')}: what is archived for longer goes for good, {stands}"
+
+
+def _is_shorter(span: str | None, than: str | None) -> bool:
+    """Both as the policy file writes them; None: forever."""
+    ends, before = (None if it is None else parse_duration(it) for it in (span, than))
+    return ends is not None and (before is None or ends < before)
 
 
 def _of_summaries(body: Body) -> Iterator[str]:

@@ -335,3 +335,21 @@ def test_it_costs_the_same_after_many_commits(place: Place) -> None:
         costs.append((counts.commands, counts.documents))
     assert place.database.bucketwise_receipts.count_documents({"kind": "offline"}) >= 12
     assert costs[0] == costs[1]
+
+
+@pytest.mark.parametrize(
+    ("today", "new", "is_said"),
+    [
+        ("", 'archive = "2y"\n', True),
+        ('archive = "3y"\n', 'archive = "2y"\n', True),
+        ('archive = "2y"\n', 'archive = "3y"\n', False),
+        ('archive = "2y"\n', "", False),
+    ],
+)
+def test_an_earlier_end_of_the_archive_is_said_to_be_for_good(
+    place: Place, today: str, new: str, is_said: bool
+) -> None:
+    retain = "[policies.ticks.retain]\n"
+    place.write_config(POLICIES.replace(retain, retain + today))
+    said = compared(place, POLICIES.replace(retain, retain + new))["irreversible"]
+    assert any("what is archived for longer goes for good" in it for it in said) is is_said
