@@ -16,6 +16,7 @@ from rich.console import RenderableType
 from buckets.fields.selectors import EXTENDED_JSON
 from config.secrets import hide_secrets
 from jobs.clock import iso
+from jobs.failures import OUTCOMES
 
 SCHEMA = 1
 
@@ -37,6 +38,12 @@ class Result:
     exit_code: int = 0
     body: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
+
+    @property
+    def outcome(self) -> str:
+        """Returns what its exit code is called; "paused" where that is why nothing was done."""
+        is_paused = self.exit_code == 0 and self.body.get("paused")
+        return "paused" if is_paused else OUTCOMES[self.exit_code]
 
     def as_dict(self) -> dict[str, Any]:
         error = {} if self.error is None else {"error": self.error}

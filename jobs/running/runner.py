@@ -17,6 +17,7 @@ from archivers.format.keys import UNSIGNED, Keys
 from archivers.stores import ObjectStore
 from archivers.tasks import Connections, Executor
 from buckets.fields.times import EVER, TimeRange
+from config.errors import PausedError
 from config.policies import Policy
 from jobs import clock
 from jobs.call import Call
@@ -26,6 +27,7 @@ from jobs.output.progress import Progress
 from jobs.output.report import Result, worst
 from jobs.running.lease import Lease
 from jobs.running.ledger import COMPLETED, Ledger
+from jobs.running.pausing import PAUSABLE
 from jobs.running.turn import Document, Step, Turn
 from jobs.stopping import Stop
 from rollups.guarded import dry
@@ -116,12 +118,14 @@ class Runner:
                 if self.options.dry_run:
                     self._do(result, self._turn(policy, None, executor))
                     return result
-                with Lease(self.database, policy.name) as lease:
+                with Lease(self.database, policy.name, pausable=self.verb in PAUSABLE) as lease:
                     if not is_wanted():
                         if lease.is_clean:
                             lease.leave_clean()
                         return None
                     self._do_recorded(result, policy, lease, executor)
+        except PausedError as error:  # before its first step: there was nothing to do
+            result.body["paused"] = error.pause
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         return result
@@ -193,6 +197,8 @@ class Runner:
     def _fail(self, result: Result, error: BaseException) -> None:
         """The first failure is the cause; what follows from it must not hide it."""
         failure: Failure = explain(error, self.hosts)
+        if isinstance(error, PausedError):
+            result.body["paused"] = error.pause
         result.exit_code = worst([result.exit_code, failure.exit_code])
         result.error = result.error or failure.message
 

@@ -28,7 +28,8 @@ from jobs.running.runner import Runner
 from jobs.stopping import Stop
 
 VERB = SCHEDULED
-#: What failed, or was held by another run, is asked for again after this long, if no firing comes before.
+#: What failed, was held by another run, or is paused, is asked for again after this long, if no firing comes
+#: before.
 AGAIN = timedelta(minutes=5)
 #: So many runs work at a time, since each takes memory of its own; the others wait. What was missed is all
 #: due at once.
@@ -117,10 +118,14 @@ class Service:
         if result is None:
             log.info("nothing is due", policy=policy.name)
             return
-        heap.give_back()
-        self.on_result(result)  # before it is told: who reads of its end finds it in the metrics
-        self._tell(result)
-        if result.exit_code in (1, LeaseHeldError.exit_code):
+        if result.outcome == "paused":
+            pause = result.body["paused"]
+            log.info("policy is paused", policy=policy.name, by=pause["by"], reason=pause["reason"])
+        else:
+            heap.give_back()
+            self.on_result(result)  # before it is told: who reads of its end finds it in the metrics
+            self._tell(result)
+        if result.exit_code in (1, LeaseHeldError.exit_code) or "paused" in result.body:
             self._ask_again(policy, clock.current() + AGAIN)
 
     def _tell(self, result: Result) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from jobs.output.report import Report
 from jobs.verbs import demo
 from jobs.verbs.asking import coverage, explain, readings, receipts, status, summarize
-from jobs.verbs.keeping import hold
+from jobs.verbs.keeping import hold, pause
 from jobs.verbs.proving import audit, check, drill, sign, verify
 from jobs.verbs.returning import restore, unpin
 from jobs.verbs.working import archive, compact, plan, rollup, run, schedule
@@ -31,6 +31,8 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "restore": (restore.restore, restore.EXAMPLES),
     "unpin": (unpin.unpin, unpin.EXAMPLES),
     "hold": (hold.hold, hold.EXAMPLES),
+    "pause": (pause.pause, pause.EXAMPLES),
+    "resume": (pause.resume, pause.RESUME_EXAMPLES),
     "receipts": (receipts.receipts, receipts.EXAMPLES),
     "sign": (sign.sign, sign.EXAMPLES),
     "audit": (audit.audit, audit.EXAMPLES),

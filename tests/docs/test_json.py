@@ -63,6 +63,10 @@ def _run(place: Place) -> None:
     place("run")
 
 
+def _pause(place: Place) -> None:
+    place("pause", "--reason", "The cluster is being moved")
+
+
 def _restore(place: Place) -> None:
     place("run")
     place("restore", "-p", "ticks", "--to", "ticks")
@@ -90,6 +94,8 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "restore": (_run, ["--to", "ticks_restored"]),
     "unpin": (_restore, []),
     "hold": (_nothing, _HOLD),
+    "pause": (_nothing, ["--reason", "The cluster is being moved"]),
+    "resume": (_pause, []),
     "audit": (_nothing, []),
     "status": (_run, []),
     "summarize": (_run, ["--since", "2018-06-30", "--until", "2018-07-01"]),

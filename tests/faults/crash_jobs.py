@@ -150,6 +150,11 @@ def held(scene: Scene) -> None:
     scene.well(*HOLD)
 
 
+def paused(scene: Scene) -> None:
+    filled(scene)
+    scene.well(*PAUSE)
+
+
 def released(scene: Scene) -> None:
     scene.well("hold", "release", "case")
 
@@ -194,6 +199,7 @@ def changed(scene: Scene) -> list[bytes]:
 
 
 ARCHIVE, COMPACT = ("archive",), ("compact",)
+PAUSE, RESUME = ("pause", "--reason", "why"), ("resume",)
 HOLD = ("hold", "add", "case", "--reason", "why")
 _REGISTERED, _COPIED = "mongo commit receipt", "mongo commit copy"
 _OFFLINE, _ONLINE = SLOTS + ROLLUP + OFFLINE, SAMPLES + ROLLUP + ONLINE
@@ -220,6 +226,8 @@ JOBS = {
     "compacted and dropped s3": Job(_OFFLINE, ("run",), compacted, store="moto"),
     "hold": Job(_OFFLINE, HOLD, filled, recover=HOLD),
     "held": Job(_OFFLINE, ("run",), held, after=released),
+    "pause": Job(_OFFLINE, PAUSE, filled, recover=RESUME),
+    "resume": Job(_OFFLINE, RESUME, paused, recover=RESUME),
     "checkpoint": Job(_OFFLINE, ("run",), checkpoint_gone),
     "checkpoint s3": Job(_OFFLINE, ("run",), checkpoint_gone, store="moto"),
     "old receipts": Job(_OFFLINE + MOVING, ("run",), archived_long_ago),

@@ -141,7 +141,8 @@ VERBS: list[tuple[str, ...]] = [
     ("audit", "--html", "audit.html"), ("status",), ("summarize", "-p", "ticks", *RANGE),
     ("coverage",), ("explain", "--at", RANGE[1]),
     ("readings", "-p", "ticks", *RANGE, "-o", "out.csv"), ("restore", "-p", "ticks", "--to", "ticks"),
-    ("unpin",), ("hold", "add", "case", "--reason", "why"), ("hold", "list"), ("schedule",),
+    ("unpin",), ("hold", "add", "case", "--reason", "why"), ("hold", "list"),
+    ("pause", "--reason", "why"), ("run",), ("resume",), ("schedule",),
 ]  # fmt: skip
 
 
