@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from pathlib import Path
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -138,12 +137,18 @@ def _ticks(place: Place) -> Any:
     return load(place.config, {"MONGODB_URI": place.uri}).policies["ticks"]
 
 
+def _renew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time goes by after which the next check renews the lease."""
+    later = clock.steady() + 90
+    monkeypatch.setattr("jobs.clock.steady", lambda: later)
+
+
 def _meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> Step:
-    """A step in which the policy is paused, and the time to renew the lease goes by."""
+    """A step in which the policy is paused."""
 
     def do(turn: Turn) -> Done:
         pause(place)
-        monkeypatch.setattr("jobs.clock.steady", lambda now=clock.steady(): now + 90)
+        _renew(monkeypatch)
         turn.context.check()
         raise AssertionError("the run went on")
 
@@ -167,7 +172,7 @@ def test_a_run_at_work_ends_as_if_interrupted(place: Place, monkeypatch: pytest.
 def test_a_restore_at_work_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with Lease(place.database, "ticks") as lease:
         pause(place)
-        monkeypatch.setattr("jobs.clock.steady", lambda now=clock.steady(): now + 90)
+        _renew(monkeypatch)
         lease.check()
 
 
@@ -179,7 +184,7 @@ def test_a_paused_policy_is_told_before_who_works_on_it(place: Place) -> None:
 
 
 @pytest.mark.parametrize("why", ["$fence", "{'$a': 1}", "a\nb", "\x1b[31mred", "'; drop", "é" * 5000])
-def test_any_reason_is_told_on_one_line(place: Place, why: str, tmp_path: Path) -> None:
+def test_any_reason_is_told_on_one_line(place: Place, why: str) -> None:
     told = pause(place, why=why)["paused"]["reason"]
     assert told == why.replace("\n", " ").replace("\x1b", "\\x1b")
     ran = place("run", "-p", "ticks")
@@ -193,7 +198,7 @@ def test_the_service_leaves_it_alone_and_asks_again(place: Place, monkeypatch: p
     policy, stop, results, asked = _ticks(place), Stop(), list[Result](), list[int]()
     pause(place)
 
-    def runner_at(now: Any) -> Runner:
+    def runner_at(_now: datetime) -> Runner:
         asked.append(1)
         if len(asked) == 3:
             assert results == []
