@@ -1,6 +1,6 @@
 """Pauses: no verb works on a policy while it is paused.
 
-A pause is a field of the policy's lease. So a run is told of it by the commands that take and renew the lease.
+A pause is a field of the policy's lease. So the commands that take and renew the lease tell a run of it.
 """
 
 from __future__ import annotations
