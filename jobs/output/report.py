@@ -32,22 +32,27 @@ def worst(codes: Iterable[int]) -> int:
 
 @dataclass
 class Result:
-    """How one policy fared. `body` is its part of the JSON, beside name, exit code and error."""
+    """How one policy fared. `body` is its part of the JSON, beside name, exit code and error. `paused`: the
+    pause that kept it from being worked on. `late_since`: the first firing of its schedule that was missed
+    before."""
 
     policy: str
     exit_code: int = 0
     body: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
+    paused: dict[str, Any] | None = None
+    late_since: datetime | None = None
 
     @property
     def outcome(self) -> str:
         """Returns what its exit code is called; "paused" where that is why nothing was done."""
-        is_paused = self.exit_code == 0 and self.body.get("paused")
-        return "paused" if is_paused else OUTCOMES[self.exit_code]
+        return "paused" if self.exit_code == 0 and self.paused else OUTCOMES[self.exit_code]
 
     def as_dict(self) -> dict[str, Any]:
         error = {} if self.error is None else {"error": self.error}
-        return {"policy": self.policy, "exit_code": self.exit_code, **self.body, **error}
+        beside = {"paused": self.paused, "late_since": self.late_since}
+        told = {key: value for key, value in beside.items() if value is not None}
+        return {"policy": self.policy, "exit_code": self.exit_code, **self.body, **told, **error}
 
 
 @dataclass
