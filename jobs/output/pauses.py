@@ -28,8 +28,10 @@ def pauses_table(results: Sequence[Result]) -> RenderableType:
 
 def pause_lines(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a line for each policy that is paused. Where a pause cut a run off, the error tells of it."""
-    found = [(it.policy, it.body["paused"]) for it in results if it.error is None and it.body.get("paused")]
+    found = [(it.policy, it.paused or it.body.get("paused")) for it in results if it.error is None]
     told = (
-        f"{policy}: paused since {iso(it['since'])} by {it['by']}: {it['reason']}" for policy, it in found
+        f"{policy}: paused since {iso(it['since'])} by {it['by']}: {it['reason']}"
+        for policy, it in found
+        if it
     )
     return [Text(printable(line), style="yellow") for line in told]

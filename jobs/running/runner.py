@@ -125,7 +125,7 @@ class Runner:
                         return None
                     self._do_recorded(result, policy, lease, executor)
         except PausedError as error:  # before its first step: there was nothing to do
-            result.body["paused"] = error.pause
+            result.paused = error.pause
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         return result
@@ -198,7 +198,7 @@ class Runner:
         """The first failure is the cause; what follows from it must not hide it."""
         failure: Failure = explain(error, self.hosts)
         if isinstance(error, PausedError):
-            result.body["paused"] = error.pause
+            result.paused = error.pause
         result.exit_code = worst([result.exit_code, failure.exit_code])
         result.error = result.error or failure.message
 

@@ -118,14 +118,13 @@ class Service:
         if result is None:
             log.info("nothing is due", policy=policy.name)
             return
-        if result.outcome == "paused":
-            pause = result.body["paused"]
+        if (pause := result.paused) and result.exit_code == 0:
             log.info("policy is paused", policy=policy.name, by=pause["by"], reason=pause["reason"])
         else:
             heap.give_back()
             self.on_result(result)  # before it is told: who reads of its end finds it in the metrics
             self._tell(result)
-        if result.exit_code in (1, LeaseHeldError.exit_code) or "paused" in result.body:
+        if result.exit_code in (1, LeaseHeldError.exit_code) or pause:
             self._ask_again(policy, clock.current() + AGAIN)
 
     def _tell(self, result: Result) -> None:

@@ -158,7 +158,7 @@ def _meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> Step:
 def test_a_run_at_work_ends_as_if_interrupted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     result = _runner(place, ROLLUP, _meanwhile(place, monkeypatch), *RUN[1:]).run_one(_ticks(place))
     monkeypatch.undo()
-    assert (result.exit_code, result.body["paused"]["reason"]) == (130, WHY)
+    assert (result.exit_code, result.as_dict()["paused"]["reason"]) == (130, WHY)
     assert result.error is not None and WHY in result.error
     (entry,) = place.database[RUNS].find()
     assert (entry["exit_code"], entry["outcome"]) == (130, "interrupted")
