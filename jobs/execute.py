@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from jobs.failures import explain
 from jobs.output import logs
 from jobs.output.report import Report
 from jobs.output.streams import abandon
+from jobs.service.notify import Notifier
 from jobs.stopping import Stop, settle, signals_to
 
 _WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
@@ -28,15 +29,25 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
     as_json, quiet = given.get("json", False), given.get("quiet", False)
     logs.configure(quiet=quiet)
     call: Call | None = None
+    notifier: Notifier | None = None
+    undelivered: list[str] = []
     stop = Stop()
     with signals_to(stop):  # one that comes when all is done keeps nobody from being told
         try:
             call = make_call(name, given, stop)
+            if given.get("is_notified"):
+                notifier = Notifier(call.settings.notify, undelivered.append)
+                notifier.started()
             report = verb(call)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # no traceback reaches a user
             report = failed(name, error, call.now if call else clock.current(), call.hosts if call else "")
         emit(report, as_json=as_json)
         settle(report.exit_code)
+    # All is done: a signal that comes now ends the wait for who is told, and not more.
+    if notifier is not None:
+        notifier.ended(report)
+        notifier.wait()
+        _complain(undelivered)
     return report.exit_code
 
 
@@ -78,7 +89,11 @@ def emit(report: Report, *, as_json: bool) -> None:
         abandon(sys.stdout)
         report.error = f"the result could not be written to stdout: {error.strerror}. What was done stands"
         report.error_code = 1
-    for line in report.complaints:
+    _complain(report.complaints)
+
+
+def _complain(lines: Iterable[str]) -> None:
+    for line in lines:
         sys.stderr.write(hide_secrets(f"bucketwise: {line}\n"))
 
 

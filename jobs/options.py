@@ -38,6 +38,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to all prompts.")]
 
+#: Verbs of which `notify` tells how they end. (`schedule` does so itself, turn by turn.)
+NOTIFIED = ("run", "rollup", "archive", "compact", "audit", "verify", "drill")
+
 Since = Annotated[
     str | None, typer.Option("--since", metavar="INSTANT", help="Start of the range (ISO 8601), inclusive.")
 ]
@@ -96,7 +99,8 @@ def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
         before: dict[str, Any] = context.obj or {}  # common options that stood before the verb
         after = common(**{parameter.name: given.pop(parameter.name) for parameter in _COMMON})
         policies = (*before.get("policy", ()), *after.get("policy", ()))
-        merged = before | after | {"policy": policies}
+        is_notified = name in NOTIFIED and not given.get("dry_run")
+        merged = before | after | {"policy": policies, "is_notified": is_notified}
         return execute(name, merged, functools.partial(verb, **given))
 
     parameters = [it.replace(kind=inspect.Parameter.KEYWORD_ONLY) for it in (context, *own, *_COMMON)]

@@ -10,13 +10,14 @@ from typing import Any
 
 from config.checks.ledger import check_ledger
 from config.checks.locations import check_mongodb, check_store
+from config.checks.notify import check_notify
 from config.checks.policy import check_policy
 from config.checks.storage import check_storage_class
 from config.checks.targets import check_targets
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.lines import lines_of
 from config.loading.tables import known_keys, read_table
-from config.policies import MongoDB, Policy, RunLedger, Settings, Store, Workers
+from config.policies import MongoDB, Notify, Policy, RunLedger, Settings, Store, Workers
 from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
 from config.work import check_work
 
@@ -40,6 +41,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
         check_store(settings.store, report)
     check_work(settings.work, report)
     check_ledger(settings.ledger, report)
+    check_notify(settings.notify, report)
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
         check_storage_class(policy, settings.store, report)
@@ -75,7 +77,7 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
 
 
 def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
-    document = known_keys(document, ("mongodb", "store", "work", "ledger", "policies"), (), report)
+    document = known_keys(document, ("mongodb", "store", "work", "ledger", "notify", "policies"), (), report)
     policies: dict[str, Policy] = {}
     for name, table in (_table(document, ("policies",), report) or {}).items():
         key = ("policies", name)
@@ -88,11 +90,13 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
     store = _table(document, ("store",), report)
     work = _table(document, ("work",), report) or {}
     ledger = _table(document, ("ledger",), report) or {}
+    notify = _table(document, ("notify",), report) or {}
     return Settings(
         mongodb=read_table(MongoDB, mongodb, ("mongodb",), report),
         store=None if store is None else read_table(Store, store, ("store",), report),
         work=read_table(Workers, work, ("work",), report),
         ledger=read_table(RunLedger, ledger, ("ledger",), report),
+        notify=read_table(Notify, notify, ("notify",), report),
         policies=policies,
         path=path,
     )

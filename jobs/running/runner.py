@@ -25,8 +25,9 @@ from jobs.execution.executors import local
 from jobs.failures import OUTCOMES, Failure, explain
 from jobs.output.progress import Progress
 from jobs.output.report import Result, worst
+from jobs.running.lateness import missed_since
 from jobs.running.lease import Lease
-from jobs.running.ledger import COMPLETED, Ledger
+from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
 from jobs.running.pausing import PAUSABLE
 from jobs.running.turn import Document, Step, Turn
 from jobs.stopping import Stop
@@ -65,6 +66,7 @@ class Runner:
     keys: Keys = UNSIGNED
     known: Sequence[Policy] = ()  # all policies of the file
     keep: timedelta | None = None  # entries of the ledger; None: forever
+    tells_late: bool = False  # whether a firing was missed before
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
@@ -90,6 +92,7 @@ class Runner:
             keys=call.keys,
             known=tuple(call.settings.policies.values()),
             keep=call.settings.ledger.keep,
+            tells_late=call.command == SCHEDULED and call.settings.notify.tells_late,
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
@@ -114,6 +117,7 @@ class Runner:
             self.stop.check()
             if not self.is_now_given and any(step.by_present for step in self.steps):
                 clock.check_skew(self.now, self._server_now)
+            result.late_since = self._late_since(policy)
             with self.options.staff(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
                     self._do(result, self._turn(policy, None, executor))
@@ -129,6 +133,12 @@ class Runner:
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         return result
+
+    def _late_since(self, policy: Policy) -> datetime | None:
+        if not self.tells_late or policy.schedule is None:
+            return None
+        completed = Ledger(self.database).last_completed(policy.name, SCHEDULED)
+        return missed_since(policy.schedule, completed, self.now)
 
     @cached_property
     def _server_now(self) -> datetime:

@@ -19,12 +19,13 @@ from apscheduler.triggers.interval import IntervalTrigger
 from buckets import heap
 from config.cron import Cron, parse_cron
 from config.errors import LeaseHeldError
-from config.policies import Policy
+from config.policies import Notify, Policy
 from jobs import clock
 from jobs.failures import OUTCOMES, explain
-from jobs.output.report import Result
+from jobs.output.report import Report, Result
 from jobs.running.ledger import SCHEDULED, Ledger
 from jobs.running.runner import Runner
+from jobs.service.notify import Notifier
 from jobs.stopping import Stop
 
 VERB = SCHEDULED
@@ -64,6 +65,7 @@ class Service:
     on_result: Callable[[Result], None]
     stop: Stop
     hosts: str
+    notifier: Notifier = field(default_factory=lambda: Notifier(Notify(), log.warning))
     _beat: float = field(default_factory=clock.steady)
 
     def serve(self) -> None:
@@ -90,6 +92,7 @@ class Service:
         log.info("schedule is asked to stop; it finishes the steps in hand")
         self._scheduler.shutdown(wait=False)  # it would wait with a lock held that `_ask_again` takes
         runs.shutdown(wait=True)
+        self.notifier.wait()
         log.info("schedule ended")
 
     def is_alive(self) -> bool:
@@ -111,13 +114,17 @@ class Service:
 
         try:
             # Asked once more with the lease in hand: another service may have done it meanwhile.
-            result = self.runner_at(now).run_if(policy, is_due) if is_due() else None
+            result = None
+            if is_due():
+                self.notifier.started()
+                result = self.runner_at(now).run_if(policy, is_due)
         except Exception as error:  # noqa: BLE001  # the service outlives whatever one turn meets
             failure = explain(error, self.hosts)
             result = Result(policy.name, failure.exit_code, error=failure.message)
         if result is None:
             log.info("nothing is due", policy=policy.name)
             return
+        self.notifier.ended(Report(VERB, now, [result]))
         if (pause := result.paused) and result.exit_code == 0:
             log.info("policy is paused", policy=policy.name, by=pause["by"], reason=pause["reason"])
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 import typing
 from datetime import timedelta
@@ -21,6 +22,7 @@ from config.policies import (
     Audit,
     Compact,
     MongoDB,
+    Notify,
     Overflow,
     Policy,
     Retain,
@@ -45,6 +47,7 @@ TABLES: dict[str, type[Table]] = {
     "`[store]`": Store,
     "`[work]`": Workers,
     "`[ledger]`": RunLedger,
+    "`[notify]`": Notify,
     "`[policies.NAME]`": Policy,
     "`[policies.NAME.rollup]`": Rollup,
     "`[[policies.NAME.rollup.levels]]`": RollupLevel,
@@ -90,6 +93,8 @@ def _default(field: FieldInfo) -> str:
         return "–"
     if field.annotation is ByteSize:
         return f'`"{format_size(default)}"`'
+    if isinstance(default, tuple) and default:
+        return f"`{json.dumps(default)}`"
     if type(default) is int:
         return f"`{default}`"
     texts = {True: "true", False: "false", (): "[]"}

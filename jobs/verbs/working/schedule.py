@@ -19,6 +19,7 @@ from jobs.running.ledger import Ledger
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import RUN
 from jobs.service.metrics import Metrics, served
+from jobs.service.notify import Notifier
 from jobs.service.scheduler import VERB, Service
 
 EXAMPLES = [
@@ -87,9 +88,11 @@ def schedule(
                 keys=call.keys,
                 known=tuple(call.settings.policies.values()),
                 keep=call.settings.ledger.keep,
+                tells_late=call.settings.notify.tells_late,
             )
 
-        service = Service(policies, Ledger(database), runner_at, count, call.stop, call.hosts)
+        notifier = Notifier(call.settings.notify, lambda it: log.warning("not told", reason=it))
+        service = Service(policies, Ledger(database), runner_at, count, call.stop, call.hosts, notifier)
         serving = (
             nullcontext(None)
             if metrics_port is None
