@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from http.client import HTTPException
 from typing import Any
@@ -93,7 +93,7 @@ class Notifier:
         return thread
 
 
-def _with(report: Report, events: list[str]) -> Report:
+def _with(report: Report, events: Sequence[str]) -> Report:
     return replace(report, extra={**report.extra, "events": events})
 
 
