@@ -16,6 +16,12 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
+class TopLevel(Table):
+    """The keys that stand above all tables."""
+
+    metrics_file: str | None = None  # of cron's runs, for node_exporter
+
+
 class MongoDB(Table):
     uri: SecretStr
     database: str
@@ -61,6 +67,14 @@ class Notify(Table):
         """Returns the URLs that are given, by key."""
         found = {key: getattr(self, key) for key in ("url", "ping_start", "ping_success", "ping_fail")}
         return {key: url for key, url in found.items() if url is not None}
+
+
+class Drill(Table):
+    """Restore drills of all policies with an offline archive."""
+
+    schedule: Schedule | None = None  # cron expression, UTC
+    every: DurationOrForever = None  # a day that no drill proves for so long is told; None: none is
+    days: int = 1  # of each policy in a scheduled drill
 
 
 #: A level of summaries: how long their windows are. The finest comes first.
@@ -255,6 +269,8 @@ class Settings(Table):
     store: Store | None = None
     work: Workers = Workers()
     ledger: RunLedger = RunLedger()
+    metrics_file: Path | None = None
     notify: Notify = Notify()
+    drill: Drill = Drill()
     policies: dict[str, Policy]
     path: Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,6 +41,8 @@ class Call:
     quiet: bool
     yes: bool
     stop: Stop
+    metrics_option: Path | None = None  # --metrics-file
+    is_measured: bool = False  # it runs policies, and changes what it finds due
     hosts: str = ""  # where MongoDB is, once that is known
 
     @cached_property
@@ -53,12 +55,16 @@ class Call:
     @cached_property
     def policies(self) -> list[Policy]:
         """Those named by --policy, else all, in the order of the file. Raises UsageError."""
-        known = self.settings.policies
+        return self.chosen(self.settings.policies, f"{self.settings.path} has")
+
+    def chosen(self, known: Mapping[str, Policy], where: str) -> list[Policy]:
+        """Returns those of `known` that --policy names, else all. Raises UsageError, which says `where` there
+        is none."""
         for name in self.names:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
                 hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}"
-                raise UsageError(f"--policy {name}: {self.settings.path} has no such policy. {hint}")
+                raise UsageError(f"--policy {name}: {where} no such policy. {hint}")
         return [policy for name, policy in known.items() if not self.names or name in self.names]
 
     @cached_property
@@ -68,6 +74,11 @@ class Call:
     @cached_property
     def keys(self) -> Keys:
         return Keys.of(self.settings.store)
+
+    @property
+    def metrics_file(self) -> Path | None:
+        """Where the metrics of this run go; None where nobody wants any, and for a dry run."""
+        return (self.metrics_option or self.settings.metrics_file) if self.is_measured else None
 
     @property
     def progress(self) -> Progress:

@@ -137,14 +137,18 @@ def receipts_key(policy: str, first: int, last: int, seal: str) -> str:
     return f"{policy}/meta/receipts/{first:0{DIGITS}d}-{last:0{DIGITS}d}_{seal[:16]}.bson.gz"
 
 
+def superseded_prefix(policy: str) -> str:
+    return f"{policy}/meta/superseded/"
+
+
 def superseded_key(policy: str, commit: str) -> str:
-    return f"{policy}/meta/superseded/{commit}.bson"
+    return f"{superseded_prefix(policy)}{commit}.bson"
 
 
 def link_key(policy: str, commit: str, seal: str) -> str:
     """Where the manifest of a dropped commit stays. A run may make and drop one commit twice, and only the
     seals differ."""
-    return f"{policy}/meta/superseded/{commit}.{seal[:16]}.json"
+    return f"{superseded_prefix(policy)}{commit}.{seal[:16]}.json"
 
 
 def owner_key(policy: str) -> str:
@@ -164,7 +168,7 @@ def commits(store: ObjectStore, policy: str, from_sequence: int = 0) -> Iterator
 def links(store: ObjectStore, policy: str, commit: str = "") -> Iterator[tuple[str, str]]:
     """The dropped commits whose manifests are left: the names, and how their seals begin. `commit`: that one
     alone."""
-    prefix = f"{policy}/meta/superseded/"
+    prefix = superseded_prefix(policy)
     for found in store.list(f"{prefix}{commit}"):
         if match := _LINK.fullmatch(found.key.removeprefix(prefix)):
             yield match["commit"], match["seal"]

@@ -94,12 +94,25 @@ class CommitRegistry:
         """
         held = self._archive.load(manifest)
         self._drop_what_it_replaced(manifest)
-        staying = np.setdiff1d(np.arange(len(held)), leaving)
         self._archive.set_aside(manifest.commit, held.take(np.array(leaving, dtype=np.int64)))
         if len(kept):
             aside = Superseded(self._archive.store, self._archive.policy.name)
             aside.put(manifest.commit, held.take(np.array(kept, dtype=np.int64)), kept)
-        successor = None
+        return self._rewrite(manifest, leaving, lambda _session: None)
+
+    def erase(
+        self, manifest: Manifest, leaving: Sequence[int], record: Callable[[ClientSession], None]
+    ) -> Manifest | None:
+        """Take buckets out of a commit as `amend` does, and keep nothing of them: the files of the old commit
+        and of those that it had taken over go at once. `record` is part of the transaction."""
+        self._drop_what_it_replaced(manifest)
+        return self._rewrite(manifest, leaving, record)
+
+    def _rewrite(
+        self, manifest: Manifest, leaving: Sequence[int], record: Callable[[ClientSession], None]
+    ) -> Manifest | None:
+        held = self._archive.load(manifest)
+        staying, successor = np.setdiff1d(np.arange(len(held)), leaving), None
         if len(staying):
             lot = Lot(held.take(staying), manifest.archived_policy)  # as what they were archived
             replaced = Replaced((manifest.commit,), tuple(origins_of(manifest, staying)))
@@ -108,6 +121,7 @@ class CommitRegistry:
 
         def exchange(session: ClientSession) -> None:
             self._exchange([(manifest, staying)], successor, session)
+            record(session)
 
         self.transaction(exchange)
         self._archive.drop(manifest)
@@ -115,10 +129,14 @@ class CommitRegistry:
         return successor
 
     def _drop_what_it_replaced(self, manifest: Manifest) -> None:
-        mine = [it for it in self.receipts.replaced() if it["replaced_by"] == manifest.commit]
+        mine, names = [], {manifest.commit}
+        for receipt in sorted(self.receipts.replaced(), key=lambda it: it["sequence"], reverse=True):
+            if receipt["replaced_by"] in names:  # by it, or by what it replaced
+                mine.append(receipt)
+                names.add(receipt["_id"]["name"])
         if mine:
             self._archive.check_present(manifest)
-        for receipt in mine:
+        for receipt in reversed(mine):
             self._work.check()
             self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})  # it waits no more
             self.drop_replaced(receipt)

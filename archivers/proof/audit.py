@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 from archivers.context import ArchiveContext
 from archivers.format.manifest import DamagedError
+from archivers.format.names import day
 from archivers.moving.archive import ArchiveOptions, plan_archive
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.turns import Sample, Turns, sample, turns_of
 from archivers.proof.verify import Verified, VerifyReport, verify_commits, verify_records
 from archivers.reading.reader import ArchivedReader, archived_reader
+from archivers.records.days import CommitDays
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.report import VALUELESS, ArchiveReport
 from archivers.tasks import LocalExecutor
 from archivers.upkeep import recompute
 from buckets.columns import Quarantined
 from buckets.fields.selectors import extended_json
-from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
+from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_text
+from config.durations import format_duration
 from config.policies import Policy
 from rollups import ttl
 from rollups.answers.holes import longest_holes
@@ -48,10 +51,13 @@ class AuditReport:
     days: int = 1
 
 
-def audit(context: ArchiveContext, *, full: bool = False) -> AuditReport:
+def audit(
+    context: ArchiveContext, *, full: bool = False, drilled_every: timedelta | None = None
+) -> AuditReport:
     """Looks at one policy: at what is live and due; at all records of its archive, and that every part is
     there; and reads the parts that have their turn, or all, once each: they have to give what was archived,
-    and what is archived, with what is live, the summaries."""
+    and what is archived, with what is live, the summaries. `drilled_every`: how long a day may go without a
+    drill; None: forever."""
     auditor = _Audit(context, turns_of(None if full else context.policy.audit.sample))
     found = [*auditor.ttl(), *auditor.records()]
     try:
@@ -61,7 +67,7 @@ def audit(context: ArchiveContext, *, full: bool = False) -> AuditReport:
         # Without a manifest nothing of its commit can be held against anything; that it is gone is found.
         if "/meta/manifests/" not in error.place or all(it.place != error.place for it in found):
             raise
-    found += auditor.parts()
+    found += [*auditor.parts(), *auditor.drills(drilled_every)]
     return auditor.report(found)
 
 
@@ -126,6 +132,24 @@ class _Audit:
         report, read = verify_commits(self.context, commits)
         self.read |= {it.commit.name for it in read}
         yield from self._bad(report)
+
+    def drills(self, every: timedelta | None) -> Iterator[Finding]:
+        """What was committed more recently than that is not late yet."""
+        if every is None or (archive := self.context.offline()) is None:
+            return
+        days = CommitDays(self.context.receipts).undrilled(self.context.now - every)
+        if not days:
+            return
+        first = datetime.min.replace(tzinfo=UTC)
+        _, number = min((drilled or first, number) for number, drilled in days.items())
+        drilled = days[number]
+        last = "never" if drilled is None else f"last at {as_text(drilled)}"
+        message = (
+            f"archived days that no drill has proven for {format_duration(every)}: {len(days):,}; the one "
+            f"that waits longest is {day(number * DAY_MS)}, {last}. Run `bucketwise drill`, or set "
+            "drill.schedule"
+        )
+        yield self._finding("not-drilled", f"{archive.store.url}/{self.policy.name}", message, "warning")
 
     def _bad(self, report: VerifyReport) -> Iterator[Finding]:
         for bad in report.bad:

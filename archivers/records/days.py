@@ -41,9 +41,19 @@ class CommitDays:
     def drilled(self) -> dict[int, datetime | None]:
         """Returns the UTC days on which standing commits begin, each with its oldest drill; None where one of
         its commits had none yet."""
+        return self._oldest({})
+
+    def undrilled(self, since: datetime) -> dict[int, datetime | None]:
+        """Returns the same of the days with a commit that was made before an instant, and not drilled since
+        then."""
+        late = {"committed": {"$lt": since}, "drilled": {"$not": {"$gte": since}}}
+        return self._oldest(late)
+
+    def _oldest(self, query: Document) -> dict[int, datetime | None]:
         oldest = {"$min": {"$ifNull": ["$drilled", bson.MinKey()]}}
         group = {"$group": {"_id": "$first_day", "oldest": oldest}}
-        found = self._receipts.collection.aggregate([{"$match": self._receipts.all_standing}, group])
+        stages = [{"$match": {**self._receipts.all_standing, **query}}, group]
+        found = self._receipts.collection.aggregate(stages)
         return {int(it["_id"]): it["oldest"] if isinstance(it["oldest"], datetime) else None for it in found}
 
     def note_drilled(self, names: Sequence[str], now: datetime) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import uuid4
 
+from archivers.stores.requests import Requests
 from config.errors import BucketwiseError
 
 PROBE_PREFIX = ".bucketwise-probe/"
@@ -31,6 +32,15 @@ class Capabilities:
     """What a probe found beyond write, read, list and delete, which a store must have."""
 
     conditional_put: bool  # `if_absent` holds against another writer too, by the store's own doing
+
+
+@dataclass(frozen=True)
+class OlderVersions:
+    """What a store keeps of objects that were deleted or replaced. `locked_until`: the last of the instants
+    before which some can't be removed."""
+
+    count: int = 0
+    locked_until: datetime | None = None
 
 
 class StoreError(BucketwiseError):
@@ -74,6 +84,10 @@ class ObjectStore(Protocol):
     def url(self) -> str:
         """Where the keys begin, without a `/` at its end."""
 
+    @property
+    def requests(self) -> Requests:
+        """What was asked of it: put, get, head, list, delete; of a directory also clean."""
+
     def put_bytes(
         self, key: str, data: bytes, *, if_absent: bool = False, storage_class: str | None = None
     ) -> None:
@@ -96,6 +110,9 @@ class ObjectStore(Protocol):
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove the objects; a key that has none is fine."""
+
+    def older_versions(self, prefix: str) -> OlderVersions:
+        """What the store keeps of objects below a prefix that are deleted, or have other contents by now."""
 
     def clean_temporaries(self, before: datetime) -> int:
         """Remove what writes begun before that instant left unfinished; how many there were.

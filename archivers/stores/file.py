@@ -22,6 +22,7 @@ from archivers.stores.base import (
     Corrupt,
     Denied,
     NotFound,
+    OlderVersions,
     Rights,
     StoreError,
     StoreObject,
@@ -29,6 +30,7 @@ from archivers.stores.base import (
     checked_key,
     probe_store,
 )
+from archivers.stores.requests import Requests
 
 _TEMPORARY = ".tmp"
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -42,6 +44,7 @@ class FileStore:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._temporaries = root / _TEMPORARY
+        self.requests = Requests()
 
     @property
     def url(self) -> str:
@@ -103,6 +106,10 @@ class FileStore:
                 except _ABSENT:
                     continue
                 self._remove_empty(path.parent)
+
+    def older_versions(self, prefix: str) -> OlderVersions:  # noqa: ARG002
+        """None: a file that is gone is gone."""
+        return OlderVersions()
 
     def clean_temporaries(self, before: datetime) -> int:
         count = 0
@@ -168,6 +175,7 @@ class FileStore:
     @contextmanager
     def _errors(self, operation: str, key: str) -> Iterator[None]:
         place = f"{self.url}/{key}"
+        self.requests.count("head" if operation == "look at" else operation)
         try:
             yield
         except _ABSENT:

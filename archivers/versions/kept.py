@@ -21,6 +21,7 @@ from pymongo.database import Database
 from archivers.format.manifest import DamagedError
 from archivers.writes.delete import MAX_BUCKETS, same_id
 from archivers.writes.inserts import insert_raw, make_packed
+from buckets.bson.queries import named
 from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.bson.types import BINARY, BOOL, DOCUMENT, INT32
 from buckets.fields.selectors import extended_json
@@ -109,6 +110,18 @@ class KeptVersions:
         if going:
             self._collection.bulk_write(going, session=session)
 
+    def all(self) -> Iterator[tuple[list[bytes], Batch]]:
+        """Yields all versions of all buckets, each as the documents here and as the bucket in them."""
+        found = self._collection.find().sort("_id")
+        for _, parts in itertools.groupby(found, key=_version_of):
+            some = list(parts)
+            yield [bytes(it["_id"].raw) for it in some], next(_versions(some)).bucket
+
+    def erase(self, identities: Sequence[bytes], session: ClientSession) -> None:
+        """Deletes documents by the BSON of their `_id`s."""
+        raw = [bytes([DOCUMENT]) + it for it in identities]
+        self._collection.delete_many(named(raw), session=session)
+
     def damaged(self) -> Iterator[DamagedError]:
         """Returns what of all versions is not as it was written."""
         for found in self._collection.find():
@@ -123,6 +136,10 @@ class KeptVersions:
         place = f"{self.name}, version {version} of _id {bucket}"
         what = "it is not as it was written: its bytes have another SHA-256"
         return DamagedError("version-differs", place, what, "Restore it from a backup of the collection")
+
+
+def _version_of(found: RawBSONDocument) -> tuple[bytes, int]:
+    return Docs.of([bytes(found["_id"].raw)]).raw_id(0), int(found["_id"]["version"])
 
 
 def _versions(found: Iterable[RawBSONDocument]) -> Iterator[Kept]:

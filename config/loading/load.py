@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from config.checks.drill import check_drill
 from config.checks.ledger import check_ledger
 from config.checks.locations import check_mongodb, check_store
+from config.checks.metrics import check_metrics_file
 from config.checks.notify import check_notify
 from config.checks.policy import check_policy
 from config.checks.storage import check_storage_class
@@ -17,11 +19,12 @@ from config.checks.targets import check_targets
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.lines import lines_of
 from config.loading.tables import known_keys, read_table
-from config.policies import MongoDB, Notify, Policy, RunLedger, Settings, Store, Workers
+from config.policies import Drill, MongoDB, Notify, Policy, RunLedger, Settings, Store, TopLevel, Workers
 from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
 from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
+_TABLES = ("mongodb", "store", "work", "ledger", "drill", "policies")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
@@ -42,6 +45,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     check_work(settings.work, report)
     check_ledger(settings.ledger, report)
     check_notify(settings.notify, report)
+    check_drill(settings, report)
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
         check_storage_class(policy, settings.store, report)
@@ -77,7 +81,9 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
 
 
 def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
-    document = known_keys(document, ("mongodb", "store", "work", "ledger", "notify", "policies"), (), report)
+    document = known_keys(document, (*TopLevel.model_fields, *_TABLES), (), report)
+    top = read_table(TopLevel, {key: it for key, it in document.items() if key not in _TABLES}, (), report)
+    check_metrics_file(top, report)
     policies: dict[str, Policy] = {}
     for name, table in (_table(document, ("policies",), report) or {}).items():
         key = ("policies", name)
@@ -91,12 +97,15 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
     work = _table(document, ("work",), report) or {}
     ledger = _table(document, ("ledger",), report) or {}
     notify = _table(document, ("notify",), report) or {}
+    drill = _table(document, ("drill",), report) or {}
     return Settings(
         mongodb=read_table(MongoDB, mongodb, ("mongodb",), report),
         store=None if store is None else read_table(Store, store, ("store",), report),
         work=read_table(Workers, work, ("work",), report),
         ledger=read_table(RunLedger, ledger, ("ledger",), report),
+        metrics_file=None if top.metrics_file is None else Path(top.metrics_file),
         notify=read_table(Notify, notify, ("notify",), report),
+        drill=read_table(Drill, drill, ("drill",), report),
         policies=policies,
         path=path,
     )

@@ -18,6 +18,7 @@ from jobs.clock import iso
 from jobs.demo.answers import query, summaries
 from jobs.demo.back import back
 from jobs.demo.cycle import audited, first_run, load, second_run, space
+from jobs.demo.evidence import evidence
 from jobs.demo.invent import invent
 from jobs.demo.show import Show
 from jobs.demo.stage import DemoCall, Place, Stage, place
@@ -25,7 +26,7 @@ from jobs.output.report import Report
 
 #: Where no --now is given, every demo is the same.
 PRESENT = datetime(2026, 11, 2, 6, tzinfo=UTC)
-ACTS = (load, first_run, space, summaries, query, back, second_run, audited)
+ACTS = (load, first_run, space, summaries, query, back, second_run, evidence, audited)
 
 
 def play(call: Call, *, keep: bool) -> Report:

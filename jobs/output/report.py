@@ -17,6 +17,7 @@ from buckets.fields.selectors import EXTENDED_JSON
 from config.secrets import hide_secrets
 from jobs.clock import iso
 from jobs.failures import OUTCOMES
+from jobs.output.measures import Measures
 
 SCHEMA = 1
 
@@ -34,7 +35,7 @@ def worst(codes: Iterable[int]) -> int:
 class Result:
     """How one policy fared. `body` is its part of the JSON, beside name, exit code and error. `paused`: the
     pause that kept it from being worked on. `late_since`: the first firing of its schedule that was missed
-    before."""
+    before. `measures` are for the metrics."""
 
     policy: str
     exit_code: int = 0
@@ -42,6 +43,7 @@ class Result:
     error: str | None = None
     paused: dict[str, Any] | None = None
     late_since: datetime | None = None
+    measures: Measures = field(default_factory=Measures)
 
     @property
     def outcome(self) -> str:

@@ -149,6 +149,8 @@ def _event(receipt: Body) -> str:
     if receipt["kind"] in ("hold", "release"):
         did = "placed" if receipt["kind"] == "hold" else "released"
         return f"hold {receipt['hold']} {did} by {receipt['by']}"
+    if receipt["kind"] == "erase":
+        return f"erased: {receipt['reason']}"
     return "lost, with those before it"
 
 

@@ -59,10 +59,10 @@ OWN_COLLECTIONS = {
 }
 
 
-def _prepare(turn: Turn, keys: Keys | None = None) -> None:
+def prepare(turn: Turn, keys: Keys | None = None) -> None:
     """Before summaries are made from it: the archive is all there, and nothing half-done is in it."""
     context = turn.context
-    _check_archive(turn)
+    check_archived(turn)
     if turn.dry_run:
         return
     if context.store is not None:
@@ -72,7 +72,7 @@ def _prepare(turn: Turn, keys: Keys | None = None) -> None:
     recover(replace(context, keys=keys or context.keys))
 
 
-def _check_archive(turn: Turn) -> None:
+def check_archived(turn: Turn) -> None:
     """Who may write sees to the rest when it recovers."""
     context = turn.context
     if turn.dry_run:
@@ -82,7 +82,7 @@ def _check_archive(turn: Turn) -> None:
 
 
 def _roll_up(turn: Turn) -> Done:
-    _prepare(turn)
+    prepare(turn)
     report = roll_up_all(
         turn.context, turn.within, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run
     )
@@ -117,7 +117,7 @@ def _archive(turn: Turn) -> Done:
     context = turn.context
     if context.policy.archive is None:
         return Done(_archive_body(ArchiveReport("none"), context.policy, 0))
-    _check_archive(turn)
+    check_archived(turn)
     fit = see_fit(turn) if archives(turn) else None
     stop_for(fit, context.policy)
     upkeep = Upkeep(context, turn.readers, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run)
@@ -191,7 +191,7 @@ def _compact_all(turn: Turn) -> Done:
 
 
 def _compact_as_asked(turn: Turn, options: CompactOptions) -> Done:
-    _check_archive(turn)
+    check_archived(turn)
     act = plan_compaction if turn.dry_run else compact
     return Done(asdict(act(turn.context, options)))
 
@@ -217,7 +217,7 @@ def _verify(turn: Turn) -> Done:
 
 def _sign(turn: Turn) -> Done:
     keys = turn.context.keys
-    _prepare(turn, keys.lenient())
+    prepare(turn, keys.lenient())
     report = sign(turn.context)
     return Done({"key": keys.first, "manifests": report.manifests, "receipts": report.receipts})
 
@@ -244,12 +244,13 @@ def _unpin(turn: Turn) -> Done:
     return Done({"buckets": unpin(turn.context, turn.within)})
 
 
-def audit_step(*, full: bool = False, evidence: bool = False) -> Step:
+def audit_step(*, full: bool = False, evidence: bool = False, drilled_every: timedelta | None = None) -> Step:
     """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: it also tells
-    where each day is, how much there is, and how it is proven."""
+    where each day is, how much there is, and how it is proven. `drilled_every`: how long a day may go without
+    a drill; None: forever."""
 
     def do(turn: Turn) -> Done:
-        report = audit(turn.context, full=full)
+        report = audit(turn.context, full=full, drilled_every=drilled_every)
         done = _findings([*pause_findings(turn), *report.findings], NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
         for it in done.body["findings"]:

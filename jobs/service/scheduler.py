@@ -6,6 +6,8 @@ one run at the start, and of two services side by side one does the work and the
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,18 +19,17 @@ from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from buckets import heap
-from config.cron import Cron, parse_cron
+from config.cron import Cron
 from config.errors import LeaseHeldError
 from config.policies import Notify, Policy
 from jobs import clock
-from jobs.failures import OUTCOMES, explain
+from jobs.failures import explain
 from jobs.output.report import Report, Result
 from jobs.running.ledger import SCHEDULED, Ledger
 from jobs.running.runner import Runner
 from jobs.service.notify import Notifier
 from jobs.stopping import Stop
 
-VERB = SCHEDULED
 #: What failed, was held by another run, or is paused, is asked for again after this long, if no firing comes
 #: before.
 AGAIN = timedelta(minutes=5)
@@ -55,18 +56,34 @@ class CronTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler has no type
         return self.cron.first_after(previous_fire_time or now)
 
 
-@dataclass
-class Service:
-    """`runner_at(now)` makes the runner of one turn; `on_result` hears how each went."""
+@dataclass(frozen=True)
+class Task:
+    """What is done for one policy when `cron` fires. `runner_at(now)` makes the runner of one turn;
+    `on_result` hears how each went."""
 
-    policies: Sequence[Policy]  # each with a schedule
-    ledger: Ledger
+    policy: Policy
+    cron: Cron
     runner_at: Callable[[datetime], Runner]
     on_result: Callable[[Result], None]
+    verb: str = SCHEDULED
+
+    @property
+    def name(self) -> str:
+        return f"{self.verb} {self.policy.name}"
+
+
+@dataclass
+class Service:
+    """Does tasks when they are due."""
+
+    tasks: Sequence[Task]
+    ledger: Ledger
     stop: Stop
     hosts: str
     notifier: Notifier = field(default_factory=lambda: Notifier(Notify(), log.warning))
     _beat: float = field(default_factory=clock.steady)
+    #: One for each policy: its tasks would find its lease held.
+    _turns: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
     def serve(self) -> None:
         """Work until asked to stop; then finish the steps in hand."""
@@ -77,17 +94,17 @@ class Service:
             executors={"default": runs, "beat": ThreadPoolExecutor(1)},
             job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
         )
-        for policy in self.policies:
+        for task in self.tasks:
             self._scheduler.add_job(
                 self._ask,
-                CronTrigger(_cron(policy)),
-                args=[policy],
-                id=policy.name,
+                CronTrigger(task.cron),
+                args=[task],
+                id=task.name,
                 next_run_time=clock.current(),  # what was missed
             )
         self._scheduler.add_job(self._live, IntervalTrigger(seconds=_BEAT_SECONDS), executor="beat")
         self._scheduler.start()
-        log.info("schedule started", policies=",".join(policy.name for policy in self.policies))
+        log.info("schedule started", tasks=",".join(task.name for task in self.tasks))
         self.stop.wait()
         log.info("schedule is asked to stop; it finishes the steps in hand")
         self._scheduler.shutdown(wait=False)  # it would wait with a lock held that `_ask_again` takes
@@ -102,14 +119,17 @@ class Service:
     def _live(self) -> None:
         self._beat = clock.steady()
 
-    def _ask(self, policy: Policy) -> None:
-        if self.stop.asked:
-            return
+    def _ask(self, task: Task) -> None:
+        with self._turns[task.policy.name]:
+            if not self.stop.asked:
+                self._do(task)
+
+    def _do(self, task: Task) -> None:
         now = clock.current()
 
         def is_due() -> bool:
-            fired = _cron(policy).last_until(now)
-            completed = self.ledger.last_completed(policy.name, VERB)
+            fired = task.cron.last_until(now)
+            completed = self.ledger.last_completed(task.policy.name, task.verb)
             return fired is not None and (completed is None or completed < fired)
 
         try:
@@ -117,36 +137,31 @@ class Service:
             result = None
             if is_due():
                 self.notifier.started()
-                result = self.runner_at(now).run_if(policy, is_due)
+                result = task.runner_at(now).run_if(task.policy, is_due)
         except Exception as error:  # noqa: BLE001  # the service outlives whatever one turn meets
             failure = explain(error, self.hosts)
-            result = Result(policy.name, failure.exit_code, error=failure.message)
+            result = Result(task.policy.name, failure.exit_code, error=failure.message)
         if result is None:
-            log.info("nothing is due", policy=policy.name)
+            log.info("nothing is due", policy=task.policy.name, verb=task.verb)
             return
-        self.notifier.ended(Report(VERB, now, [result]))
-        if (pause := result.paused) and result.exit_code == 0:
-            log.info("policy is paused", policy=policy.name, by=pause["by"], reason=pause["reason"])
-        else:
-            heap.give_back()
-            self.on_result(result)  # before it is told: who reads of its end finds it in the metrics
-            self._tell(result)
-        if result.exit_code in (1, LeaseHeldError.exit_code) or pause:
-            self._ask_again(policy, clock.current() + AGAIN)
+        heap.give_back()
+        task.on_result(result)  # before it is told: who reads of its end finds it in the metrics
+        self.notifier.ended(Report(task.verb, now, [result]))
+        self._tell(task, result)
+        if result.exit_code in (1, LeaseHeldError.exit_code) or result.paused:
+            self._ask_again(task, clock.current() + AGAIN)
 
-    def _tell(self, result: Result) -> None:
-        said = {"policy": result.policy, "outcome": OUTCOMES[result.exit_code], "exit_code": result.exit_code}
-        if result.exit_code in (0, 3, 11, 130):
+    def _tell(self, task: Task, result: Result) -> None:
+        outcome = {"outcome": result.outcome, "exit_code": result.exit_code}
+        said = {"policy": result.policy, "verb": task.verb, **outcome}
+        if result.outcome == "paused" and (pause := result.paused):
+            log.info("policy is paused", policy=result.policy, by=pause["by"], reason=pause["reason"])
+        elif result.exit_code in (0, 3, 11, 130):
             log.info("run ended", **said, **({} if result.error is None else {"reason": result.error}))
         else:
             log.error("run failed", **said, reason=result.error)
 
-    def _ask_again(self, policy: Policy, at: datetime) -> None:
-        job = self._scheduler.get_job(policy.name)
+    def _ask_again(self, task: Task, at: datetime) -> None:
+        job = self._scheduler.get_job(task.name)
         if job is not None and (job.next_run_time is None or job.next_run_time > at):
             job.modify(next_run_time=at)
-
-
-def _cron(policy: Policy) -> Cron:
-    assert policy.schedule is not None
-    return parse_cron(policy.schedule)

@@ -10,7 +10,7 @@ from jobs.verbs.asking import coverage, explain, readings, receipts, status, sum
 from jobs.verbs.keeping import hold, pause
 from jobs.verbs.proving import audit, check, drill, sign, verify
 from jobs.verbs.returning import restore, unpin
-from jobs.verbs.working import archive, compact, plan, rollup, run, schedule
+from jobs.verbs.working import archive, compact, erase, plan, rollup, run, schedule
 
 #: In the order in which --help lists them.
 VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
@@ -31,6 +31,7 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "restore": (restore.restore, restore.EXAMPLES),
     "unpin": (unpin.unpin, unpin.EXAMPLES),
     "hold": (hold.hold, hold.EXAMPLES),
+    "erase": (erase.erase, erase.EXAMPLES),
     "pause": (pause.pause, pause.EXAMPLES),
     "resume": (pause.resume, pause.RESUME_EXAMPLES),
     "receipts": (receipts.receipts, receipts.EXAMPLES),

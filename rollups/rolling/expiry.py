@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
+from config.policies import LevelName
 from rollups.calendar.levels import Level, expired_before, levels_of
 from rollups.context import RunContext
 from rollups.guarded import transaction
@@ -42,17 +44,19 @@ def expire_summaries(context: RunContext) -> ExpiryReport:
     return expiry.report
 
 
-def count_expired(context: RunContext) -> ExpiryReport:
-    """Returns what `expire_summaries` would do. Deletes nothing."""
-    expiry = _Expiry(context)
+def count_expired(context: RunContext, through: Mapping[LevelName, int] | None = None) -> ExpiryReport:
+    """Returns what `expire_summaries` would do. Deletes nothing. `through`: how far each level is rolled up
+    by then; None: as far as it is."""
+    expiry = _Expiry(context, through)
     for level, before in expiry.limits.items():
         expiry.count(level, _expired(before))
     return expiry.report
 
 
 class _Expiry:
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, through: Mapping[LevelName, int] | None = None) -> None:
         self._context = context
+        self._through = through
         self._levels = levels_of(context.policy)
         self._holds = Holds(context.database, context.policy.name)
         self.report = ExpiryReport({level.name: 0 for level in self._levels})
@@ -61,7 +65,9 @@ class _Expiry:
     def limits(self) -> dict[Level, int]:
         """Returns before when (milliseconds) summaries go, of the levels that don't stay forever."""
         context, levels = self._context, self._levels
-        through = load(context.database, context.policy).through
+        through = self._through
+        if through is None:
+            through = load(context.database, context.policy).through
         limits = {level: expired_before(level, levels, context.now, through) for level in levels}
         return {level: before for level, before in limits.items() if before is not None}
 

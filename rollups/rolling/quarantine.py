@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from pymongo import UpdateOne
+from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from buckets.bson.raw import TOLERANT, without_uuid
@@ -84,6 +85,11 @@ class Quarantine:
         healed = (identity for identity in known if hash_of(identity) not in self._met)
         while ids := list(islice(healed, _AT_ONCE)):
             self._collection.delete_many({"_id": {"$in": [{"policy": name, "id": one} for one in ids]}})
+
+    def drop(self, ids: Sequence[Any], session: ClientSession) -> int:
+        """Removes the records of these buckets, which are gone. Returns how many there were."""
+        named = [{"policy": self._policy.name, "id": without_uuid(one)} for one in ids]
+        return self._collection.delete_many({"_id": {"$in": named}}, session=session).deleted_count
 
     def _is_new(self, bucket: Quarantined) -> bool:
         before = len(self._met)

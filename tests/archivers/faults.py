@@ -10,11 +10,14 @@ from typing import Any, TypeVar
 import pytest
 from pymongo.client_session import ClientSession
 
+from archivers.erasing import work as erasing
 from archivers.moving import commits as books
 from archivers.moving import online, selection
 from archivers.records.receipts import Receipts
 from archivers.restoring import put, settle, unpin
 from archivers.stores import Capabilities, ObjectStore, StoreObject
+from archivers.stores.base import OlderVersions
+from archivers.stores.requests import Requests
 from archivers.versions import merging
 from archivers.writes import delete
 from rollups import guarded
@@ -63,6 +66,10 @@ class DyingStore:
     def url(self) -> str:
         return self.inner.url
 
+    @property
+    def requests(self) -> Requests:
+        return self.inner.requests
+
     def put_bytes(self, key: str, data: bytes, **given: Any) -> None:
         self._do("put_bytes", lambda: self.inner.put_bytes(key, data, **given))
 
@@ -82,6 +89,9 @@ class DyingStore:
                 self.inner.delete([key])
 
             self._do("delete", one)
+
+    def older_versions(self, prefix: str) -> OlderVersions:
+        return self._do("older_versions", lambda: self.inner.older_versions(prefix))
 
     def clean_temporaries(self, before: datetime) -> int:
         return self._do("clean_temporaries", lambda: self.inner.clean_temporaries(before))
@@ -105,7 +115,7 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
         steps.step("after commit")
         return result
 
-    for module in (books, delete, merging, online, put, selection, settle, unpin):
+    for module in (books, delete, erasing, merging, online, put, selection, settle, unpin):
         monkeypatch.setattr(module, "transaction", transaction)
     burying = Receipts.bury
 

@@ -15,8 +15,11 @@ from pymongo.database import Database
 
 from archivers.compacting.compact import CompactOptions, CompactReport, compact
 from archivers.context import ArchiveContext
+from archivers.erasing.asked import Erasure
+from archivers.erasing.erase import Beside, erase
+from archivers.erasing.report import ErasureReport
 from archivers.format.keys import UNSIGNED, Keys
-from archivers.moving.archive import ArchiveOptions, archive, plan_archive
+from archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover
 from archivers.proof.sign import SignReport, sign
 from archivers.proof.verify import VerifyReport, verify
 from archivers.report import ArchiveReport
@@ -26,7 +29,8 @@ from archivers.restoring.unpin import unpin
 from archivers.run import RolledUp, always
 from archivers.stores import ObjectStore, open_store
 from archivers.tasks import Connections, LocalExecutor
-from buckets.fields.times import TimeRange
+from buckets.fields.selectors import Selector
+from buckets.fields.times import EVER, TimeRange
 from config.policies import Policy, Store
 from tests.archivers.builders import LATER, Case, raw_documents
 
@@ -106,6 +110,15 @@ class Cycle:
         self.fence += 1
         self.runs.add((self.fence, now))
         return compact(self.context(now, fence=self.fence, **given), options)
+
+    def erase(
+        self, series: Selector, within: TimeRange = EVER, now: datetime = LATER, **given: Any
+    ) -> ErasureReport:
+        self.fence += 1
+        self.runs.add((self.fence, now))
+        context = self.context(now, fence=self.fence, **given)
+        recover(context)
+        return erase(context, Erasure(self.policy, series, within, "case 17"), Beside())
 
     def restore(
         self,

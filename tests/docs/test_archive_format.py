@@ -177,8 +177,11 @@ def test_a_receipt_has_the_fields_that_are_explained(place: Place) -> None:
     said = {code(row[0]) for row in rows(section(PAGE, "Receipts"))}
     found = [set(it) for it in place.database.bucketwise_receipts.find({"kind": "delete"})]
     assert len(found) == 2  # offline and online
+    erasing = ("erase", "-p", "ticks", "--series", "symbol=nobody", "--reason", "why", "--confirm", "ticks")
+    assert place(*erasing).code == 0
     assert place("hold", "add", "case-17", "--reason", "why").code == 0
-    found += [set(it) for it in place.database.bucketwise_receipts.find({"kind": "hold"})]
+    others = {"kind": {"$in": ["erase", "hold"]}}
+    found += [set(it) for it in place.database.bucketwise_receipts.find(others)]
     assert set.union(*found) == said - {"lost"}
 
 

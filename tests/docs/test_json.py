@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT, blocks
-from tests.jobs.place import START, Place
+from tests.jobs.place import POLICIES, START, Place
 
 PAGE = ROOT / "docs" / "operations.md"
 SHOWN = {block.marks[0]: json.loads(block.text) for block in blocks(PAGE) if block.language == "json"}
@@ -67,6 +67,15 @@ def _pause(place: Place) -> None:
     place("pause", "--reason", "The cluster is being moved")
 
 
+def _change(place: Place) -> None:
+    """Another policy file beside that of today, which archives later."""
+    percentiles = POLICIES.replace('daily = "ticks_daily"\n', 'daily = "ticks_daily"\npercentiles = [50]\n')
+    place.write_config(percentiles)
+    place.config.rename(place.folder / "new.toml")
+    place.write_config(POLICIES.replace('after = "30d"', 'after = "90d"'))
+    place("run")
+
+
 def _restore(place: Place) -> None:
     place("run")
     place("restore", "-p", "ticks", "--to", "ticks")
@@ -83,6 +92,7 @@ _HOLD = [
 
 BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "check": (_nothing, []),
+    "plan": (_change, ["--against", "new.toml"]),
     "rollup": (_break, []),
     "archive": (_leave, []),
     "run": (_nothing, []),
@@ -94,6 +104,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "restore": (_run, ["--to", "ticks_restored"]),
     "unpin": (_restore, []),
     "hold": (_nothing, _HOLD),
+    "erase": (_run, ["--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks"]),
     "pause": (_nothing, ["--reason", "The cluster is being moved"]),
     "resume": (_pause, []),
     "audit": (_nothing, []),

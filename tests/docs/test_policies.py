@@ -21,6 +21,7 @@ from config.policies import (
     Archive,
     Audit,
     Compact,
+    Drill,
     MongoDB,
     Notify,
     Overflow,
@@ -31,6 +32,7 @@ from config.policies import (
     RunLedger,
     Store,
     Table,
+    TopLevel,
     Workers,
 )
 from config.sizes import format_size
@@ -43,11 +45,13 @@ HEAD = (
     '[mongodb]\nuri = "${MONGODB_URI}"\ndatabase = "market"\n\n[store]\nurl = "s3://acme-archive/market"\n\n'
 )
 TABLES: dict[str, type[Table]] = {
+    "Keys above all tables": TopLevel,
     "`[mongodb]`": MongoDB,
     "`[store]`": Store,
     "`[work]`": Workers,
     "`[ledger]`": RunLedger,
     "`[notify]`": Notify,
+    "`[drill]`": Drill,
     "`[policies.NAME]`": Policy,
     "`[policies.NAME.rollup]`": Rollup,
     "`[[policies.NAME.rollup.levels]]`": RollupLevel,

@@ -99,6 +99,16 @@ def readings(market: Market, policy: str) -> int:
     return found
 
 
+@pytest.mark.parametrize(("policy", "series"), [("ticks", "symbol=MDB"), ("iot", "sensor=7")])
+def test_they_are_enough_to_erase(market: Market, policy: str, series: str) -> None:
+    market.allow(rights("run") if policy == "ticks" else rights("online"))
+    assert market("run", "-p", policy).code == 3  # it finds the bad bucket
+    ran = market("erase", "-p", policy, "--series", series, "--reason", "why", "--confirm", policy)
+    assert ran.code == 0, ran
+    assert ran.policy(policy)["buckets"] == 5
+    assert market("readings", "-p", policy, *READING["readings"]).policy(policy)["readings"] == 0
+
+
 def test_the_service_needs_no_more(market: Market) -> None:
     market.allow([*rights("run"), *STREAM])
     market.database.ticks.delete_one({"_id": "bad"})

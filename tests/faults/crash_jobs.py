@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,6 +13,7 @@ import bson
 from archivers.format.names import checkpoint_key
 from archivers.stores import open_store
 from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, START, Scene
+from tests.faults.truth import Unit
 
 #: A bucket that breaks its model: its time is no date. The application mends it later.
 BROKEN = {"p": {"0": 1.0}, "dev": 1, "d": "yesterday"}
@@ -144,6 +146,43 @@ def compacted(scene: Scene) -> None:
     assert scene.well("compact", now=NOW - timedelta(hours=2))["into"] == 2
 
 
+def half_archived(scene: Scene) -> None:
+    """Some buckets are archived, and some are live."""
+    scene.fill(12)
+    scene.well(now=START + timedelta(days=30, minutes=130))
+
+
+def copied_and_kept(scene: Scene) -> None:
+    """All are copied. One of the series to erase has changed since, so that its copy lies beside its commit;
+    those that are live still are pinned, and one is broken."""
+    copied(scene)
+    scene.insert(1, scene.when(1, 12), 3)
+    scene.database["it"].insert_one({"_id": 93, **BROKEN})
+    assert scene.run(now=NOW - timedelta(days=2) + timedelta(hours=1)).code == 3
+    scene.well("restore", "-p", "it", "--to", "it", "--series", "dev=1", "--yes")
+
+
+def erased_so_far(scene: Scene) -> None:
+    """What of the series is gone when the job was cut off. A bucket goes whole. The application removes what
+    is broken."""
+    scene.database["it"].delete_one({"_id": 93})
+    there = Counter(scene.truth.rows_of(scene.truth.live())) | scene.truth.archived()
+    for number, unit in list(scene.truth.units.items()):
+        if is_erased(unit) and not Counter(scene.truth.rows_of([unit])) <= there:
+            scene.truth.removed(number)
+
+
+def all_erased(scene: Scene) -> None:
+    """When the command was given again."""
+    for number, unit in list(scene.truth.units.items()):
+        if is_erased(unit):
+            scene.truth.removed(number)
+
+
+def is_erased(unit: Unit) -> bool:
+    return bool(bson.decode(unit[0])["dev"] == 1)
+
+
 def held(scene: Scene) -> None:
     """The same, and a hold keeps what was replaced."""
     compacted(scene)
@@ -181,6 +220,7 @@ class Job:
     after: Callable[[Scene], None] = field(default=lambda _scene: None)  # the application, before recovery
     code: int = 0  # where nothing goes wrong
     recover: tuple[str, ...] = ()  # a command, before the runs that recover
+    recovered: Callable[[Scene], None] = field(default=lambda _scene: None)  # after that command
     abandons: bool = False  # what writes left unfinished is old enough to go
 
     def given(self, scene: Scene) -> dict[str, Any]:
@@ -200,6 +240,7 @@ def changed(scene: Scene) -> list[bytes]:
 
 ARCHIVE, COMPACT = ("archive",), ("compact",)
 PAUSE, RESUME = ("pause", "--reason", "why"), ("resume",)
+ERASE = ("erase", "-p", "it", "--series", "dev=1", "--reason", "case 17", "--confirm", "it")
 HOLD = ("hold", "add", "case", "--reason", "why")
 _REGISTERED, _COPIED = "mongo commit receipt", "mongo commit copy"
 _OFFLINE, _ONLINE = SLOTS + ROLLUP + OFFLINE, SAMPLES + ROLLUP + ONLINE
@@ -224,6 +265,14 @@ JOBS = {
     "compacted s3": Job(SAMPLES + ROLLUP + GRACE, COMPACT, in_small_commits, store="moto"),
     "compacted and dropped": Job(_OFFLINE, ("run",), compacted),
     "compacted and dropped s3": Job(_OFFLINE, ("run",), compacted, store="moto"),
+    "erased": Job(
+        SLOTS + ROLLUP + GRACE, ERASE, copied_and_kept, "file", None, erased_so_far, 0, ERASE, all_erased
+    ),
+    "erased and live": Job(_OFFLINE, ERASE, half_archived, "file", None, erased_so_far, 0, ERASE, all_erased),
+    "erased s3": Job(
+        SAMPLES + ROLLUP + OFFLINE, ERASE, half_archived, "moto", None, erased_so_far, 0, ERASE, all_erased
+    ),
+    "erased online": Job(_ONLINE, ERASE, half_archived, "file", None, erased_so_far, 0, ERASE, all_erased),
     "hold": Job(_OFFLINE, HOLD, filled, recover=HOLD),
     "held": Job(_OFFLINE, ("run",), held, after=released),
     "pause": Job(_OFFLINE, PAUSE, filled, recover=RESUME),

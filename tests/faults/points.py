@@ -46,15 +46,20 @@ _PURPOSES = {
     "update bucketwise_receipts checkpoint": "checkpoint",
     "update bucketwise_receipts moved": "move of receipts",
     "insert it_archive_versions ": "copy of versions",
+    "delete it_archive ": "erasure from the archive",
     "update bucketwise_receipts pull": "merged windows followed",
     "update bucketwise_receipts live": "receipt",
     "update it_hourly ": "hourly summaries",
     "update it_daily ": "daily summaries",
     "delete it_hourly ": "expired summaries",
+    "delete it_daily ": "erased summaries",
     "insert bucketwise_holds ": "hold",
     "update bucketwise_receipts held": "held commits",
-    "find bucketwise_holds ": "question for holds",
     "delete bucketwise_pins ": "unpin",
+    "find bucketwise_holds ": "question for holds",
+    "delete bucketwise_receipts ": "erasure ended",
+    "insert bucketwise_receipts ": "erasure begun",
+    "update bucketwise_receipts erased": "erased files counted",
     "update bucketwise_runs ": "entries joined",
     "find bucketwise_runs ": "entries compared",
 }
@@ -322,6 +327,8 @@ def _detail(collection: str, command: Document) -> str:
             return "known no more"
         if "live" in change.get("$set", {}):
             return "live"
+        if any(name.startswith("counts.") for name in change.get("$inc", {})):
+            return "erased"
         if "compacted" in change.get("$set", {}) and not state:
             return "compacted"
         return str(state or ("pull" if "$pullAll" in change else "deleted"))

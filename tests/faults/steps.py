@@ -47,6 +47,11 @@ _COMPACTS = (*_MERGES, "nothing to do")
 
 _HOLD, _HELD = ("hold",), ("held",)
 _PAUSE, _RESUME = ("pause",), ("resume",)
+_ERASES_FILES, _ERASES_S3 = ("erased", "erased and live"), ("erased s3",)
+_ERASES = (*_ERASES_FILES, *_ERASES_S3, "erased online")
+_REWRITES = (*_ERASES_FILES, *_ERASES_S3)
+_ERASING, _ERASER = "archivers.erasing.", "archivers.erasing.collections:CollectionEraser."
+_ERASURES = "archivers.records.erasures:Erasures."
 _ASK = ("expiry", "offline", "online", *_HOLD, *_HELD, *_DROPS)
 _CHECKS = ("checkpoint", "checkpoint s3")
 _MOVES = ("old receipts", "old receipts s3")
@@ -135,6 +140,117 @@ STEPS = (
     Step("commits noted as held", "mongo update bucketwise_receipts held in transaction", _NOTE, _HELD),
     Step("held commits committed", "mongo commit held commits", _NOTE, _HELD),
     Step("no commit is held", "mongo commit question for holds", _NOTE, _DROPS),
+    # A series is erased
+    Step(
+        "erasure written down",
+        "mongo insert bucketwise_receipts in transaction",
+        _ERASURES + "begin",
+        _ERASES,
+    ),
+    Step("erasure begun", "mongo commit erasure begun", _ERASING + "erase:erase", _ERASES),
+    Step("bucket to erase found", "mongo find it", _ERASER + "_pass", _ERASES),
+    Step("bucket to erase looked at", "mongo find it in transaction", _ERASER + "_delete", _ERASES),
+    Step(
+        "holds on it asked for",
+        "mongo find bucketwise_holds in transaction",
+        _ERASING + "limits:holds_on",
+        _ERASES,
+    ),
+    Step("bucket erased", "mongo delete it in transaction", _ERASER + "_delete", _ERASES),
+    Step("its pin released", "mongo delete bucketwise_pins in transaction", _ERASER + "_delete", _ERASES),
+    Step(
+        "its quarantine lifted",
+        "mongo delete bucketwise_quarantine in transaction",
+        "rollups.rolling.quarantine:Quarantine.drop",
+        _ERASES,
+    ),
+    Step(
+        "what is erased counted",
+        "mongo update bucketwise_receipts erased in transaction",
+        _ERASURES + "count",
+        _ERASES,
+    ),
+    Step("erasure from the source committed", "mongo commit delete", _ERASER + "_delete", _ERASES),
+    Step(
+        "archived bucket erased", "mongo delete it_archive in transaction", _ERASER + "_delete", _ERASES[3:]
+    ),
+    Step(
+        "erasure online committed", "mongo commit erasure from the archive", _ERASER + "_delete", _ERASES[3:]
+    ),
+    Step("commit to rewrite read", "file read data", _OFFLINE + "load", _ERASES_FILES),
+    Step("commit to rewrite read, S3", "s3 GetObject data", _OFFLINE + "load", _ERASES_S3),
+    Step("rewritten part put", "file put data", _OFFLINE + "_write", _ERASES_FILES),
+    Step("rewritten part put, S3", "s3 PutObject data", _OFFLINE + "_write", _ERASES_S3),
+    Step("rewritten buckets file put", "file put buckets", _OFFLINE + "_write", _ERASES_FILES),
+    Step("rewritten buckets file put, S3", "s3 PutObject buckets", _OFFLINE + "_write", _ERASES_S3),
+    Step("rewritten documents rebuilt", "rebuild documents", "buckets.packing.unpack:gives", _REWRITES),
+    Step("rewritten manifest put", "file place manifests", _CHAIN + "commit", _ERASES_FILES),
+    Step("rewritten manifest put, S3", "s3 PutObject manifests", _CHAIN + "commit", _ERASES_S3),
+    Step(
+        "commit exchanged for the rewritten one",
+        "mongo update bucketwise_receipts replaced in transaction",
+        _BOOKS + "erase",
+        _REWRITES,
+    ),
+    Step("rewriting committed", "mongo commit exchange", _BOOKS + "erase", _REWRITES),
+    Step("erased manifest becomes a link", "file place superseded", _CHAIN + "drop", _ERASES_FILES),
+    Step("erased manifest becomes a link, S3", "s3 PutObject superseded", _CHAIN + "drop", _ERASES_S3),
+    Step("erased manifest removed", "file remove manifests", _OFFLINE + "drop", _ERASES_FILES),
+    Step("erased manifest removed, S3", "s3 DeleteObjects manifests", _OFFLINE + "drop", _ERASES_S3),
+    Step("erased part removed", "file remove data", _OFFLINE + "drop", _ERASES_FILES),
+    Step("erased part removed, S3", "s3 DeleteObjects data", _OFFLINE + "drop", _ERASES_S3),
+    Step("erased buckets file removed", "file remove buckets", _OFFLINE + "drop", _ERASES_FILES),
+    Step("erased receipt buried", "mongo update bucketwise_receipts dropped", _RECEIPTS + "bury", _REWRITES),
+    Step("files of versions listed", "file list versions", _SUPERSEDED + "files", _ERASES_FILES),
+    Step("files of versions listed, S3", "s3 ListObjectsV2 versions", _SUPERSEDED + "files", _ERASES_S3),
+    Step(
+        "file of versions removed", "file remove versions", _ERASING + "commits:erase_versions", ("erased",)
+    ),
+    Step(
+        "folder of versions removed",
+        "file remove folder versions",
+        _FILES + "FileStore._remove_empty",
+        ("erased",),
+    ),
+    Step("what left listed", "file list superseded", _ERASING + "commits:set_aside_of", _ERASES_FILES),
+    Step(
+        "what left listed, S3", "s3 ListObjectsV2 superseded", _ERASING + "commits:set_aside_of", _ERASES_S3
+    ),
+    Step("what left removed", "file remove superseded", _ERASING + "commits:erase_set_aside", ("erased",)),
+    Step(
+        "erased files counted", "mongo commit erased files counted", _ERASING + "work:Work.count", ("erased",)
+    ),
+    Step("pins of copies released", "mongo commit unpin", _ERASING + "work:Work.forget", _REWRITES),
+    Step(
+        "daily summary erased",
+        "mongo delete it_daily in transaction",
+        _ERASING + "summaries:erase_summaries",
+        _ERASES,
+    ),
+    Step(
+        "hourly summary erased",
+        "mongo delete it_hourly in transaction",
+        _ERASING + "summaries:erase_summaries",
+        _ERASES,
+    ),
+    Step("hourly erased", "mongo commit expired summaries", _ERASING + "summaries:erase_summaries", _ERASES),
+    Step("daily erased", "mongo commit erased summaries", _ERASING + "summaries:erase_summaries", _ERASES),
+    Step("own collections searched", "mongo find bucketwise_lease", _ERASING + "search:remaining", _ERASES),
+    Step("files beside listed", "file list other", _ERASING + "search:remaining", _ERASES_FILES),
+    Step("files beside listed, S3", "s3 ListObjectsV2 other", _ERASING + "search:remaining", _ERASES_S3),
+    Step(
+        "older versions asked for",
+        "s3 GetBucketVersioning other",
+        _OBJECTS + "older_versions",
+        _ERASES_S3,
+    ),
+    Step(
+        "erasure no longer under way",
+        "mongo delete bucketwise_receipts in transaction",
+        _ERASURES + "end",
+        _ERASES,
+    ),
+    Step("erasure ended", "mongo commit erasure ended", _ERASING + "erase:erase", _ERASES),
     # Clean-up and recovery
     Step("temporary removed", "file remove .tmp", _FILES + "FileStore.put_bytes", _FILE),
     Step("receipts' index", "mongo createIndexes bucketwise_receipts", _RECEIPTS + "prepare", _RECOVERS),

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from tests.jobs.place import Place
+from datetime import timedelta
+from typing import Any
+
+from tests.jobs.place import POLICIES, START, Place
+
+DRILLED = '[drill]\nevery = "30d"\n'
+
+
+def not_drilled(place: Place, now: str) -> list[dict[str, Any]]:
+    """The findings of an audit, which has no others."""
+    ran = place("audit", "--json", now=now)
+    assert ran.code == 0, ran
+    found = [it for result in ran.json["policies"] for it in result["findings"]]
+    assert {it["code"] for it in found} <= {"not-drilled"}
+    return found
 
 
 def test_a_drill_of_what_is_archived(place: Place) -> None:
@@ -32,3 +46,26 @@ def test_no_days_are_refused(place: Place) -> None:
     ran = place("drill", "--days", "0")
     assert ran.code == 2
     assert "--days" in ran.err
+
+
+def test_days_that_no_drill_has_proven(place: Place) -> None:
+    """Counted from the commit on, then from the last drill; a finding a policy, whatever the number."""
+    place.write_config(DRILLED + POLICIES)
+    days = [START + timedelta(days=it) for it in range(1, 4)]
+    place.database.ticks.insert_many({"symbol": "MDB", "d": at, "p": {"0": 1.5}} for at in days)
+    place("run", now="2018-09-01")
+    assert not_drilled(place, "2018-09-30") == []
+    (found,) = not_drilled(place, "2018-10-02")
+    assert (found["code"], found["severity"], found["policy"]) == ("not-drilled", "warning", "ticks")
+    assert found["place"].endswith("/store/ticks")
+    assert "no drill has proven for 30d: 1; " in found["message"]
+    assert "2018-06-30, never" in found["message"]
+    assert place("drill", "--days", "99", now="2018-10-02").code == 0
+    assert not_drilled(place, "2018-10-31") == []
+    (found,) = not_drilled(place, "2018-11-05")
+    assert "2018-06-30, last at 2018-10-02T00:00:00Z" in found["message"]
+
+
+def test_without_every_nothing_is_told(place: Place) -> None:
+    place("run")
+    assert not_drilled(place, "2018-12-01") == []

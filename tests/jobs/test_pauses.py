@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from archivers.stores import open_store
+from config.cron import parse_cron
 from config.loading.load import load
 from jobs import clock
 from jobs.output.progress import Progress
@@ -19,7 +20,7 @@ from jobs.running.runner import Runner
 from jobs.running.steps import ROLLUP, RUN
 from jobs.running.turn import Done, Step, Turn
 from jobs.service import scheduler
-from jobs.service.scheduler import Service
+from jobs.service.scheduler import Service, Task
 from jobs.stopping import Stop
 from tests.jobs.place import MINUTES, NOW, Place
 
@@ -192,6 +193,18 @@ def test_any_reason_is_told_on_one_line(place: Place, why: str) -> None:
     assert ran.code == 0
 
 
+def test_metrics_tell_no_success_of_it(place: Place) -> None:
+    """But the lags grow."""
+    file = place.folder / "bucketwise.prom"
+    pause(place)
+    for verb in WORKING:
+        assert place(verb, "-p", "ticks", "--metrics-file", str(file)).code == 0
+    text = file.read_text()
+    assert 'bucketwise_archive_lag_seconds{policy="ticks"}' in text
+    assert "bucketwise_runs_total{" not in text
+    assert "bucketwise_last_success_timestamp_seconds{" not in text
+
+
 def test_the_service_leaves_it_alone_and_asks_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not counted as a success; once resumed, what was missed is made up for."""
     monkeypatch.setattr(scheduler, "AGAIN", timedelta(milliseconds=50))
@@ -201,15 +214,17 @@ def test_the_service_leaves_it_alone_and_asks_again(place: Place, monkeypatch: p
     def runner_at(_now: datetime) -> Runner:
         asked.append(1)
         if len(asked) == 3:
-            assert results == []
+            assert [it.outcome for it in results] == ["paused"] * 2
             resume(place)
         return _runner(place, *RUN)
 
     def ended(result: Result) -> None:
         results.append(result)
-        stop.ask()
+        if result.outcome != "paused":
+            stop.ask()
 
-    Service([policy], Ledger(place.database), runner_at, ended, stop, "").serve()
-    assert (len(asked), [it.exit_code for it in results]) == (3, [0])
+    task = Task(policy, parse_cron(policy.schedule or ""), runner_at, ended)
+    Service([task], Ledger(place.database), stop, "").serve()
+    assert [it.outcome for it in results] == ["paused", "paused", "done"]
     assert place.database[RUNS].count_documents({}) == 1
     assert place.database.ticks.count_documents({}) == 0

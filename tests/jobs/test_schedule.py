@@ -16,7 +16,7 @@ import pytest
 
 from archivers.stores import open_store
 from buckets import heap
-from config.cron import Cron
+from config.cron import Cron, parse_cron
 from config.loading.load import load
 from config.policies import Policy
 from jobs import clock
@@ -28,10 +28,10 @@ from jobs.running.ledger import Ledger
 from jobs.running.runner import Runner
 from jobs.running.steps import RUN
 from jobs.service import scheduler
-from jobs.service.scheduler import Service
+from jobs.service.scheduler import Service, Task
 from jobs.stopping import Stop
 from tests.jobs.command import started
-from tests.jobs.place import MINUTES, Place
+from tests.jobs.place import MINUTES, POLICIES, Place
 from tests.jobs.processes import wait_until
 
 
@@ -120,13 +120,13 @@ def test_metrics_and_health(place: Place) -> None:
             urllib.request.urlopen(f"{address[1]}/else")
         assert it.end() == 0
     samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert samples['bucketwise_runs_total{outcome="left something",policy="ticks"}'] == "1.0"
+    assert samples['bucketwise_runs_total{outcome="left something",policy="ticks",verb="run"}'] == "1.0"
     assert float(samples['bucketwise_rolled_up_readings_total{policy="ticks"}']) == MINUTES * 60
     assert float(samples['bucketwise_archived_buckets_total{policy="ticks"}']) == MINUTES
     assert float(samples['bucketwise_deleted_buckets_total{policy="ticks"}']) == MINUTES
     assert float(samples['bucketwise_left_buckets{policy="ticks"}']) == 0
     assert float(samples['bucketwise_quarantined_buckets{policy="ticks"}']) == 1
-    success = float(samples['bucketwise_last_success_timestamp_seconds{policy="ticks"}'])
+    success = float(samples['bucketwise_last_success_timestamp_seconds{policy="ticks",verb="run"}'])
     assert abs(success - datetime.now(UTC).timestamp()) < 3600
 
 
@@ -157,6 +157,36 @@ def test_a_policy_without_a_schedule_is_told_of(place: Place) -> None:
     assert place.database.iot.count_documents({}) > 0
 
 
+def test_drills_have_a_schedule_of_their_own(place: Place) -> None:
+    """Of policies with an offline archive, whether they are run by this service or not."""
+    without = POLICIES.replace('schedule = "0 0 1 1 *"\n', "")
+    place.write_config('[drill]\nschedule = "0 0 1 1 *"\ndays = 5\n' + without)
+    assert place("run", now=None).code == 0
+    with service(place) as it:
+        line = it.until("run ended")
+        assert "verb=drill" in line and "policy=ticks" in line and "outcome=done" in line
+        assert it.end() == 0
+    with service(place) as it:
+        assert "verb=drill" in it.until("nothing is due")
+        assert it.end() == 0
+    runs = list(place.database.bucketwise_runs.find({"verb": "drill"}))
+    assert [(run["policy"], run["counts"]["days"], run["counts"]["differing"]) for run in runs] == [
+        ("ticks", 1, 0)
+    ]
+
+
+def test_a_run_and_a_drill_of_one_policy_take_turns(place: Place) -> None:
+    place.write_config('[drill]\nschedule = "0 0 1 1 *"\n' + POLICIES)
+    with service(place) as it:
+        lines = [it.until("run ended") for _ in range(2)]
+        assert it.end() == 0
+    assert {verb for verb in ("run", "drill") for line in lines if f"verb={verb} " in f"{line} "} == {
+        "run",
+        "drill",
+    }
+    assert all("outcome=done" in line for line in lines)
+
+
 def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, with firings a tenth of a second apart in place of cron's minutes."""
     now = clock.current
@@ -181,7 +211,8 @@ def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: p
     settings = load(place.config, {"MONGODB_URI": mongodb_uri}).store
     assert settings is not None
     store = open_store(settings)
-    service = Service([policy], Ledger(place.database), runner_at, count, stop, "")
+    task = Task(policy, parse_cron(policy.schedule or ""), runner_at, count)
+    service = Service([task], Ledger(place.database), stop, "")
     thread = threading.Thread(target=service.serve)
     thread.start()
     thread.join(60)
@@ -191,7 +222,7 @@ def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: p
     assert completed(place) >= enough - 1
     assert events == ["run", "memory", "result"] * len(results)
     monkeypatch.setattr(Cron, "last_until", lambda _cron, _at: None)
-    Service([policy], Ledger(place.database), runner_at, count, Stop(), "")._ask(policy)
+    Service([task], Ledger(place.database), Stop(), "")._ask(task)
     assert len(events) == 3 * len(results)  # nothing was due
 
 
@@ -205,15 +236,16 @@ def test_what_failed_is_asked_for_again_soon(place: Place, mongodb_uri: str) -> 
         assert result.exit_code == 1
 
     class Looking(Service):
-        def _ask_again(self, policy: object, at: datetime) -> None:
-            super()._ask_again(policy, at)  # type: ignore[arg-type]
-            asked_for.append(self._scheduler.get_job("ticks").next_run_time)
+        def _ask_again(self, task: Task, at: datetime) -> None:
+            super()._ask_again(task, at)
+            asked_for.append(self._scheduler.get_job(task.name).next_run_time)
             stop.ask()
 
     def runner_at(at: datetime) -> Runner:
         return Runner("run", RUN, place.database, None, at, stop, Progress(quiet=True))
 
-    Looking([policy], Ledger(place.database), runner_at, look, stop, "").serve()
+    task = Task(policy, parse_cron(policy.schedule or ""), runner_at, look)
+    Looking([task], Ledger(place.database), stop, "").serve()
     (next_time,) = asked_for
     assert timedelta(0) < next_time - clock.current() <= scheduler.AGAIN
 
@@ -256,11 +288,11 @@ class Held:
             return Waiting("run", RUN, place.database, None, at, self.stop, Progress(quiet=True))
 
         one = load(place.config, {"MONGODB_URI": place.uri}).policies["ticks"]
-        policies = [one.model_copy(update={"name": name}) for name in "abcd"]
         self.results = list[Result]()
-        self.service = Service(
-            policies, Ledger(place.database), runner_at, self.results.append, self.stop, ""
-        )
+        policies = [one.model_copy(update={"name": name}) for name in "abcd"]
+        cron = parse_cron(one.schedule or "")
+        tasks = [Task(it, cron, runner_at, self.results.append) for it in policies]
+        self.service = Service(tasks, Ledger(place.database), self.stop, "")
         self.thread = threading.Thread(target=self.service.serve, daemon=True)
         self.thread.start()
         wait_until(lambda: len(self.begun) == 2, "no two runs work")

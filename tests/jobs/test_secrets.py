@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import shutil
 import urllib.error
 import urllib.request
 import uuid
@@ -114,6 +115,7 @@ def planted(
         f'[store]\nurl = "s3://{bucket}/here"\nendpoint_url = "{moto_server.endpoint_url}"\n'
         f'region = "us-east-1"\n{POLICIES}'
     )
+    shutil.copy(tmp_path / "bucketwise.toml", tmp_path / "new.toml")
     (tmp_path / "tmp").mkdir()
     assert asking_mongod.address is not None
     host, port = asking_mongod.address
@@ -137,10 +139,12 @@ def planted(
 
 RANGE = ("--since", "2018-06-30", "--until", "2018-07-01")
 VERBS: list[tuple[str, ...]] = [
-    ("check",), ("plan",), ("rollup",), ("archive",), ("run",), ("verify",), ("drill",),
+    ("check",), ("plan",), ("plan", "--against", "new.toml"), ("rollup",), ("archive",), ("run",),
+    ("verify",), ("drill",),
     ("audit", "--html", "audit.html"), ("status",), ("summarize", "-p", "ticks", *RANGE),
     ("coverage",), ("explain", "--at", RANGE[1]),
     ("readings", "-p", "ticks", *RANGE, "-o", "out.csv"), ("restore", "-p", "ticks", "--to", "ticks"),
+    ("erase", "-p", "ticks", "--series", "symbol=MDB", "--reason", "why", "--confirm", "ticks"),
     ("unpin",), ("hold", "add", "case", "--reason", "why"), ("hold", "list"),
     ("pause", "--reason", "why"), ("run",), ("resume",), ("schedule",),
 ]  # fmt: skip
@@ -217,7 +221,7 @@ def test_the_service_shows_none(planted: Planted) -> None:
             assert service.stderr is not None
             log = [next(line for line in service.stderr if "metrics are served" in line)]
             address = log[0].partition("address=")[2].split()[0]
-            log.append(next(line for line in service.stderr if "run " in line))
+            log.append(next(line for line in service.stderr if 'event="run ' in line))
             for path in ("/metrics", "/healthz", "/nothing"):
                 url = address.replace("/metrics", path)
                 try:

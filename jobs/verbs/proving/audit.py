@@ -52,7 +52,11 @@ def audit(
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
         options = RunOptions(dry_run=True, staff=staff)
-        step = audit_step(full=full, evidence=call.json or html is not None)
+        step = audit_step(
+            full=full,
+            evidence=call.json or html is not None,
+            drilled_every=call.settings.drill.every,
+        )
         results = Runner.of(call, database, [step], options).run_all(policies)
     for policy, result in zip(policies, results, strict=False):  # an interruption leaves some out
         url = None if call.settings.store is None else call.settings.store.url

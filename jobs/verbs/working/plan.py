@@ -2,22 +2,65 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from config.errors import UsageError
+from config.loading.load import load
 from jobs.call import Call
 from jobs.options import Executor, WorkerCount
+from jobs.output.against import against_tables
 from jobs.output.report import Report
 from jobs.output.tables import run_tables
+from jobs.running.against import against_step, check_comparable
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import RUN
 
-EXAMPLES = ["bucketwise plan", "bucketwise plan -p ticks --now 2026-12-01"]
+EXAMPLES = [
+    "bucketwise plan",
+    "bucketwise plan -p ticks --now 2026-12-01",
+    "bucketwise plan --against changed.toml",
+]
+Against = Annotated[
+    Path | None,
+    typer.Option(
+        "--against",
+        metavar="FILE",
+        help="Compare with a changed policy file, now and in 90 days.",
+        show_default=False,
+    ),
+]
 
 
-def plan(call: Call, workers: WorkerCount = None, executor: Executor = None) -> Report:
+def plan(
+    call: Call, *, against: Against = None, workers: WorkerCount = None, executor: Executor = None
+) -> Report:
     """Show what `run` would do now.
 
-    And why what stays stays. Changes nothing.
+    And why what stays stays. With --against: what a changed policy file would archive, delete and keep,
+    compared with this one. Changes nothing.
     """
+    if against is not None:
+        if workers is not None or executor is not None:
+            raise UsageError("--against: it takes neither --workers nor --executor")
+        return _compare(call, against)
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
         results = Runner.of(call, database, RUN, RunOptions(dry_run=True, staff=staff)).run_all(policies)
     return Report(call.command, call.now, results, run_tables(results))
+
+
+def _compare(call: Call, path: Path) -> Report:
+    if not path.exists():
+        raise UsageError(f"--against {path}: there is no such file")
+    today, other = call.settings, load(path, os.environ)
+    check_comparable(today, other)
+    known = today.policies | {name: it for name, it in other.policies.items() if name not in today.policies}
+    policies = call.chosen(known, f"{today.path} and {path} have")
+    with call.database() as database:
+        runner = Runner.of(call, database, [against_step(today, other)], RunOptions(dry_run=True))
+        results = runner.run_all(policies)
+    return Report(call.command, call.now, results, against_tables(results))

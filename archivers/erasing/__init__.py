@@ -1,0 +1,1 @@
+"""Erases one series from everything that a policy keeps."""

@@ -1,0 +1,114 @@
+"""What an erasure is asked for, and which buckets that means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archivers.erasing.needle import Needle
+from archivers.evidence.series import is_of_series
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import decode
+from buckets.fields.selectors import Selector, check_selector, selected
+from buckets.fields.times import TimeRange
+from buckets.models.covered import covered_span
+from config.errors import UsageError
+from config.policies import Policy
+
+#: Characters of a reason.
+_LONGEST = 1000
+
+
+class Sorted(NamedTuple):
+    """Of a batch: the indices of the buckets that go, and of those that hold something beyond the range as
+    well, or whose time can't be read."""
+
+    going: NDArray[np.int64]
+    across: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """One series of a policy, in a range. `series` may leave out fields: then all series go that have these
+    values."""
+
+    policy: Policy
+    series: Selector
+    within: TimeRange
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """Returns what is asked for as one text, of which a keyed hash is kept."""
+        asked = sorted(self.series.items()), self.within.start_ms, self.within.end_ms
+        return json.dumps([self.policy.name, *asked], ensure_ascii=False)
+
+    @cached_property
+    def needle(self) -> Needle:
+        """Returns what finds the values wherever they stand as text."""
+        return Needle(self.series.values())
+
+    def sort(self, batch: Batch) -> Sorted:
+        """Returns which buckets of a batch go: those of the series that lie in the range, broken or not."""
+        found = sorted(self._spans(batch))
+        start, end = self.within.start_ms, self.within.end_ms
+        going = [i for i, first, stop in found if start <= first and stop <= end]
+        across = [i for i, first, stop in found if first < end and stop > start and i not in set(going)]
+        return Sorted(np.array(going, dtype=np.int64), np.array(across, dtype=np.int64))
+
+    def _spans(self, batch: Batch) -> Iterator[tuple[int, int, int]]:
+        """Yields the buckets of the series, each with [start, end) of what it holds. Where that can't be read
+        it is all of time."""
+        decoded = decode(batch, self.policy)
+        columns = decoded.columns
+        is_asked = selected(columns.series, self.policy, self.series)
+        for place in np.flatnonzero(columns.holds(is_asked)).tolist() if len(is_asked) else ():
+            first, last = decoded.spans()[place].tolist()
+            yield int(decoded.units[place]), first, last + 1
+        ever = TimeRange()
+        for i in np.setdiff1d(np.arange(len(batch)), decoded.units).tolist():
+            if is_of_series(self.policy, batch.main[i], self.series):
+                span = covered_span(self.policy, batch.main[i])
+                yield (i, *(span or (ever.start_ms, ever.end_ms)))
+
+
+def check_erasure(erasure: Erasure) -> None:
+    """Raises UsageError where a policy's series can't be erased, or what is asked for is no series of it, or
+    the reason would keep what is erased."""
+    policy, name = erasure.policy, erasure.policy.name
+    if not erasure.series:
+        fields = ", ".join(policy.series_names) or "none"
+        raise UsageError(f"erase takes --series FIELD=VALUE: policy {name} has the series fields {fields}")
+    check_selector(policy, erasure.series)
+    if policy.model == "timeseries":
+        raise UsageError(
+            f"policy {name}: {policy.collection} is a native time-series collection, from which MongoDB "
+            "deletes by the meta field alone, and not in transactions. Delete the series there with "
+            "deleteMany; bucketwise never deletes from such collections. Nothing was changed"
+        )
+    if policy.sample_series:
+        fields = ", ".join(policy.sample_series)
+        raise UsageError(
+            f"policy {name}: its buckets hold samples of several series ({fields}), and a bucket is erased "
+            "whole or not at all. Nothing was changed"
+        )
+    _check_reason(erasure)
+
+
+def _check_reason(erasure: Erasure) -> None:
+    reason = erasure.reason
+    if not reason.strip():
+        raise UsageError("--reason: it is empty. Say why the series is erased, such as the number of a case")
+    if len(reason) > _LONGEST or not reason.isprintable():
+        raise UsageError(f"--reason: write one line of at most {_LONGEST:,} printable characters")
+    if erasure.needle.is_named_in(reason):
+        raise UsageError(
+            "--reason: it contains a value of --series, and is kept in a receipt for good. Name the case, "
+            "and not whom or what it is about"
+        )

@@ -1,0 +1,133 @@
+"""Erases a series from MongoDB: the source, the online archive, and versions of buckets beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from typing import NamedTuple
+
+from pymongo.client_session import ClientSession
+
+from archivers.erasing.asked import Erasure, Sorted
+from archivers.erasing.work import Work
+from archivers.moving.online import archive_collections
+from archivers.records.receipts import MERGED, MERGING
+from archivers.versions.kept import KeptVersions
+from archivers.writes.delete import chunks
+from buckets.bson.cursor import find_raw
+from buckets.bson.queries import named
+from buckets.bson.raw import LOSSLESS, Batch
+from buckets.fields.selectors import selector_query
+from buckets.source import Source
+
+#: While somebody writes on, more is found each time: what is left after so many is reported.
+_MOST_PASSES = 10
+
+
+class Place(NamedTuple):
+    """A collection with buckets of a policy, and one with their overflow; `name` is that of its count."""
+
+    name: str
+    collection: str
+    overflow: str | None
+
+
+def places_of(erasure: Erasure) -> list[Place]:
+    """Returns where a policy's buckets lie in MongoDB."""
+    policy = erasure.policy
+    found = [Place("live", policy.collection, policy.overflow.collection if policy.overflow else None)]
+    if policy.archive is not None and policy.archive.to == "online":
+        found.append(Place("online", *archive_collections(policy)))
+    return found
+
+
+def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Sorted]]:
+    """Yields what a collection may hold of the series, with what of it goes. Without a range, nothing but the
+    series is asked for: the time of a bucket may be anything."""
+    query, within = selector_query(erasure.policy, erasure.series), erasure.within
+    if within.is_bounded:
+        found = chain(source.batches(within.start_ms, within.end_ms, query), source.strays())
+    else:
+        found = chain(map(source.with_overflow, find_raw(source.collection, query)))
+    for batch in found:
+        yield batch, erasure.sort(batch)
+
+
+class CollectionEraser:
+    """Deletes in transactions, each of which looks at its buckets again as they are then."""
+
+    def __init__(self, work: Work, place: Place) -> None:
+        self._work = work
+        self._place = place
+
+    def run(self) -> None:
+        """Deletes until nothing is found."""
+        for _ in range(_MOST_PASSES):
+            if not self._pass():
+                break
+
+    def _source(self, session: ClientSession | None = None) -> Source:
+        context, place = self._work.context, self._place
+        return Source(context.database, context.policy, place.collection, place.overflow, session)
+
+    def _pass(self) -> int:
+        deleted = 0
+        for batch, found in held_in(self._source(), self._work.erasure):
+            for piece in chunks(batch.take(found.going)):
+                self._work.context.check()
+                if self._place.name == "online":
+                    self._work.forget(piece)
+                names, count = self._work.transaction(partial(self._delete, piece))
+                self._work.note(names)
+                self._work.context.progress("erased buckets", count)
+                deleted += count
+        return deleted
+
+    def _delete(self, piece: Batch, session: ClientSession) -> tuple[list[int], int]:
+        """A bucket that has changed goes as it is now, if it is still of the series."""
+        work, place = self._work, self._place
+        now = Batch.concat([piece.slice(0, 0), *self._source(session).by_raw_ids(piece.main.raw_ids)])
+        going = now.take(work.erasure.sort(now).going)
+        if not len(going):
+            return [], 0
+        names = work.take(going, place.name, session)
+        ids = going.main.ids
+        database, overflow = work.context.database, work.context.policy.overflow
+        main = database.get_collection(place.collection, codec_options=LOSSLESS)
+        main.delete_many(named(going.main.raw_ids), session=session)
+        if place.overflow is not None and overflow is not None:
+            extra = database.get_collection(place.overflow, codec_options=LOSSLESS)
+            extra.delete_many({overflow.ref_field: {"$in": ids}}, session=session)
+        if place.name == "live":
+            work.release(ids, session)
+        for state in ("copied", MERGING, MERGED) if place.name == "online" else ():
+            work.context.receipts.pull(ids, session, state)
+        return names, len(going)
+
+
+def kept_of(erasure: Erasure, versions: KeptVersions) -> Iterator[tuple[list[bytes], Sorted]]:
+    """Yields the documents of each version beside the online archive that may be of the series, with what the
+    bucket in them means."""
+    for documents, bucket in versions.all():
+        yield documents, erasure.sort(bucket)
+
+
+class VersionsEraser:
+    """Deletes the versions of buckets that lie beside the online archive."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._versions = KeptVersions(work.context.database, work.context.policy)
+
+    def run(self) -> None:
+        """Deletes version by version."""
+        for documents, found in kept_of(self._work.erasure, self._versions):
+            if len(found.going):
+                self._work.context.check()
+                self._work.transaction(partial(self._delete, documents))
+
+    def _delete(self, documents: list[bytes], session: ClientSession) -> None:
+        self._work.see_not_held(session)
+        self._work.erasures.count({"versions": 1}, session)
+        self._versions.erase(documents, session)

@@ -1,0 +1,152 @@
+"""Erases a series from the offline archive: commits are rewritten without it, as are files beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from pymongo.client_session import ClientSession
+
+from archivers.erasing.asked import Erasure, Sorted
+from archivers.erasing.work import Work
+from archivers.format.archive import Maker, OfflineArchive
+from archivers.format.manifest import Manifest
+from archivers.format.names import parse_commit, superseded_prefix
+from archivers.moving.commits import CommitRegistry
+from archivers.moving.known import KnownCopies
+from archivers.run import ArchiveRun
+from archivers.stores.base import ObjectStore
+from archivers.versions.superseded import Left, Superseded, SupersededFile
+from archivers.writes.delete import same_id
+from buckets.bson.raw import Batch, Docs
+from buckets.bson.types import first_at
+from buckets.models.shape import split
+
+
+class HeldCommit(NamedTuple):
+    """A commit that holds something of the series."""
+
+    manifest: Manifest
+    batch: Batch
+    found: Sorted
+
+
+def commits_of(archive: OfflineArchive, erasure: Erasure) -> Iterator[HeldCommit]:
+    """Yields the commits that hold something of the series in the range, or across its edges."""
+    within = erasure.within
+    for manifest in archive.manifests(within.start_ms, within.end_ms):
+        if manifest.may_hold(erasure.policy, erasure.series):
+            batch = archive.load(manifest)
+            found = erasure.sort(batch)
+            if len(found.going) or len(found.across):
+                yield HeldCommit(manifest, batch, found)
+
+
+class CommitEraser:
+    """Rewrites commits, one after the other."""
+
+    def __init__(self, work: Work, archive: OfflineArchive) -> None:
+        self._work = work
+        self._archive = archive
+        self._run = ArchiveRun.of(work.context)
+
+    def run(self) -> None:
+        """Rewrites all that hold something of the series; one that holds nothing else is dropped."""
+        for held in commits_of(self._archive, self._work.erasure):
+            if len(held.found.going):
+                self._work.context.check()
+                self._rewrite(held)
+        self._archive.list_anew()
+
+    def _rewrite(self, held: HeldCommit) -> None:
+        work, manifest = self._work, held.manifest
+        work.see_not_held()  # and in the transaction again: one may be placed while files are written
+        going = held.batch.take(held.found.going)
+        work.forget(going)
+        noted: list[int] = []
+
+        def record(session: ClientSession) -> None:
+            noted[:] = work.take(going, "archived", session)
+            work.erasures.count({"commits_rewritten": 1}, session)
+
+        maker = Maker(manifest.database, work.context.fence, work.context.now, manifest.timeseries)
+        registry = CommitRegistry(self._run, self._archive, maker)
+        successor = registry.erase(manifest, held.found.going.tolist(), record)
+        if successor is not None:
+            KnownCopies(self._run).note_merged(successor, self._archive.load(successor))
+        work.note(noted)
+        work.context.progress("erased archived buckets", len(going))
+
+
+def left_of(kept: Superseded, erasure: Erasure) -> Iterator[tuple[SupersededFile, Left, Sorted]]:
+    """Yields the files of superseded versions in the range, with what is in them."""
+    within = erasure.within
+    for file in kept.files():
+        if file.commit.may_hold(within.start_ms, within.end_ms):
+            left = kept.read(file)
+            yield file, left, erasure.sort(left.batch)
+
+
+def erase_versions(work: Work, archive: OfflineArchive) -> None:
+    """Rewrites the files of superseded versions: what stays is put first."""
+    kept = Superseded(archive.store, archive.policy.name)
+    for file, left, found in list(left_of(kept, work.erasure)):
+        if len(found.going):
+            work.context.check()
+            work.see_not_held()
+            staying = np.setdiff1d(np.arange(len(left.batch)), found.going)
+            if len(staying):
+                kept.put(file.commit.name, left.batch.take(staying), [left.positions[i] for i in staying])
+            archive.store.delete([file.key])
+            work.count(versions=len(found.going))
+
+
+class SetAside(NamedTuple):
+    """A file of what was taken out of a commit: the documents in it, and which of them go. None: it can't be
+    read."""
+
+    key: str
+    documents: Docs | None
+    going: list[int]
+
+
+def set_aside_of(store: ObjectStore, erasure: Erasure) -> Iterator[SetAside]:
+    """Yields the files under `superseded/` of commits in the range that hold something of the series.
+    Overflow goes with the bucket that it refers to."""
+    prefix, within = superseded_prefix(erasure.policy.name), erasure.within
+    for found in store.list(prefix):
+        commit = parse_commit(found.key.removeprefix(prefix).removesuffix(".bson"))
+        if commit is None or not commit.may_hold(within.start_ms, within.end_ms):
+            continue
+        try:
+            documents = Docs.split(store.get_bytes(found.key))
+        except ValueError:
+            yield SetAside(found.key, None, [])
+            continue
+        if going := _going(documents, erasure):
+            yield SetAside(found.key, documents, going)
+
+
+def _going(documents: Docs, erasure: Erasure) -> list[int]:
+    going: list[int] = erasure.sort(Batch.of(documents)).going.tolist()
+    overflow = erasure.policy.overflow
+    if overflow is not None:
+        names = {same_id(documents.raw_id(i)) for i in going}
+        refers_to = [same_id(first_at(it, split(overflow.ref_field))) for it in documents]
+        going = sorted({*going, *(i for i, name in enumerate(refers_to) if name and name in names)})
+    return going
+
+
+def erase_set_aside(work: Work, archive: OfflineArchive) -> None:
+    """Rewrites the files under `superseded/`, or deletes them where nothing stays."""
+    for file in list(set_aside_of(archive.store, work.erasure)):
+        if file.documents is not None:
+            work.context.check()
+            work.see_not_held()
+            staying = np.setdiff1d(np.arange(len(file.documents)), file.going)
+            if len(staying):
+                archive.chain.put(file.key, file.documents.take(staying).data)
+            else:
+                archive.store.delete([file.key])
+            work.count(set_aside=len(file.going))

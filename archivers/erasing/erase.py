@@ -1,0 +1,152 @@
+"""Erases one series from everything that a policy keeps.
+
+The order: it is written down that the erasure has begun; then the series goes from MongoDB, from commits of
+the archive, from files beside them, and from summaries; everything is searched for it; a receipt says that it
+is done. Each step finds what there is to do by itself, so that an erasure that was cut off is begun anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pymongo.client_session import ClientSession
+
+from archivers.context import ArchiveContext
+from archivers.erasing.asked import Erasure, Sorted
+from archivers.erasing.collections import CollectionEraser, VersionsEraser, held_in, kept_of, places_of
+from archivers.erasing.commits import (
+    CommitEraser,
+    commits_of,
+    erase_set_aside,
+    erase_versions,
+    left_of,
+    set_aside_of,
+)
+from archivers.erasing.limits import check_edges, check_erasable
+from archivers.erasing.report import COUNTS, ErasureReport
+from archivers.erasing.search import remaining
+from archivers.erasing.summaries import erase_summaries, summaries_of
+from archivers.erasing.unreached import unreached
+from archivers.erasing.work import Work
+from archivers.versions.kept import KeptVersions
+from archivers.versions.superseded import Superseded
+from archivers.writes.delete import same_id
+from buckets.bson.raw import Batch
+from buckets.source import Source
+from config.policies import Policy
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What else bears on an erasure: `others` are policies that read the same collection. `is_cleared`:
+    something removes raw data that is in no archive of this policy."""
+
+    others: Sequence[Policy] = ()
+    is_cleared: bool = False
+
+
+def plan_erasure(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]) -> ErasureReport:
+    """Returns what `erase` would do. Changes nothing. Raises UsageError as it does."""
+    check_erasable(context, erasure, others)
+    counter = _Counter(context, erasure)
+    counter.run()
+    check_edges(counter.across)
+    counts = {name: counter.counts[name] for name in COUNTS}
+    return ErasureReport(counts, list(unreached(context, erasure)))
+
+
+def erase(context: ArchiveContext, erasure: Erasure, beside: Beside) -> ErasureReport:
+    """Erases what is asked for, or goes on where that was cut off. Returns what was erased, and what remains.
+    Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, a hold
+    forbids it, or buckets reach over the edge of the range."""
+    work = Work(context, erasure, beside.others)
+    if check_erasable(context, erasure, beside.others) is None:
+        if erasure.within.is_bounded:
+            plan_erasure(context, erasure, beside.others)  # which raises where the range cuts buckets
+        asked = erasure.text, erasure.within, erasure.reason, context.now
+        work.transaction(lambda session: work.erasures.begin(*asked, session))
+    _erase_all(work, is_cleared=beside.is_cleared)
+    left = list(remaining(context, erasure, beside.others))
+    return ErasureReport(work.transaction(lambda session: _end(work, session)), left)
+
+
+def _erase_all(work: Work, *, is_cleared: bool) -> None:
+    for place in places_of(work.erasure):
+        CollectionEraser(work, place).run()
+    _erase_archived(work)
+    CollectionEraser(work, places_of(work.erasure)[0]).run()  # what came in meanwhile
+    erase_summaries(work, is_cleared=is_cleared)
+
+
+def _erase_archived(work: Work) -> None:
+    if work.context.to == "online":
+        VersionsEraser(work).run()
+    archive = work.context.offline(work.context.keys)
+    if archive is not None:
+        CommitEraser(work, archive).run()
+        erase_versions(work, archive)
+        erase_set_aside(work, archive)
+
+
+def _end(work: Work, session: ClientSession) -> dict[str, int]:
+    """The receipt takes the place of what was written down when it began."""
+    begun = work.erasures.begun(session)
+    assert begun is not None  # written under the lease, which the transaction has seen to
+    counts = {name: begun.counts.get(name, 0) for name in COUNTS}
+    facts = {
+        "collection": work.context.policy.collection,
+        "series": work.context.keys.sign(work.erasure.text) or begun.hashed,
+        "since": begun.within.since,
+        "until": begun.within.until,
+        "reason": begun.reason,
+        "begun": begun.at,
+        "erased": counts,
+    }
+    work.context.deletions.record_event("erase", facts, session)
+    work.erasures.end(session)
+    return counts
+
+
+class _Counter:
+    """Counts what would be erased."""
+
+    def __init__(self, context: ArchiveContext, erasure: Erasure) -> None:
+        self._context = context
+        self._erasure = erasure
+        self._met: set[int] = set()
+        self.counts: Counter[str] = Counter()
+        self.across = 0
+
+    def run(self) -> None:
+        """Counts place by place."""
+        for place in places_of(self._erasure):
+            source = Source(self._context.database, self._context.policy, place.collection, place.overflow)
+            for batch, found in held_in(source, self._erasure):
+                self._add(place.name, batch, found)
+        if self._context.to == "online":
+            kept = KeptVersions(self._context.database, self._context.policy)
+            self.counts["versions"] += sum(len(found.going) for _, found in kept_of(self._erasure, kept))
+        self._count_offline()
+        self.counts["summaries"] = sum(len(it) for _, it in summaries_of(self._context, self._erasure))
+
+    def _count_offline(self) -> None:
+        archive = self._context.offline(self._context.keys)
+        if archive is None:
+            return
+        for held in commits_of(archive, self._erasure):
+            self._add("archived", held.batch, held.found)
+            self.counts["commits_rewritten"] += len(held.found.going) > 0
+        kept = Superseded(archive.store, archive.policy.name)
+        self.counts["versions"] += sum(len(found.going) for _, _, found in left_of(kept, self._erasure))
+        aside = set_aside_of(archive.store, self._erasure)
+        self.counts["set_aside"] = sum(len(it.going) for it in aside)
+
+    def _add(self, place: str, batch: Batch, found: Sorted) -> None:
+        self._context.check()
+        going = batch.take(found.going)
+        names = {hash(same_id(raw_id)) for raw_id in going.main.raw_ids} - self._met
+        self._met |= names
+        self.counts.update({"buckets": len(names), place: len(going)})
+        self.across += len(found.across)

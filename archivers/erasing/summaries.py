@@ -1,0 +1,86 @@
+"""Erases the summaries of a series, and makes those anew that hold something beyond the range as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+
+from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+
+from archivers.context import ArchiveContext
+from archivers.erasing.asked import Erasure
+from archivers.erasing.work import Work
+from archivers.upkeep import roll_up_all
+from buckets.bson.cursor import find_raw
+from buckets.bson.queries import named
+from buckets.bson.raw import Docs, as_queried
+from buckets.bson.types import first_at
+from buckets.fields.selectors import series_text, summary_query
+from buckets.fields.times import TimeRange
+from buckets.models.shape import split
+from rollups.calendar.levels import levels_of
+from rollups.summaries.targets import target
+
+_AT_ONCE = 1000
+_MS = timedelta(milliseconds=1)
+
+
+def summaries_of(
+    context: ArchiveContext, erasure: Erasure, *, is_within: bool = False
+) -> Iterator[tuple[Collection[RawBSONDocument], list[bytes]]]:
+    """Yields the summaries of the series whose windows touch the range, by level: the collection, and the
+    `_id`s of some. `is_within`: only those whose windows lie in it."""
+    start, end = DatetimeMS(erasure.within.start_ms), DatetimeMS(erasure.within.end_ms)
+    ranged = (
+        {"start": {"$gte": start, "$lt": end}, "end": {"$lte": end}}
+        if is_within
+        else {"start": {"$lt": end}, "end": {"$gt": start}}
+    )
+    query = {**summary_query(erasure.series), **ranged, "_id.series": {"$exists": True}}
+    for level in levels_of(erasure.policy):
+        collection = target(context.database, level.collection)
+        for documents in find_raw(collection, query, fields={"_id": 1}):
+            mine = [i for i, it in enumerate(documents) if _is_of(it, erasure)]
+            for at in range(0, len(mine), _AT_ONCE):
+                yield collection, _ids(documents, mine[at : at + _AT_ONCE])
+
+
+def _ids(documents: Docs, indices: list[int]) -> list[bytes]:
+    return [documents.raw_id(i) for i in indices]
+
+
+def _is_of(document: bytes, erasure: Erasure) -> bool:
+    values = {
+        name: as_queried(first_at(document, ("_id", "series", *split(name)))) for name in erasure.series
+    }
+    return all(series_text(values[name]) == text for name, text in erasure.series.items())
+
+
+def erase_summaries(work: Work, *, is_cleared: bool) -> None:
+    """Deletes the summaries of all windows that touch the range, then rolls up those at its edges again, from
+    what is left. `is_cleared`: something removes raw data that is in no archive of this policy."""
+    for collection, raw_ids in summaries_of(work.context, work.erasure):
+        work.context.check()
+        work.transaction(partial(_delete, work, collection, raw_ids))
+    for edge in _edges(work.erasure.within):
+        roll_up_all(work.context, edge, is_cleared=is_cleared)
+
+
+def _delete(
+    work: Work, collection: Collection[RawBSONDocument], raw_ids: list[bytes], session: ClientSession
+) -> None:
+    work.see_not_held(session)
+    deleted = collection.delete_many(named(raw_ids), session=session).deleted_count
+    work.erasures.count({"summaries": deleted}, session)
+
+
+def _edges(within: TimeRange) -> Iterator[TimeRange]:
+    """Yields ranges that touch the windows alone that may reach beyond it."""
+    if within.since is not None:
+        yield TimeRange(within.since, within.since + _MS)
+    if within.until is not None:
+        yield TimeRange(within.until - _MS, within.until)

@@ -1,0 +1,108 @@
+"""Searches for the values of a series as text, wherever they stand: in collections and files of a policy."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+
+import bson
+
+from archivers.context import ArchiveContext, offline_archive
+from archivers.erasing.asked import Erasure
+from archivers.erasing.collections import places_of
+from archivers.erasing.report import Remaining, counted
+from archivers.format.archive import OfflineArchive
+from archivers.records.receipt_files import decoded
+from buckets.bson.cursor import find_raw
+from buckets.bson.raw import TOLERANT, Docs
+from config.policies import Policy
+from rollups.calendar.levels import levels_of
+
+_WHAT = "documents contain a value of the series"
+_UNREADABLE = "the file can't be read, so that nothing tells whether it holds a value of the series"
+
+
+class TextSearch:
+    """Of one erasure."""
+
+    def __init__(self, context: ArchiveContext, erasure: Erasure) -> None:
+        self._context = context
+        self._policy = erasure.policy
+        self._needle = erasure.needle
+        self._places = [
+            it for place in places_of(erasure) for it in (place.collection, place.overflow) if it is not None
+        ]
+
+    def run(self) -> Iterator[Remaining]:
+        """Yields where a value stands."""
+        levels = [level.collection for level in levels_of(self._policy)]
+        for name in sorted({*self._places, *levels}):
+            yield from counted(name, _WHAT, sum(map(self._count, self._all_of(name))))
+        for name in self._context.database.list_collection_names(filter={"name": {"$regex": "^bucketwise_"}}):
+            own = (_unpacked(it) for some in self._all_of(name) for it in _read(some))
+            mine = (it for it in own if not _is_of_another(it, self._policy))
+            yield from counted(name, _WHAT, sum(map(self._needle.is_in, mine)))
+        archive = offline_archive(self._context.connections, self._policy)
+        if archive is not None:
+            yield from self._in_commits(archive)
+            yield from self._beside(archive)
+
+    def _all_of(self, name: str) -> Iterator[Docs]:
+        self._context.check()
+        return find_raw(self._context.database[name], {})
+
+    def _count(self, documents: Docs) -> int:
+        if not self._needle.may_be_in(documents.data):
+            return 0
+        return sum(map(self._needle.is_in, _read(documents)))
+
+    def _in_commits(self, archive: OfflineArchive) -> Iterator[Remaining]:
+        """In the documents that each commit gives: all that its Parquet files hold comes from these."""
+        for commit in archive.commits():
+            self._context.check()
+            batch = archive.load(archive.manifest(commit))
+            count = sum(self._count(documents) for documents in (batch.main, batch.extra))
+            yield from counted(archive.place(commit), _WHAT, count)
+
+    def _beside(self, archive: OfflineArchive) -> Iterator[Remaining]:
+        for found in archive.store.list(f"{self._policy.name}/meta/"):
+            self._context.check()
+            place = f"{archive.store.url}/{found.key}"
+            try:
+                held = list(_entries(found.key, archive.store.get_bytes(found.key)))
+            except (ValueError, OSError, EOFError, zlib.error, bson.errors.InvalidBSON):
+                yield Remaining(place, _UNREADABLE, True)
+                continue
+            yield from counted(place, _WHAT, sum(map(self._needle.is_in, held)))
+
+
+def _read(documents: Iterable[bytes]) -> Iterator[dict[str, object]]:
+    return (bson.decode(it, codec_options=TOLERANT) for it in documents)
+
+
+def _is_of_another(document: dict[str, object], policy: Policy) -> bool:
+    """Whether a document of the suite's own is another policy's."""
+    named = document.get("policy")
+    identity = document.get("_id")
+    if named is None and hasattr(identity, "get"):
+        named = identity.get("policy")
+    return named not in (None, policy.name)
+
+
+def _unpacked(document: dict[str, object]) -> dict[str, object]:
+    """The same with the `_id`s that receipts hold compressed."""
+    packed = document.get("ids")
+    if not isinstance(packed, bytes) or packed[:1] != b"\x78":
+        return document
+    return {**document, "ids": bson.decode(zlib.decompress(packed), codec_options=TOLERANT)}
+
+
+def _entries(key: str, data: bytes) -> Iterator[object]:
+    """What a file beside the parts holds: JSON, documents one behind the other, or receipts compressed."""
+    if key.endswith(".json"):
+        yield json.loads(data)
+    elif key.endswith(".bson.gz"):
+        yield from map(_unpacked, decoded(data))
+    elif key.endswith(".bson"):
+        yield from _read(Docs.split(data))

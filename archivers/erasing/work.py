@@ -1,0 +1,97 @@
+"""What an erasure works with: its transactions, what it counts, what stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TypeVar
+
+from pymongo.client_session import ClientSession
+
+from archivers.context import ArchiveContext
+from archivers.erasing.asked import Erasure
+from archivers.erasing.limits import held_by, holds_on
+from archivers.records.erasures import Erasures
+from archivers.writes.delete import chunks, same_id
+from buckets.bson.raw import LOSSLESS, Batch
+from config.errors import BucketwiseError
+from config.policies import Policy
+from rollups.guarded import transaction
+from rollups.rolling.quarantine import Quarantine
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Work:
+    """One erasure at work, under the lease."""
+
+    context: ArchiveContext
+    erasure: Erasure
+    others: Sequence[Policy] = ()  # that read the same collection
+    met: set[int] = field(default_factory=set)  # the buckets that are counted, 8 bytes each
+
+    @cached_property
+    def erasures(self) -> Erasures:
+        """Returns where it is written down how far it has come."""
+        return Erasures(self.context.receipts)
+
+    @cached_property
+    def quarantine(self) -> Quarantine:
+        """Returns the records of broken buckets."""
+        return Quarantine(self.context.database, self.context.policy, self.context.now)
+
+    def transaction(self, step: Callable[[ClientSession], T]) -> T:
+        """Runs a step in a transaction that fails for a run that has lost its lease."""
+        return transaction(self.context.database, self.context.guard, step)
+
+    def see_not_held(self, session: ClientSession | None = None) -> None:
+        """Raises BucketwiseError where a hold forbids what is about to be destroyed: in the transaction that
+        does so, or before a file goes."""
+        if holds := holds_on(self.context, self.erasure, self.others, session):
+            name = self.erasure.policy.name
+            raise BucketwiseError(
+                f"policy {name}: {held_by(holds)}. The erasure then goes on where it stopped"
+            )
+
+    def take(self, going: Batch, place: str, session: ClientSession) -> list[int]:
+        """In the transaction that destroys these buckets in a place: sees that they may go, and counts them.
+        Returns what to note once it is committed."""
+        self.see_not_held(session)
+        names = {hash(same_id(raw_id)) for raw_id in going.main.raw_ids}
+        new = names - self.met
+        self.erasures.count({"buckets": len(new), place: len(going)}, session)
+        return list(new)
+
+    def note(self, names: list[int]) -> None:
+        """Notes buckets that are counted: copies of them are not counted again."""
+        self.met.update(names)
+
+    def count(self, **counts: int) -> None:
+        """Counts what was erased without a transaction of its own."""
+        self.transaction(lambda session: self.erasures.count(counts, session))
+
+    def forget(self, going: Batch) -> None:
+        """Before archived buckets go: removes what there is by their `_id`s, of those that are not live.
+        Pins, records of the quarantine, and overflow that a restore into another collection has put back."""
+        for piece in chunks(going):
+            there = {same_id(it) for it in self.context.source.present(piece.main.ids)}
+            names = enumerate(piece.main.raw_ids)
+            gone = [piece.main.decode_id(i) for i, raw_id in names if same_id(raw_id) not in there]
+            if gone:
+                self.transaction(partial(self._forget, gone))
+
+    def _forget(self, ids: list[object], session: ClientSession) -> None:
+        self.see_not_held(session)
+        self.release(ids, session)
+        overflow = self.context.policy.overflow
+        if overflow is not None:
+            extra = self.context.database.get_collection(overflow.collection, codec_options=LOSSLESS)
+            extra.delete_many({overflow.ref_field: {"$in": ids}}, session=session)
+
+    def release(self, ids: list[object], session: ClientSession) -> None:
+        """Removes the pins of these `_id`s, and their records of the quarantine."""
+        pins = self.context.pins.release(ids, session)
+        broken = self.quarantine.drop(ids, session)
+        self.erasures.count({"pins": pins, "quarantine": broken}, session)

@@ -1,0 +1,165 @@
+"""What policies make of the buckets that are there now, each by some instant: counted, nothing is moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archivers.context import ArchiveContext
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import Decoded, decode
+from buckets.fields.times import DAY_MS, FIRST_MS, as_ms
+from config.fingerprint import layout_fingerprint
+from config.policies import Policy
+from rollups.calendar.due import Calendar
+from rollups.calendar.levels import bases
+from rollups.rolling.expiry import count_expired
+
+#: Before it there is no bucket.
+NEVER = FIRST_MS
+_PAGE = 1000
+
+
+@dataclass
+class Weight:
+    """Some buckets, and what they hold. `bytes`: of their BSON, with overflow; `days`: since 1970, UTC."""
+
+    buckets: int = 0
+    readings: int = 0
+    bytes: int = 0
+    days: set[int] = field(default_factory=set)
+
+    def add(self, decoded: Decoded, sizes: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
+        """Adds those that are chosen. `sizes`: bytes of each bucket, as `chosen` in the order of columns."""
+        columns = decoded.columns
+        self.buckets += int(chosen.sum())
+        self.readings += int(columns.lengths[chosen].sum())
+        self.bytes += int(sizes[chosen].sum())
+        self.days.update(np.unique(columns.time[chosen[columns.bucket]] // DAY_MS).tolist())
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a policy does with its buckets up to the instant that is `now` in the context. They are archived,
+    and deleted, if their last reading is before these (milliseconds)."""
+
+    context: ArchiveContext
+    archived_before: int
+    deleted_before: int
+
+
+@dataclass
+class Outcome:
+    """How the buckets of a rule fare. `total`: in the collection; `broken`: of those that were read, the ones
+    that break their model."""
+
+    archived: Weight = field(default_factory=Weight)
+    deleted: int = 0  # buckets
+    total: int = 0
+    broken: int = 0
+
+    @property
+    def kept(self) -> int:
+        """Returns how many buckets stay in the collection."""
+        return max(0, self.total - self.deleted)
+
+
+def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> Rule:
+    """Returns what the policy does by the instant of the context, if it runs from the present on. `readers`:
+    other policies that roll up the collection."""
+    archived = _archived_before(context, readers)
+    return Rule(context, archived, min(archived, _deleted_before(context, readers, present)))
+
+
+def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
+    """What ends before it is archived by then: it has expired, and is rolled up."""
+    if context.to == "none":
+        return NEVER
+    rolled_up = [
+        level.through(calendar.due_end) - level.reach
+        for policy in (context.policy, *readers)
+        if policy.rollup is not None
+        for calendar in [Calendar(policy, policy.rollup, context.now)]
+        for level in bases(calendar.levels)
+    ]
+    return max(NEVER, min([context.cutoff, *rolled_up]))
+
+
+def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> int:
+    """The same of deletes: copies have to be older than the grace."""
+    if context.to == "none" or context.kept:
+        return NEVER
+    if not context.archive.grace:
+        return _archived_before(context, readers)
+    earlier = replace(context, now=context.now - context.archive.grace)
+    copied = _copied_before(earlier)
+    return copied if earlier.now < present else max(copied, _archived_before(earlier, readers))
+
+
+def _copied_before(context: ArchiveContext) -> int:
+    """What ends before it was copied by the instant of the context, as far as receipts tell: runs copy in the
+    order of time."""
+    receipts = context.receipts
+    mine = {"_id.policy": receipts.policy, "kind": context.to, "copied": {"$lte": context.now}}
+    if context.to == "offline":
+        latest = {"$group": {"_id": None, "last": {"$max": "$last"}}}
+        found = receipts.collection.aggregate([{"$match": {**mine, "state": "open"}}, latest])
+        return max((as_ms(it["last"]) + 1 for it in found if it["last"] is not None), default=NEVER)
+    copied = receipts.in_state("copied", "online")
+    ids = [identity for it in copied if it["copied"] <= context.now for identity in it["ids"]]
+    pages = (ids[at : at + _PAGE] for at in range(0, len(ids), _PAGE))
+    return max((end for page in pages for _, end in context.source.spans(page)), default=NEVER)
+
+
+def outcomes(rules: Sequence[Rule]) -> list[Outcome]:
+    """Returns how buckets fare by each rule. Those that any of them archives are read; where rules read their
+    buckets alike, once for all of them."""
+    found = [Outcome() for _ in rules]
+    until = max((it.archived_before for it in rules), default=NEVER)
+    alike: dict[str, list[int]] = {}
+    for i, it in enumerate(rules):
+        alike.setdefault(layout_fingerprint(it.context.policy), []).append(i)
+    for places in alike.values():
+        _weigh([rules[i] for i in places], [found[i] for i in places], until)
+    return found
+
+
+def _weigh(rules: Sequence[Rule], found: Sequence[Outcome], until: int) -> None:
+    context = rules[0].context
+    source, policy = context.source, context.policy
+    total = source.collection.count_documents({})
+    for outcome in found:
+        outcome.total = total
+    source.look_at_texts()
+    for batch in source.ending(NEVER, until):
+        context.check()
+        decoded = decode(batch, policy)
+        sizes = _sizes(batch)[decoded.units]
+        for it, outcome in zip(rules, found, strict=True):
+            loose = np.isin(decoded.units, it.context.movable(batch))
+            outcome.archived.add(decoded, sizes, loose & (decoded.last < it.archived_before))
+            outcome.deleted += int((loose & (decoded.last < it.deleted_before)).sum())
+            outcome.broken += len(batch) - len(decoded.units)
+        context.progress("buckets weighed", len(batch))
+
+
+def _sizes(batch: Batch) -> NDArray[np.int64]:
+    """Bytes of each bucket with its overflow."""
+    sizes = np.diff(batch.main.offsets)
+    np.add.at(sizes, batch.owner, np.diff(batch.extra.offsets))
+    return sizes
+
+
+def expired_summaries(context: ArchiveContext) -> dict[str, int]:
+    """Returns how many of the summaries that are there now are past their `retain` at the instant of the
+    context, by level."""
+    rollup = context.policy.rollup
+    if rollup is None:
+        return {}
+    calendar = Calendar(context.policy, rollup, context.now)
+    through = {level.name: level.through(calendar.due_end) for level in calendar.levels}
+    return count_expired(context, through).gone

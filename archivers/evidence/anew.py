@@ -1,0 +1,97 @@
+"""What a changed policy rolls up anew, and of which summaries the readings are gone: counts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bson.datetime_ms import DatetimeMS
+
+from archivers.context import ArchiveContext
+from archivers.moving.online import archive_collections, archived_source
+from buckets.fields.times import DAY_MS
+from config.fingerprint import fingerprint
+from config.policies import LevelName, Policy
+from rollups.calendar.levels import Level, bases, levels_of, sources_of
+from rollups.summaries.targets import target
+
+
+@dataclass(frozen=True)
+class Anew:
+    """What a roll-up by the changed policy makes. Where it reads readings again: how many buckets are live
+    and archived, the latter with their readings and bytes of BSON, None where nothing tells.
+
+    `standing`: summaries by the policy of today, by level. `lost`: those that end before `first`, when the
+    first reading is that is live or archived; None where none is.
+    """
+
+    levels: Sequence[str]
+    is_whole: bool  # all summaries
+    live: int
+    archived: int
+    readings: int | None
+    bytes: int | None
+    standing: Mapping[LevelName, int]
+    lost: Mapping[LevelName, int]
+    first: int | None
+
+
+def anew(context: ArchiveContext, changed: Policy) -> Anew | None:
+    """Returns what the changed policy rolls up anew, in the context of today's; None where nothing."""
+    today = {level.name: level for level in levels_of(context.policy)}
+    levels = levels_of(changed)
+    is_whole = fingerprint(changed) != fingerprint(context.policy)
+    made = [it for it in levels if is_whole or _is_new(it, today.get(it.name))]
+    if not made:
+        return None
+    reads = is_whole or any(it in bases(levels) and not sources_of(it, levels) for it in made)
+    first = _first(context) if is_whole else None
+    stands = {name: _count(context, level) for name, level in today.items()} if is_whole else {}
+    lost = {name: _count(context, level, first) for name, level in today.items()} if is_whole else {}
+    live = replace(context, policy=changed).source.collection.estimated_document_count() if reads else 0
+    archived, readings, size = _archived(context) if reads else (0, 0, 0)
+    names = [level.name for level in made]
+    return Anew(names, is_whole, live, archived, readings, size, stands, lost, first)
+
+
+def dropped(context: ArchiveContext, changed: Policy) -> dict[LevelName, int]:
+    """Returns how many summaries there are of levels of today's policy that the changed one lacks, or makes
+    elsewhere, by level."""
+    targets = changed.rollup.targets if changed.rollup else {}
+    gone = [it for it in levels_of(context.policy) if targets.get(it.name) != it.collection]
+    return {level.name: _count(context, level) for level in gone}
+
+
+def _is_new(level: Level, before: Level | None) -> bool:
+    return before is None or before.collection != level.collection
+
+
+def _count(context: ArchiveContext, level: Level, before: int | None = None) -> int:
+    """Returns how many summaries of a level there are, or end before an instant."""
+    query: dict[str, object] = {"_id.series": {"$exists": True}}
+    if before is not None:
+        query |= {"start": {"$lt": DatetimeMS(before)}, "end": {"$lte": DatetimeMS(before)}}
+    return target(context.database, level.collection).count_documents(query)
+
+
+def _first(context: ArchiveContext) -> int | None:
+    """Returns when the first reading is that is live or archived; of an offline archive the day's start."""
+    archived = None
+    if context.to == "online":
+        archived = archived_source(context.database, context.policy).earliest()
+    elif (span := context.receipts.span()) is not None:
+        archived = span[0] * DAY_MS
+    return min((it for it in (archived, context.source.earliest()) if it is not None), default=None)
+
+
+def _archived(context: ArchiveContext) -> tuple[int, int | None, int | None]:
+    """Returns how many buckets are archived, their readings and their bytes."""
+    if context.to == "online":
+        collection = context.database[archive_collections(context.policy)[0]]
+        return collection.estimated_document_count(), None, None
+    totals = {name: {"$sum": f"${name}"} for name in ("buckets", "readings", "documents_bytes")}
+    receipts = context.receipts
+    stages = [{"$match": receipts.all_standing}, {"$group": {"_id": None, **totals}}]
+    for found in receipts.collection.aggregate(stages):
+        return found["buckets"], found["readings"], found["documents_bytes"]
+    return 0, 0, 0

@@ -1,0 +1,194 @@
+"""Two policy files compared over the same buckets, in the words of the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from archivers.context import ArchiveContext
+from archivers.evidence.against import NEVER, Outcome, Rule, expired_summaries, outcomes, rule
+from archivers.evidence.anew import Anew, anew, dropped
+from archivers.moving.archive import check_kind
+from archivers.report import DeleteLimit
+from buckets.fields.times import as_date
+from config.durations import format_duration
+from config.errors import BucketwiseError, UsageError
+from config.policies import Policy, Settings
+from jobs.connect import hosts
+from jobs.running.fit import see_fit, stop_for
+from jobs.running.irreversible import irreversible
+from jobs.running.turn import Done, Step, Turn
+
+Body = dict[str, Any]
+HORIZON = timedelta(days=90)
+#: The instants at which the files are compared, by their keys.
+INSTANTS = {"now": timedelta(0), "in_90_days": HORIZON}
+FILES = ("today", "against")
+_NOTHING: Body = {
+    "archived": 0, "deleted": 0, "kept": 0, "bytes": 0, "readings": 0, "days": 0, "quarantined": 0,
+    "summaries": {},
+}  # fmt: skip
+
+
+def check_comparable(today: Settings, other: Settings) -> None:
+    """Raises UsageError where the other file is about another database or store: nothing of one tells what
+    becomes of the other."""
+    if today.path.resolve() == other.path.resolve():
+        raise UsageError(f"--against {other.path}: it is the policy file itself. Name a changed copy of it")
+    mine, theirs = _places(today), _places(other)
+    for key in [key for key in mine if key in theirs]:
+        if mine[key] != theirs[key]:
+            raise UsageError(
+                f"--against {other.path}: {key} is {theirs[key]}, and in {today.path} {mine[key]}. Two files "
+                "are compared over the same data: name the same database and store in both"
+            )
+
+
+def _places(settings: Settings) -> dict[str, str | None]:
+    """Returns where the data is, by key. Of the URI its hosts, without user and password."""
+    mongodb, store = settings.mongodb, settings.store
+    places: dict[str, str | None] = {"mongodb.uri": hosts(mongodb), "mongodb.database": mongodb.database}
+    return places | ({"store.url": store.url, "store.endpoint_url": store.endpoint_url} if store else {})
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One policy by one of the two files. `stops`: why a run by it would stop before it archives."""
+
+    policy: Policy
+    rules: Sequence[Rule]  # by each instant
+    stops: list[str]
+
+    @classmethod
+    def of(cls, settings: Settings, turn: Turn) -> _Side | None:
+        """Returns None where the file has no such policy."""
+        policy = settings.policies.get(turn.policy.name)
+        if policy is None:
+            return None
+        others = (it for it in settings.policies.values() if it.name != policy.name)
+        readers = [it for it in others if it.collection == policy.collection and it.rollup is not None]
+        context = replace(turn.context, policy=policy)
+        stops = _stops(replace(turn, context=context))
+        return cls(policy, [_rule(context, readers, it, stops) for it in INSTANTS.values()], stops)
+
+
+def _rule(context: ArchiveContext, readers: Sequence[Policy], later: timedelta, stops: list[str]) -> Rule:
+    then = replace(context, now=context.now + later)
+    return Rule(then, NEVER, NEVER) if stops else rule(then, readers, context.now)
+
+
+def _stops(turn: Turn) -> list[str]:
+    context = turn.context
+    try:
+        check_kind(context.database, context.policy)
+        if context.to != "none":
+            stop_for(see_fit(turn), context.policy)
+    except BucketwiseError as error:
+        return [str(error)]
+    return []
+
+
+def against_step(today: Settings, other: Settings) -> Step:
+    """Returns the step that compares what a policy does by two files."""
+
+    def do(turn: Turn) -> Done:
+        sides = [_Side.of(it, turn) for it in (today, other)]
+        found = iter(outcomes([it for side in sides if side for it in side.rules]))
+        fared = [[next(found) for _ in side.rules] if side else [] for side in sides]
+        mine, theirs = (side.policy if side else None for side in sides)
+        body: Body = {
+            "only_in": "against" if mine is None else "today" if theirs is None else None,
+            "changed": _changed(mine, theirs),
+            **{key: _compared(sides, fared, place) for place, key in enumerate(INSTANTS)},
+            "anew": None,
+            "dropped": {},
+            "stops": dict(zip(FILES, map(_all_stops, sides, fared), strict=True)),
+        }
+        if mine is not None and theirs is not None:
+            context = replace(turn.context, policy=mine)
+            body |= {"anew": _anew_body(anew(context, theirs)), "dropped": dropped(context, theirs)}
+        return Done(body | {"irreversible": irreversible(turn.policy.name, body)})
+
+    return Step("against", do, by_present=True)
+
+
+def _all_stops(side: _Side | None, fared: Sequence[Outcome]) -> list[str]:
+    """With the limit on deletes, which a run may be allowed to exceed."""
+    if side is None or side.policy.archive is None:
+        return []
+    written, present = side.policy.archive.max_delete, fared[0]
+    limit = DeleteLimit(side.policy.collection, written or 0, present.deleted, present.total)
+    return [*side.stops, *([limit.message] if written is not None and limit.is_exceeded else [])]
+
+
+def _compared(sides: Sequence[_Side | None], fared: Sequence[Sequence[Outcome]], place: int) -> Body:
+    """What both files have done by one instant, and the difference."""
+    today, against = (
+        _outcome_body(side, outcomes[place], place) if side else _NOTHING
+        for side, outcomes in zip(sides, fared, strict=True)
+    )
+    return {"today": today, "against": against, "difference": _difference(today, against)}
+
+
+def _outcome_body(side: _Side, fared: Outcome, place: int) -> Body:
+    archived = fared.archived
+    return {
+        "archived": archived.buckets,
+        "deleted": fared.deleted,
+        "kept": fared.kept,
+        "bytes": archived.bytes,
+        "readings": archived.readings,
+        "days": len(archived.days),
+        "quarantined": fared.broken,
+        "summaries": {} if side.stops else expired_summaries(side.rules[place].context),
+    }
+
+
+def _difference(today: Body, against: Body) -> Body:
+    """Against less today, number by number; what one of them lacks is 0."""
+    return {
+        key: _difference(today.get(key, {}), against.get(key, {}))
+        if key == "summaries"
+        else against.get(key, 0) - today.get(key, 0)
+        for key in [*today, *(key for key in against if key not in today)]
+    }
+
+
+def _anew_body(it: Anew | None) -> Body | None:
+    if it is None:
+        return None
+    return {
+        "levels": list(it.levels),
+        "everything": it.is_whole,
+        "live_buckets": it.live,
+        "archived_buckets": it.archived,
+        "archived_readings": it.readings,
+        "archived_bytes": it.bytes,
+        "standing": it.standing,
+        "lost": it.lost,
+        "first": None if it.first is None else as_date(it.first),
+    }
+
+
+def _changed(today: Policy | None, against: Policy | None) -> list[Body]:
+    """The keys that differ as they are written; null: not written."""
+    mine, theirs = (dict(_written(it)) for it in (today, against))
+    keys = dict.fromkeys([*mine, *theirs])
+    found = [{"key": key, "today": mine.get(key), "against": theirs.get(key)} for key in keys]
+    return [it for it in found if it["today"] != it["against"]]
+
+
+def _written(policy: Policy | None) -> Iterator[tuple[str, Any]]:
+    return _flat(policy.model_dump(by_alias=True, exclude_unset=True) if policy else {})
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{key}.")
+        elif isinstance(value, timedelta | None):
+            yield f"{above}{key}", format_duration(value)
+        else:
+            yield f"{above}{key}", list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,29 @@
+"""The step that erases a series, in the words of the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from archivers.erasing.asked import Erasure
+from archivers.erasing.erase import Beside, erase, plan_erasure
+from config.policies import Policy
+from jobs.running.steps import LEFT_SOMETHING, check_archived, prepare
+from jobs.running.turn import Done, Step, Turn
+
+
+def erase_step(erasure: Erasure, others: Sequence[Policy]) -> Step:
+    """Returns the step that erases, or counts what it would erase. `others`: policies that read the same
+    collection."""
+
+    def do(turn: Turn) -> Done:
+        if turn.dry_run:
+            check_archived(turn)
+            report = plan_erasure(turn.context, erasure, others)
+        else:
+            prepare(turn)
+            report = erase(turn.context, erasure, Beside(others, turn.is_archived_by_another))
+        remaining = [it._asdict() for it in report.remaining]
+        body = {**report.counts, "dry_run": turn.dry_run, "remaining": remaining}
+        return Done(body, LEFT_SOMETHING if report.is_found and not turn.dry_run else 0)
+
+    return Step("erase", do)

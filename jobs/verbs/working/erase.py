@@ -1,0 +1,69 @@
+"""`bucketwise erase`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from archivers.erasing.asked import Erasure, check_erasure
+from config.errors import UsageError
+from jobs.call import Call
+from jobs.clock import parse_range
+from jobs.options import Since, Until
+from jobs.output.erase import erase_tables
+from jobs.output.report import Report
+from jobs.running.erasing import erase_step
+from jobs.running.runner import Runner, RunOptions
+from jobs.selection import one_policy, parse_series
+
+EXAMPLES = [
+    'bucketwise erase -p iot --series deviceid=1234 --reason "case 17"',
+    'bucketwise erase -p iot --series deviceid=1234 --reason "case 17" --confirm iot',
+]
+Series = Annotated[
+    list[str] | None,
+    typer.Option("--series", metavar="FIELD=VALUE", help="The series to erase. Repeat for more fields."),
+]
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why. Kept in the receipt: name nobody in it.")
+]
+Confirm = Annotated[
+    str | None,
+    typer.Option(
+        "--confirm",
+        metavar="POLICY",
+        show_default=False,
+        help="The name of the policy again: erase. Without it, only show what would be erased.",
+    ),
+]
+
+
+def erase(
+    call: Call,
+    *,
+    reason: Reason,
+    series: Series = None,
+    since: Since = None,
+    until: Until = None,
+    confirm: Confirm = None,
+) -> Report:
+    """Erase a series for good.
+
+    It goes from its collection, the archive, the summaries, and all that lies beside them. The archive's
+    commits that hold it are rewritten without it. Nothing of it can be restored. With --since and --until
+    only buckets that lie in that range go. At the end everything is searched for the series, and what
+    remains is told. Without --confirm nothing is changed.
+    """
+    within = parse_range(since, until)
+    policy = one_policy(call)
+    if confirm not in (None, policy.name):
+        raise UsageError(f"--confirm {confirm}: write the name of the policy to erase from: {policy.name}")
+    erasure = Erasure(policy, parse_series(series), within, reason)
+    check_erasure(erasure)
+    known = call.settings.policies.values()
+    others = [it for it in known if it.collection == policy.collection and it is not policy]
+    with call.database() as database:
+        options = RunOptions(within, dry_run=confirm is None)
+        results = Runner.of(call, database, [erase_step(erasure, others)], options).run_all([policy])
+    return Report(call.command, call.now, results, erase_tables(results))
