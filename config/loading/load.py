@@ -24,7 +24,7 @@ from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
 from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
-_TABLES = ("mongodb", "store", "work", "ledger", "drill", "policies")
+_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "policies")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
