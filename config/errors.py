@@ -49,3 +49,12 @@ class InterruptedRun(BucketwiseError):
     """A signal asked the run to stop; it finished the step in hand and left."""
 
     exit_code = 130
+
+
+class PausedError(InterruptedRun):
+    """The policy is paused. `pause`: `reason`, `since` and `by`. A run that is at work leaves as if
+    interrupted; one that would begin has nothing to do."""
+
+    def __init__(self, message: str, pause: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.pause = pause

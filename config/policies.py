@@ -48,6 +48,27 @@ class RunLedger(Table):
     keep: DurationOrForever = timedelta(days=90)  # what each run did; None: forever
 
 
+class Notify(Table):
+    """Who is told how runs end."""
+
+    url: SecretStr | None = None  # gets the report of what `on` names
+    ping_start: SecretStr | None = None
+    ping_success: SecretStr | None = None
+    ping_fail: SecretStr | None = None
+    on: List[Literal["failed", "halted", "late"]] = ("failed", "halted", "late")
+
+    @property
+    def tells_late(self) -> bool:
+        """Returns whether it is told that a firing was missed."""
+        return self.url is not None and "late" in self.on
+
+    @property
+    def urls(self) -> dict[str, SecretStr]:
+        """Returns the URLs that are given, by key."""
+        found = {key: getattr(self, key) for key in ("url", "ping_start", "ping_success", "ping_fail")}
+        return {key: url for key, url in found.items() if url is not None}
+
+
 class Drill(Table):
     """Restore drills of all policies with an offline archive."""
 
@@ -251,6 +272,7 @@ class Settings(Table):
     work: Workers = Workers()
     ledger: RunLedger = RunLedger()
     metrics_file: Path | None = None
+    notify: Notify = Notify()
     drill: Drill = Drill()
     policies: dict[str, Policy]
     path: Path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from jobs.output import logs
 from jobs.output.report import Report, Result
 from jobs.output.streams import abandon
 from jobs.service import metrics_file
+from jobs.service.notify import Notifier
 from jobs.stopping import Stop, settle, signals_to
 
 _WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
@@ -29,10 +30,15 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
     as_json, quiet = given.get("json", False), given.get("quiet", False)
     logs.configure(quiet=quiet)
     call: Call | None = None
+    notifier: Notifier | None = None
+    undelivered: list[str] = []
     stop = Stop()
     with signals_to(stop):  # one that comes when all is done keeps nobody from being told
         try:
             call = make_call(name, given, stop)
+            if call.is_measured:
+                notifier = Notifier(call.settings.notify, undelivered.append)
+                notifier.started()
             report = verb(call)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # no traceback reaches a user
             report = failed(name, error, call.now if call else clock.current(), call.hosts if call else "")
@@ -40,6 +46,11 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
         if call is not None and call.is_measured:
             measure(call, report)
         settle(report.exit_code)
+    # All is done: a signal that comes now ends the wait for who is told, and not more.
+    if notifier is not None:
+        notifier.ended(report)
+        notifier.wait()
+        _complain(undelivered)
     return report.exit_code
 
 
@@ -95,7 +106,11 @@ def emit(report: Report, *, as_json: bool) -> None:
         abandon(sys.stdout)
         report.error = f"the result could not be written to stdout: {error.strerror}. What was done stands"
         report.error_code = 1
-    for line in report.complaints:
+    _complain(report.complaints)
+
+
+def _complain(lines: Iterable[str]) -> None:
+    for line in lines:
         sys.stderr.write(hide_secrets(f"bucketwise: {line}\n"))
 
 

@@ -6,6 +6,7 @@ _EXIT_5 = "Follow “What to do at exit 5” in the operations manual."
 _RECEIPTS = "Restore `bucketwise_receipts` from a backup. Find out who changed or removed them."
 
 REMEDIES = {
+    "paused": "Once the reason is gone: `bucketwise resume`.",
     "overdue": "Run `bucketwise run`. If it stays: `bucketwise plan` says why.",
     "not-rolled-up": (
         "Run `bucketwise rollup`; where late readings are found by scan, with `--since` and `--until`."

@@ -12,18 +12,19 @@ from config.checks.drill import check_drill
 from config.checks.ledger import check_ledger
 from config.checks.locations import check_mongodb, check_store
 from config.checks.metrics import check_metrics_file
+from config.checks.notify import check_notify
 from config.checks.policy import check_policy
 from config.checks.storage import check_storage_class
 from config.checks.targets import check_targets
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.lines import lines_of
 from config.loading.tables import known_keys, read_table
-from config.policies import Drill, MongoDB, Policy, RunLedger, Settings, Store, TopLevel, Workers
+from config.policies import Drill, MongoDB, Notify, Policy, RunLedger, Settings, Store, TopLevel, Workers
 from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
 from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
-_TABLES = ("mongodb", "store", "work", "ledger", "drill", "policies")
+_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "policies")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
@@ -48,6 +49,7 @@ def settings_in(text: str, path: Path, environ: Mapping[str, str]) -> Settings:
         check_store(settings.store, report)
     check_work(settings.work, report)
     check_ledger(settings.ledger, report)
+    check_notify(settings.notify, report)
     check_drill(settings, report)
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
@@ -99,6 +101,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
     store = _table(document, ("store",), report)
     work = _table(document, ("work",), report) or {}
     ledger = _table(document, ("ledger",), report) or {}
+    notify = _table(document, ("notify",), report) or {}
     drill = _table(document, ("drill",), report) or {}
     return Settings(
         mongodb=read_table(MongoDB, mongodb, ("mongodb",), report),
@@ -106,6 +109,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
         work=read_table(Workers, work, ("work",), report),
         ledger=read_table(RunLedger, ledger, ("ledger",), report),
         metrics_file=None if top.metrics_file is None else Path(top.metrics_file),
+        notify=read_table(Notify, notify, ("notify",), report),
         drill=read_table(Drill, drill, ("drill",), report),
         policies=policies,
         path=path,

@@ -16,6 +16,7 @@ from rich.console import RenderableType
 from buckets.fields.selectors import EXTENDED_JSON
 from config.secrets import hide_secrets
 from jobs.clock import iso
+from jobs.failures import OUTCOMES
 from jobs.output.measures import Measures
 
 SCHEMA = 1
@@ -32,18 +33,28 @@ def worst(codes: Iterable[int]) -> int:
 
 @dataclass
 class Result:
-    """How one policy fared. `body` is its part of the JSON, beside name, exit code and error. `measures` are
-    for the metrics."""
+    """How one policy fared. `body` is its part of the JSON, beside name, exit code and error. `paused`: the
+    pause that kept it from being worked on. `late_since`: the first firing of its schedule that was missed
+    before. `measures` are for the metrics."""
 
     policy: str
     exit_code: int = 0
     body: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
+    paused: dict[str, Any] | None = None
+    late_since: datetime | None = None
     measures: Measures = field(default_factory=Measures)
+
+    @property
+    def outcome(self) -> str:
+        """Returns what its exit code is called; "paused" where that is why nothing was done."""
+        return "paused" if self.exit_code == 0 and self.paused else OUTCOMES[self.exit_code]
 
     def as_dict(self) -> dict[str, Any]:
         error = {} if self.error is None else {"error": self.error}
-        return {"policy": self.policy, "exit_code": self.exit_code, **self.body, **error}
+        beside = {"paused": self.paused, "late_since": self.late_since}
+        told = {key: value for key, value in beside.items() if value is not None}
+        return {"policy": self.policy, "exit_code": self.exit_code, **self.body, **told, **error}
 
 
 @dataclass

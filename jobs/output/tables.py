@@ -13,7 +13,6 @@ from rich.text import Text
 from buckets.fields.selectors import extended_json
 from config.policies import LEVEL_NAMES
 from jobs.clock import iso
-from jobs.failures import OUTCOMES
 from jobs.output.ending import ending_lines
 from jobs.output.receipts import event
 from jobs.output.report import Result
@@ -317,8 +316,8 @@ def _table(title: str, *heads: str) -> Table:
 
 
 def _outcome(result: Result) -> Text:
-    style = "green" if result.exit_code == 0 else "yellow" if result.exit_code == 3 else "bold red"
-    return Text(OUTCOMES[result.exit_code], style=style)
+    style = "green" if result.outcome == "done" else "yellow" if result.exit_code in (0, 3) else "bold red"
+    return Text(result.outcome, style=style)
 
 
 def _pair(counts: Body) -> tuple[Any, Any]:

@@ -21,7 +21,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
-from config.errors import LeaseHeldError, LeaseLostError
+from config.errors import LeaseHeldError, LeaseLostError, PausedError
 from jobs import clock
 from jobs.running import machine
 from rollups.guarded import Guard, majority
@@ -41,9 +41,13 @@ class Lease:
     `with Lease(database, policy) as lease:` raises LeaseHeldError where another run holds it.
     `fence` grows by one with each taking: the later holder has the higher one. `taken_at` is when that was,
     by the server's clock. `is_clean`: those that held it before have come to their end, and left nothing.
+    `pausable`: it is not taken while the policy is paused, and `check` ends the run once it is; both raise
+    PausedError.
     """
 
-    def __init__(self, database: Database[Document], policy: str, ttl: timedelta = TTL) -> None:
+    def __init__(
+        self, database: Database[Document], policy: str, ttl: timedelta = TTL, *, pausable: bool = False
+    ) -> None:
         self.policy = policy
         self.holder = uuid.uuid4().hex
         self.fence = 0
@@ -51,6 +55,8 @@ class Lease:
         self.is_clean = False
         self._leaves_clean = False
         self._ttl = ttl
+        self._pausable = pausable
+        self._pause: Document | None = None
         self._leases: Collection[Document] = database.get_collection(
             COLLECTION, write_concern=majority(database)
         )
@@ -91,11 +97,14 @@ class Lease:
         return taken_over_at is not None and self.taken_at < _utc(taken_over_at) + _MAY_LIVE
 
     def check(self) -> None:
-        """Raise LeaseLostError unless the lease is still ours. Cheap; call it before every step."""
+        """Raise LeaseLostError unless the lease is still ours, and PausedError once the policy is paused.
+        Cheap; call it before every step."""
         if taken := self.taken():
             raise taken
         if clock.steady() >= self._good_until:
             raise self._loss("it could not be renewed in time")
+        if self._pause:
+            raise self._paused(self._pause)
 
     def taken(self) -> LeaseLostError | None:
         """What to raise where another run has the lease by now; None where that is not known."""
@@ -116,6 +125,8 @@ class Lease:
     def _take(self) -> Document:
         """The lease as it is now: ours, or that of one who may be alive."""
         document = self._ask()
+        if self._pausable and (pause := document.get("paused")):
+            raise self._paused(pause)
         if document["holder"] != self.holder and machine.surely_gone(document["host"]):
             # The very holder we were told of, and not one that came after it.
             dead = [document["holder"], document["fence"]]
@@ -129,6 +140,9 @@ class Lease:
             {"$lte": ["$expires_at", "$$NOW"]},
             *also_free,
         ]
+        may_take: list[Document] = [{"$or": free}]
+        if self._pausable:
+            may_take.append({"$eq": [{"$ifNull": ["$paused", None]}, None]})
         ours = {
             "holder": self.holder,
             "host": {"$literal": machine.this_process()},
@@ -140,7 +154,11 @@ class Lease:
             "clean": False,
         }
         kept = {key: {"$cond": ["$free", value, f"${key}"]} for key, value in ours.items()}
-        pipeline: list[Document] = [{"$set": {"free": {"$or": free}}}, {"$set": kept}, {"$unset": "free"}]
+        pipeline: list[Document] = [
+            {"$set": {"free": {"$and": may_take}}},
+            {"$set": kept},
+            {"$unset": "free"},
+        ]
         with contextlib.suppress(DuplicateKeyError):  # two runs made the document at once; now it is there
             return self._set(pipeline)
         return self._set(pipeline)
@@ -158,11 +176,13 @@ class Lease:
         before = clock.steady()
         try:
             with pymongo.timeout(self._ttl.total_seconds() / 4):
-                found = self._leases.update_one(self._mine(), [{"$set": {"expires_at": self._from_now()}}])
+                later = [{"$set": {"expires_at": self._from_now()}}]
+                found = self._leases.find_one_and_update(self._mine(), later, projection=["paused"])
         except PyMongoError as failure:  # tried again until time runs out
             log.warning("lease not renewed", policy=self.policy, reason=str(failure))
             return
-        if found.matched_count:
+        if found is not None:
+            self._pause = found.get("paused") if self._pausable else None
             self._good_until = before + self._ttl.total_seconds()
         else:
             self._lost = True
@@ -172,6 +192,14 @@ class Lease:
 
     def _from_now(self) -> Document:
         return {"$add": ["$$NOW", round(self._ttl.total_seconds() * 1000)]}
+
+    def _paused(self, pause: Document) -> PausedError:
+        pause = {**pause, "since": _utc(pause["since"])}
+        return PausedError(
+            f"policy {self.policy}: paused since {clock.iso(pause['since'])} by {pause['by']}: "
+            f"{pause['reason']}. The step in hand was finished; `bucketwise resume` lets it go on",
+            pause,
+        )
 
     def _loss(self, reason: str) -> LeaseLostError:
         return LeaseLostError(

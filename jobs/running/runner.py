@@ -17,6 +17,7 @@ from archivers.format.keys import UNSIGNED, Keys
 from archivers.stores import ObjectStore
 from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
+from config.errors import PausedError
 from config.policies import Policy
 from jobs import clock
 from jobs.call import Call
@@ -24,8 +25,10 @@ from jobs.execution.executors import local
 from jobs.failures import OUTCOMES, Failure, explain
 from jobs.output.progress import Progress
 from jobs.output.report import Result, worst
+from jobs.running.lateness import missed_since
 from jobs.running.lease import Lease
-from jobs.running.ledger import COMPLETED, Ledger
+from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
+from jobs.running.pausing import PAUSABLE
 from jobs.running.standing import standing
 from jobs.running.turn import Document, Step, Turn
 from jobs.stopping import Stop
@@ -64,6 +67,7 @@ class Runner:
     keys: Keys = UNSIGNED
     known: Sequence[Policy] = ()  # all policies of the file
     keep: timedelta | None = None  # entries of the ledger; None: forever
+    tells_late: bool = False  # whether a firing was missed before
     is_measured: bool = False  # for metrics
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -90,6 +94,7 @@ class Runner:
             keys=call.keys,
             known=tuple(call.settings.policies.values()),
             keep=call.settings.ledger.keep,
+            tells_late=call.command == SCHEDULED and call.settings.notify.tells_late,
             is_measured=call.metrics_file is not None,
         )
 
@@ -115,21 +120,30 @@ class Runner:
             self.stop.check()
             if not self.is_now_given and any(step.by_present for step in self.steps):
                 clock.check_skew(self.now, self._server_now)
+            result.late_since = self._late_since(policy)
             with self.options.staff(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
                     self._do(result, self._turn(policy, None, executor))
                     return result
-                with Lease(self.database, policy.name) as lease:
+                with Lease(self.database, policy.name, pausable=self.verb in PAUSABLE) as lease:
                     if not is_wanted():
                         if lease.is_clean:
                             lease.leave_clean()
                         return None
                     self._do_recorded(result, policy, lease, executor)
+        except PausedError as error:  # before its first step: there was nothing to do
+            result.paused = error.pause
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         if self.is_measured:
             self._measure(result, policy)
         return result
+
+    def _late_since(self, policy: Policy) -> datetime | None:
+        if not self.tells_late or policy.schedule is None:
+            return None
+        completed = Ledger(self.database).last_completed(policy.name, SCHEDULED)
+        return missed_since(policy.schedule, completed, self.now)
 
     def _measure(self, result: Result, policy: Policy) -> None:
         """See when it ended, what the store was asked, and how the policy stands now."""
@@ -206,6 +220,8 @@ class Runner:
     def _fail(self, result: Result, error: BaseException) -> None:
         """The first failure is the cause; what follows from it must not hide it."""
         failure: Failure = explain(error, self.hosts)
+        if isinstance(error, PausedError):
+            result.paused = error.pause
         result.exit_code = worst([result.exit_code, failure.exit_code])
         result.error = result.error or failure.message
 

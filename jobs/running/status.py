@@ -7,6 +7,7 @@ from dataclasses import asdict
 from archivers.reading.reader import archived_reader
 from buckets.fields.times import FIRST_MS, as_date, as_ms
 from jobs.running.ledger import Ledger
+from jobs.running.pausing import pauses
 from jobs.running.turn import Done, Step, Turn
 from rollups.progress import NO_GATE, load, rolled_up_through
 from rollups.rolling import quarantine
@@ -29,6 +30,7 @@ def _status(turn: Turn) -> Done:
             "pinned": pinned,
             "pinned_until": pinned_until,
             "quarantined": _quarantined(turn),
+            **pauses(turn),
             "last_runs": runs,
         }
     )

@@ -32,6 +32,7 @@ from jobs.running import lease, ledger
 from jobs.running.audited import evidence_body
 from jobs.running.ending import ARCHIVE_EXPIRY
 from jobs.running.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
+from jobs.running.pausing import pause_findings
 from jobs.running.turn import Done, Step, Turn
 from rollups import progress as rollup_progress
 from rollups.calendar.due import Calendar
@@ -251,7 +252,7 @@ def audit_step(*, full: bool = False, evidence: bool = False, drilled_every: tim
 
     def do(turn: Turn) -> Done:
         report = audit(turn.context, full=full, drilled_every=drilled_every)
-        done = _findings(report.findings, NOT_KEPT)
+        done = _findings([*pause_findings(turn), *report.findings], NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
         for it in done.body["findings"]:
             it["remedy"] = REMEDIES[it["code"]]
@@ -263,7 +264,7 @@ def audit_step(*, full: bool = False, evidence: bool = False, drilled_every: tim
 
 def _check(turn: Turn) -> Done:
     checked = check(turn.context.database, turn.policy, OWN_COLLECTIONS)
-    done = _findings(checked.findings, FAILED)
+    done = _findings([*pause_findings(turn), *checked.findings], FAILED)
     fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
     return Done({**done.body, "fit": fit}, done.exit_code)
 

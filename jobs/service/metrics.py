@@ -71,6 +71,9 @@ class Metrics:
     def record(self, verb: str, result: Result) -> None:
         """Count one run of one policy; of none, where it is called "": the command could not start."""
         policy, now = result.policy, (result.measures.ended or clock.current()).timestamp()
+        if result.outcome == "paused":  # no run, but its lags grow
+            self._record_measures(policy, result.measures)
+            return
         self._runs.labels(policy, verb, OUTCOMES[result.exit_code]).inc()
         self._last_run.labels(policy, verb).set(now)
         self._exit_code.labels(policy, verb).set(result.exit_code)

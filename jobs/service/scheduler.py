@@ -21,15 +21,17 @@ from apscheduler.triggers.interval import IntervalTrigger
 from buckets import heap
 from config.cron import Cron
 from config.errors import LeaseHeldError
-from config.policies import Policy
+from config.policies import Notify, Policy
 from jobs import clock
-from jobs.failures import OUTCOMES, explain
-from jobs.output.report import Result
+from jobs.failures import explain
+from jobs.output.report import Report, Result
 from jobs.running.ledger import SCHEDULED, Ledger
 from jobs.running.runner import Runner
+from jobs.service.notify import Notifier
 from jobs.stopping import Stop
 
-#: What failed, or was held by another run, is asked for again after this long, if no firing comes before.
+#: What failed, was held by another run, or is paused, is asked for again after this long, if no firing comes
+#: before.
 AGAIN = timedelta(minutes=5)
 #: So many runs work at a time, since each takes memory of its own; the others wait. What was missed is all
 #: due at once.
@@ -78,6 +80,7 @@ class Service:
     ledger: Ledger
     stop: Stop
     hosts: str
+    notifier: Notifier = field(default_factory=lambda: Notifier(Notify(), log.warning))
     _beat: float = field(default_factory=clock.steady)
     #: One for each policy: its tasks would find its lease held.
     _turns: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
@@ -106,6 +109,7 @@ class Service:
         log.info("schedule is asked to stop; it finishes the steps in hand")
         self._scheduler.shutdown(wait=False)  # it would wait with a lock held that `_ask_again` takes
         runs.shutdown(wait=True)
+        self.notifier.wait()
         log.info("schedule ended")
 
     def is_alive(self) -> bool:
@@ -130,7 +134,10 @@ class Service:
 
         try:
             # Asked once more with the lease in hand: another service may have done it meanwhile.
-            result = task.runner_at(now).run_if(task.policy, is_due) if is_due() else None
+            result = None
+            if is_due():
+                self.notifier.started()
+                result = task.runner_at(now).run_if(task.policy, is_due)
         except Exception as error:  # noqa: BLE001  # the service outlives whatever one turn meets
             failure = explain(error, self.hosts)
             result = Result(task.policy.name, failure.exit_code, error=failure.message)
@@ -139,14 +146,17 @@ class Service:
             return
         heap.give_back()
         task.on_result(result)  # before it is told: who reads of its end finds it in the metrics
+        self.notifier.ended(Report(task.verb, now, [result]))
         self._tell(task, result)
-        if result.exit_code in (1, LeaseHeldError.exit_code):
+        if result.exit_code in (1, LeaseHeldError.exit_code) or result.paused:
             self._ask_again(task, clock.current() + AGAIN)
 
     def _tell(self, task: Task, result: Result) -> None:
-        outcome = {"outcome": OUTCOMES[result.exit_code], "exit_code": result.exit_code}
+        outcome = {"outcome": result.outcome, "exit_code": result.exit_code}
         said = {"policy": result.policy, "verb": task.verb, **outcome}
-        if result.exit_code in (0, 3, 11, 130):
+        if result.outcome == "paused" and (pause := result.paused):
+            log.info("policy is paused", policy=result.policy, by=pause["by"], reason=pause["reason"])
+        elif result.exit_code in (0, 3, 11, 130):
             log.info("run ended", **said, **({} if result.error is None else {"reason": result.error}))
         else:
             log.error("run failed", **said, reason=result.error)

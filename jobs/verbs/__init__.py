@@ -7,7 +7,7 @@ from collections.abc import Callable
 from jobs.output.report import Report
 from jobs.verbs import demo, init
 from jobs.verbs.asking import coverage, explain, readings, receipts, status, summarize
-from jobs.verbs.keeping import hold, undelete
+from jobs.verbs.keeping import hold, pause, undelete
 from jobs.verbs.proving import audit, check, drill, sign, verify
 from jobs.verbs.returning import restore, unpin
 from jobs.verbs.working import archive, compact, erase, plan, rollup, run, schedule
@@ -34,6 +34,8 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "hold": (hold.hold, hold.EXAMPLES),
     "undelete": (undelete.undelete, undelete.EXAMPLES),
     "erase": (erase.erase, erase.EXAMPLES),
+    "pause": (pause.pause, pause.EXAMPLES),
+    "resume": (pause.resume, pause.RESUME_EXAMPLES),
     "receipts": (receipts.receipts, receipts.EXAMPLES),
     "sign": (sign.sign, sign.EXAMPLES),
     "audit": (audit.audit, audit.EXAMPLES),

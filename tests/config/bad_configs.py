@@ -1669,6 +1669,82 @@ STORAGE_CLASSES = [
     ),
 ]
 
+NOTIFY = [
+    bad(
+        "notify-unknown-key",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[notify]\nping = "https://h/hunter2"',
+        "notify.ping",
+        "there is no such key",
+    ),
+    bad(
+        "notify-no-http",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[notify]\nurl = "ftp://h/hunter2"',
+        "notify.url",
+        "value: ***",
+        "not an http:// or https:// URL",
+        'write "https://host/path"',
+    ),
+    bad(
+        "notify-no-host",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[notify]\nping_start = "https:///hunter2"',
+        "notify.ping_start",
+        "not an http:// or https:// URL",
+    ),
+    bad(
+        "notify-bad-port",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[notify]\nping_fail = "https://h:hunter2/"',
+        "notify.ping_fail",
+        "not a valid URL",
+    ),
+    bad(
+        "notify-space-in-url",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[notify]\nping_success = "https://h/hunter2 x"',
+        "notify.ping_success",
+        "no spaces",
+    ),
+    bad(
+        "notify-url-is-no-text",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[notify]\nurl = 7',
+        "notify.url",
+        "it is a number, and has to be text",
+    ),
+    bad(
+        "notify-variable-not-set",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[notify]\nurl = "https://h/${{NOT_SET}}"',
+        "notify.url",
+        "NOT_SET is not set",
+    ),
+    bad(
+        "notify-unknown-event",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[notify]\nurl = "https://h/"\non = ["faild"]',
+        "notify.on",
+        'did you mean "failed"?',
+    ),
+    bad(
+        "notify-nothing-is-sent",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[notify]\non = ["failed"]',
+        "notify.on",
+        "nothing is sent without `notify.url`",
+        "add `url`, or take `on` out",
+    ),
+    bad(
+        "notify-is-no-table",
+        "[mongodb]",
+        'notify = "https://h/hunter2"\n[mongodb]',
+        "notify\n",
+        "it has to be a table",
+    ),
+]
+
 LEDGER = [
     bad(
         "ledger-unknown-key",
@@ -1800,6 +1876,7 @@ BAD_CONFIGS: list[BadConfig] = [
     *KEYS_AND_TYPES,
     *DURATIONS,
     *CONNECTIONS,
+    *NOTIFY,
     *LEDGER,
     *METRICS,
     *BATCHES,

@@ -66,6 +66,10 @@ def _run(place: Place) -> None:
     place("run")
 
 
+def _pause(place: Place) -> None:
+    place("pause", "--reason", "The cluster is being moved")
+
+
 def _change(place: Place) -> None:
     """Another policy file beside that of today, which archives later."""
     percentiles = POLICIES.replace('daily = "ticks_daily"\n', 'daily = "ticks_daily"\npercentiles = [50]\n')
@@ -110,6 +114,8 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "hold": (_nothing, _HOLD),
     "undelete": (_bury, []),
     "erase": (_run, ["--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks"]),
+    "pause": (_nothing, ["--reason", "The cluster is being moved"]),
+    "resume": (_pause, []),
     "audit": (_nothing, []),
     "status": (_run, []),
     "summarize": (_run, ["--since", "2018-06-30", "--until", "2018-07-01"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 import typing
 from datetime import timedelta
@@ -22,6 +23,7 @@ from config.policies import (
     Compact,
     Drill,
     MongoDB,
+    Notify,
     Overflow,
     Policy,
     Retain,
@@ -48,6 +50,7 @@ TABLES: dict[str, type[Table]] = {
     "`[store]`": Store,
     "`[work]`": Workers,
     "`[ledger]`": RunLedger,
+    "`[notify]`": Notify,
     "`[drill]`": Drill,
     "`[policies.NAME]`": Policy,
     "`[policies.NAME.rollup]`": Rollup,
@@ -94,6 +97,8 @@ def _default(field: FieldInfo) -> str:
         return "–"
     if field.annotation is ByteSize:
         return f'`"{format_size(default)}"`'
+    if isinstance(default, tuple) and default:
+        return f"`{json.dumps(default)}`"
     if type(default) is int:
         return f"`{default}`"
     texts = {True: "true", False: "false", (): "[]"}

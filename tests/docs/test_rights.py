@@ -69,6 +69,7 @@ def test_the_page_shows_roles_that_the_server_takes(market: Market) -> None:
         "online",
         "restore_online",
         "hold",
+        "pause",
     ):
         shown = role(name)
         database.command(
@@ -216,6 +217,20 @@ def test_who_lifts_tombstones_needs_no_right_to_place_holds(market: Market) -> N
     assert market("run", "-p", "ticks").code == 3  # something is quarantined
     market.allow([it for it in HOLD if it.collection != "bucketwise_holds"])
     assert market("undelete", "-p", "ticks").policy("ticks")["days"] == 1
+
+
+PAUSE = rights("pause")
+
+
+@pytest.mark.parametrize("right", [None, *(it for it in PAUSE if it not in rights("read_books"))])
+def test_who_pauses_policies_needs_these_rights_and_no_others(market: Market, right: Right | None) -> None:
+    market.allow([it for it in PAUSE if it != right])
+    ran = market("pause", "--reason", "why", "-p", "ticks")
+    if right is None:
+        assert (ran.code, market("resume", "-p", "ticks").code) == (0, 0)
+        assert market("run", "-p", "ticks").code == 1
+    else:
+        check_refused(ran, right)
 
 
 @pytest.mark.parametrize("right", STREAM)

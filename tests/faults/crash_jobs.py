@@ -190,6 +190,11 @@ def held(scene: Scene) -> None:
     scene.well(*HOLD)
 
 
+def paused(scene: Scene) -> None:
+    filled(scene)
+    scene.well(*PAUSE)
+
+
 def released(scene: Scene) -> None:
     scene.well("hold", "release", "case")
 
@@ -257,6 +262,7 @@ def changed(scene: Scene) -> list[bytes]:
 
 
 ARCHIVE, COMPACT, LIFT = ("archive",), ("compact",), ("undelete",)
+PAUSE, RESUME = ("pause", "--reason", "why"), ("resume",)
 ERASE = ("erase", "-p", "it", "--series", "dev=1", "--reason", "case 17", "--confirm", "it")
 HOLD = ("hold", "add", "case", "--reason", "why")
 _REGISTERED, _COPIED = "mongo commit receipt", "mongo commit copy"
@@ -299,6 +305,8 @@ JOBS = {
     "expired archive online": Job(_ONLINE + ENDING, ("run",), under_tombstones),
     "undelete": Job(_OFFLINE + ENDING, LIFT, buried, recover=LIFT),
     "undelete online": Job(_ONLINE + ENDING, LIFT, buried, recover=LIFT),
+    "pause": Job(_OFFLINE, PAUSE, filled, recover=RESUME),
+    "resume": Job(_OFFLINE, RESUME, paused, recover=RESUME),
     "checkpoint": Job(_OFFLINE, ("run",), checkpoint_gone),
     "checkpoint s3": Job(_OFFLINE, ("run",), checkpoint_gone, store="moto"),
     "old receipts": Job(_OFFLINE + MOVING, ("run",), archived_long_ago),

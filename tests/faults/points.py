@@ -311,10 +311,11 @@ def _detail(collection: str, command: Document) -> str:
         if "guards" in str(change):
             return "guard"
         if "findAndModify" in command:
-            return "take"
+            change = str(command["update"])
+            return "take" if "'free'" in change else "renew" if "expires_at" in change else "pause"
         if "$setOnInsert" in change:
             return "made"
-        return {True: "release", False: "renew"}["holder" in str(change)] if change else ""
+        return {True: "release", False: "resume"}["holder" in str(change)] if change else ""
     if collection == "bucketwise_runs" and change == {"$set": {"outcome": "died"}}:
         return "died"
     if collection == "bucketwise_receipts" and change:

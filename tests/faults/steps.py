@@ -49,6 +49,7 @@ _HOLD, _HELD = ("hold",), ("held",)
 _BURIES, _LIFTS = ("tombstones", "tombstones online"), ("undelete", "undelete online")
 _ENDS = ("expired archive", "expired archive s3", "expired archive online")
 _END_OFF, _END_ON = "archivers.ending.offline:OfflineEnd.", "archivers.ending.online:OnlineEnd."
+_PAUSE, _RESUME = ("pause",), ("resume",)
 _ERASES_FILES, _ERASES_S3 = ("erased", "erased and live"), ("erased s3",)
 _ERASES = (*_ERASES_FILES, *_ERASES_S3, "erased online")
 _REWRITES = (*_ERASES_FILES, *_ERASES_S3)
@@ -76,7 +77,7 @@ STEPS = (
     # Every job
     Step("config read", "read config", "config.loading.load:load", _ALL),
     Step("lease taken", "mongo findAndModify bucketwise_lease take", _LEASE + "_take", _ALL),
-    Step("lease renewed", "mongo update bucketwise_lease renew", _LEASE + "_renew_once", _ALL),
+    Step("lease renewed", "mongo findAndModify bucketwise_lease renew", _LEASE + "_renew_once", _ALL),
     Step("lease asked", "mongo update bucketwise_lease guard in transaction", _LEASE + "guard", _ALL),
     Step("ledger's index", "mongo createIndexes bucketwise_runs", _LEDGER + "start", ("first run",)),
     Step("the dead marked", "mongo update bucketwise_runs died", _LEDGER + "_mark_died", _ALL),
@@ -126,6 +127,9 @@ STEPS = (
     Step("holds asked", "mongo find bucketwise_holds in transaction", _HOLDS + "standing", _ASK),
     Step("summaries expired", "mongo delete it_hourly in transaction", _EXPIRY, ("expiry",)),
     Step("expiry committed", "mongo commit expired summaries", _EXPIRY, ("expiry",)),
+    # A pause begins and ends
+    Step("paused", "mongo findAndModify bucketwise_lease pause", "jobs.running.pausing:pause_step", _PAUSE),
+    Step("resumed", "mongo update bucketwise_lease resume", "jobs.running.pausing:resume_step", _RESUME),
     # A hold is placed; what a compaction has replaced stays
     Step("lease made for a hold", "mongo update bucketwise_lease made", "jobs.running.lease:touching", _HOLD),
     Step("hold put", "mongo insert bucketwise_holds in transaction", _HOLDS + "put", _HOLD),

@@ -145,7 +145,8 @@ VERBS: list[tuple[str, ...]] = [
     ("coverage",), ("explain", "--at", RANGE[1]),
     ("readings", "-p", "ticks", *RANGE, "-o", "out.csv"), ("restore", "-p", "ticks", "--to", "ticks"),
     ("erase", "-p", "ticks", "--series", "symbol=MDB", "--reason", "why", "--confirm", "ticks"),
-    ("unpin",), ("hold", "add", "case", "--reason", "why"), ("hold", "list"), ("undelete",), ("schedule",),
+    ("unpin",), ("hold", "add", "case", "--reason", "why"), ("hold", "list"), ("undelete",),
+    ("pause", "--reason", "why"), ("run",), ("resume",), ("schedule",),
 ]  # fmt: skip
 
 

@@ -18,8 +18,7 @@ from tests.jobs.command import ROOT, CommandLine
 VERBS = [
     "demo", "init", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "coverage",
     "explain", "schedule", "compact", "verify", "drill", "restore", "unpin", "hold", "undelete", "erase",
-    "receipts",
-    "sign", "audit", "status",
+    "pause", "resume", "receipts", "sign", "audit", "status",
 ]  # fmt: skip
 
 
@@ -90,6 +89,9 @@ def test_a_bad_config_is_told_to_machines(case: BadConfig, tmp_path: Path, bucke
             ["--keep-for 36500d: ", "year 9999"],
         ),
         (["unpin", "--since", "x"], ["--since", "'x'"]),
+        (["pause"], ["--reason TEXT"]),
+        (["pause", "--reason", " \n"], ["--reason TEXT"]),
+        (["resume", "-p", "tick"], ["--policy tick", "Did you mean ticks?"]),
         (["schedule"], ["no policy", "schedule", "bucketwise.toml"]),
         (["schedule", "--now", "2018-07-01"], ["--now", "bucketwise run --now"]),
         (["schedule", "--metrics-port", "x"], ["--metrics-port"]),

@@ -9,6 +9,7 @@ import typer
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import AllowLarge, Executor, Since, Until, WorkerCount
+from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
 from jobs.output.tables import archive_tables
 from jobs.running.runner import Runner, RunOptions
@@ -40,4 +41,4 @@ def archive(
     with call.database() as database:
         options = RunOptions(within, dry_run, staff, allow_large)
         results = Runner.of(call, database, [ARCHIVE], options).run_all(policies)
-    return Report(call.command, call.now, results, archive_tables(results))
+    return Report(call.command, call.now, results, [*archive_tables(results), *pause_lines(results)])

@@ -9,6 +9,7 @@ import typer
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
+from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
 from jobs.output.tables import compact_table
 from jobs.running.runner import Runner, RunOptions
@@ -31,4 +32,4 @@ def compact(call: Call, since: Since = None, until: Until = None, dry_run: DryRu
     policies = call.policies
     with call.database() as database:
         results = Runner.of(call, database, [COMPACT_ALL], RunOptions(within, dry_run)).run_all(policies)
-    return Report(call.command, call.now, results, [compact_table(results)])
+    return Report(call.command, call.now, results, [compact_table(results), *pause_lines(results)])

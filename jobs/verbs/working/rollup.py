@@ -5,6 +5,7 @@ from __future__ import annotations
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Executor, Since, Until, WorkerCount
+from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
 from jobs.output.tables import rollup_tables
 from jobs.running.runner import Runner, RunOptions
@@ -33,4 +34,4 @@ def rollup(
     with call.database() as database:
         runner = Runner.of(call, database, [ROLLUP], RunOptions(within, staff=staff))
         results = runner.run_all(policies)
-    return Report(call.command, call.now, results, rollup_tables(results))
+    return Report(call.command, call.now, results, [*rollup_tables(results), *pause_lines(results)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jobs.call import Call
 from jobs.options import AllowLarge, Executor, WorkerCount
+from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
 from jobs.output.tables import run_tables
 from jobs.running.runner import Runner, RunOptions
@@ -27,4 +28,4 @@ def run(
     with call.database() as database:
         options = RunOptions(staff=staff, allow_large=allow_large)
         results = Runner.of(call, database, RUN, options).run_all(policies)
-    return Report(call.command, call.now, results, run_tables(results))
+    return Report(call.command, call.now, results, [*run_tables(results), *pause_lines(results)])

@@ -26,6 +26,7 @@ from jobs.running.steps import RUN
 from jobs.running.turn import Step
 from jobs.service.metrics import Metrics, served
 from jobs.service.metrics_file import add
+from jobs.service.notify import Notifier
 from jobs.service.scheduler import Service, Task
 
 EXAMPLES = [
@@ -81,7 +82,7 @@ def schedule(
         metrics.record(verb, result)
         if file is not None and (complaint := add(file, verb, [result])):
             log.warning(complaint)
-        counts[result.policy][f"{verb}s"] += 1
+        counts[result.policy][f"{verb}s"] += result.outcome != "paused"
 
     with call.database() as database:
 
@@ -99,6 +100,7 @@ def schedule(
                 keys=call.keys,
                 known=tuple(call.settings.policies.values()),
                 keep=call.settings.ledger.keep,
+                tells_late=verb == SCHEDULED and call.settings.notify.tells_late,
                 is_measured=metrics_port is not None or file is not None,
             )
 
@@ -111,7 +113,8 @@ def schedule(
         tasks = [Task(it, parse_cron(it.schedule or ""), run_at, partial(count, SCHEDULED)) for it in runs]
         cron = call.settings.drill.schedule or ""
         tasks += [Task(it, parse_cron(cron), drill_at, partial(count, "drill"), "drill") for it in drills]
-        service = Service(tasks, Ledger(database), call.stop, call.hosts)
+        notifier = Notifier(call.settings.notify, lambda it: log.warning("not told", reason=it))
+        service = Service(tasks, Ledger(database), call.stop, call.hosts, notifier)
         serving = (
             nullcontext(None)
             if metrics_port is None

@@ -1,0 +1,37 @@
+"""Pauses, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jobs.clock import iso
+from jobs.output.report import Result
+from jobs.output.tables import printable
+
+
+def pauses_table(results: Sequence[Result]) -> RenderableType:
+    """Returns a row for each policy, paused or not."""
+    table = Table(title="Pauses", title_justify="left", box=box.SIMPLE_HEAD)
+    for head in ("policy", "paused since", "by", "reason"):
+        table.add_column(head, overflow="fold")
+    for result in results:
+        it = result.body.get("paused")
+        row = (iso(it["since"]), it["by"], it["reason"]) if it else ("–", "–", "–")
+        table.add_row(result.policy, *map(printable, row))
+    return table
+
+
+def pause_lines(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns a line for each policy that is paused. Where a pause cut a run off, the error tells of it."""
+    found = [(it.policy, it.paused or it.body.get("paused")) for it in results if it.error is None]
+    told = (
+        f"{policy}: paused since {iso(it['since'])} by {it['by']}: {it['reason']}"
+        for policy, it in found
+        if it
+    )
+    return [Text(printable(line), style="yellow") for line in told]

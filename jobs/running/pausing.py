@@ -1,0 +1,77 @@
+"""Pauses: no verb works on a policy while it is paused.
+
+A pause is a field of the policy's lease. So the commands that take and renew the lease tell a run of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bson.codec_options import CodecOptions
+from pymongo.collection import Collection
+from pymongo.errors import DuplicateKeyError
+
+from archivers.proof.findings import Finding
+from jobs import clock
+from jobs.running.lease import COLLECTION
+from jobs.running.turn import Done, Step, Turn
+from rollups.guarded import majority
+
+Document = dict[str, Any]
+#: The verbs that leave a paused policy alone. (`schedule` runs `run`.)
+PAUSABLE = ("run", "rollup", "archive", "compact")
+
+
+def pause_step(reason: str, by: str) -> Step:
+    """Returns the step that pauses a policy. One that is paused already stays so, for its own reason."""
+
+    def do(turn: Turn) -> Done:
+        pause = {"reason": {"$literal": reason}, "since": turn.context.now, "by": {"$literal": by}}
+        kept = {
+            "holder": {"$ifNull": ["$holder", None]},
+            "fence": {"$ifNull": ["$fence", 0]},
+            "paused": {"$ifNull": ["$paused", pause]},
+        }
+
+        def put() -> Document | None:
+            return _leases(turn).find_one_and_update({"_id": turn.policy.name}, [{"$set": kept}], upsert=True)
+
+        try:
+            before = put()
+        except DuplicateKeyError:  # a run made the document meanwhile
+            before = put()
+        return Done({"changed": not (before or {}).get("paused"), **pauses(turn)})
+
+    return Step("pause", do, by_present=True)
+
+
+def resume_step(reason: str | None, by: str) -> Step:
+    """Returns the step that ends a policy's pause."""
+
+    def do(turn: Turn) -> Done:
+        end = {"paused": None, "resumed": {"reason": reason, "at": turn.context.now, "by": by}}
+        is_paused = {"_id": turn.policy.name, "paused": {"$ne": None}}
+        found = _leases(turn).update_one(is_paused, {"$set": end})
+        return Done({"changed": bool(found.modified_count), **pauses(turn)})
+
+    return Step("resume", do, by_present=True)
+
+
+def pauses(turn: Turn) -> Document:
+    """Returns what the JSON tells: the pause that stands, and how the last one ended."""
+    found = _leases(turn).find_one({"_id": turn.policy.name}, ["paused", "resumed"]) or {}
+    return {key: found.get(key) for key in ("paused", "resumed")}
+
+
+def pause_findings(turn: Turn) -> list[Finding]:
+    """Returns a warning where the policy is paused."""
+    if (pause := pauses(turn)["paused"]) is None:
+        return []
+    message = f"paused since {clock.iso(pause['since'])} by {pause['by']}: {pause['reason']}"
+    return [Finding("paused", turn.policy.name, turn.policy.collection, "warning", message)]
+
+
+def _leases(turn: Turn) -> Collection[Document]:
+    database = turn.context.database
+    options: CodecOptions[Document] = CodecOptions(tz_aware=True)
+    return database.get_collection(COLLECTION, options, write_concern=majority(database))

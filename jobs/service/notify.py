@@ -1,0 +1,152 @@
+"""Tells others how runs end: a POST of the report where something is wrong, pings for a dead man's switch.
+
+A receiver that is down, slow or wrong holds nothing up and changes no exit code: that is told as a complaint.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import unquote, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from config.errors import HaltedError
+from config.policies import Notify
+from jobs import clock
+from jobs.output.report import Report, Result
+from jobs.version import VERSION
+
+#: Exit codes of runs that are done, and of those that somebody must look at. Whether the work was done is not
+#: known of the others: another run had the lease, or this one was interrupted.
+DONE, FAILED = (0, 3), (1, 2, 4, 5)
+_SECONDS = 5.0  # for one try
+_TRIES = 2
+#: All that is under way at the end may take so long: two pings one after another.
+_PATIENCE = 2 * _TRIES * _SECONDS + 1
+
+
+def events_of(exit_code: int, results: Iterable[Result]) -> list[str]:
+    """Returns what happened, of what `notify.on` may name."""
+    found = {
+        "failed": exit_code in FAILED and exit_code != HaltedError.exit_code,
+        "halted": exit_code == HaltedError.exit_code,
+        "late": any(it.late_since is not None and it.outcome != "paused" for it in results),
+    }
+    return [name for name, happened in found.items() if happened]
+
+
+class Notifier:
+    """Sends in threads of its own. `complain` hears of what could not be delivered."""
+
+    def __init__(self, notify: Notify, complain: Callable[[str], None]) -> None:
+        self._urls = {key: url.get_secret_value() for key, url in notify.urls.items()}
+        self._on = notify.on
+        self._complain = complain
+        self._sending: list[threading.Thread] = []
+        self._last_ping: threading.Thread | None = None
+
+    def started(self) -> None:
+        """Say that a run begins."""
+        self._ping("ping_start")
+
+    def ended(self, report: Report) -> None:
+        """Say how it has ended."""
+        code = report.exit_code
+        if code in DONE:
+            self._ping("ping_success")
+        elif code in FAILED:
+            self._ping("ping_fail")
+        events = [it for it in events_of(code, report.results) if it in self._on]
+        if events and "url" in self._urls:
+            self._send("url", _with(report, events).as_json().encode(), None)
+
+    def wait(self) -> None:
+        """Wait until all is delivered or given up, 21 seconds at most."""
+        deadline = clock.steady() + _PATIENCE
+        for thread in self._sending:
+            thread.join(max(0.0, deadline - clock.steady()))
+            if thread.is_alive():
+                self._complain(f"{thread.name}: no answer in time")
+
+    def _ping(self, key: str) -> None:
+        if key in self._urls:
+            self._last_ping = self._send(key, None, self._last_ping)
+
+    def _send(self, key: str, body: bytes | None, before: threading.Thread | None) -> threading.Thread:
+        """`before`: what has to arrive first, if it does at all."""
+        url = self._urls[key]
+
+        def deliver() -> None:
+            if before is not None:
+                before.join(_TRIES * _SECONDS)
+            if failure := _deliver(url, body):
+                self._complain(f"{thread.name}: {failure}")
+
+        thread = threading.Thread(target=deliver, name=f"notify.{key}: {_shown(url)}", daemon=True)
+        thread.start()
+        self._sending = [*(it for it in self._sending if it.is_alive()), thread]
+        return thread
+
+
+def _with(report: Report, events: Sequence[str]) -> Report:
+    return replace(report, extra={**report.extra, "events": events})
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """A redirect would take the report to where nobody said."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_open = build_opener(_NoRedirects).open
+
+
+def _deliver(url: str, body: bytes | None) -> str | None:
+    """Returns why it could not be delivered; None where it was."""
+    failure = None
+    for _ in range(_TRIES):
+        try:
+            with _open(_request(url, body), timeout=_SECONDS):
+                return None
+        except HTTPError as error:
+            error.close()
+            failure = f"it answered {error.code}"
+            if error.code < 500:  # it would answer the same
+                break
+        except (OSError, HTTPException, ValueError) as error:
+            failure = _reason(error)
+    return failure
+
+
+def _request(url: str, body: bytes | None) -> Request:
+    """urllib takes no user and password in a URL."""
+    parts = urlsplit(url)
+    user_info, _, place = parts.netloc.rpartition("@")
+    request = Request(parts._replace(netloc=place, fragment="").geturl(), data=body)
+    request.add_header("User-Agent", f"bucketwise/{VERSION}")
+    if body is not None:
+        request.add_header("Content-Type", "application/json")
+    if user_info:
+        told = base64.b64encode(unquote(user_info).encode()).decode()
+        request.add_header("Authorization", f"Basic {told}")
+    return request
+
+
+def _reason(error: Exception) -> str:
+    """Without what may quote the URL."""
+    cause = getattr(error, "reason", error)
+    if isinstance(cause, TimeoutError):
+        return f"no answer within {_SECONDS:.0f} seconds"
+    return getattr(cause, "strerror", None) or type(error).__name__
+
+
+def _shown(url: str) -> str:
+    """Where it goes, without the rest: paths of such URLs are secrets."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -1,0 +1,59 @@
+"""`bucketwise pause` and `bucketwise resume`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from config.errors import UsageError
+from jobs.call import Call
+from jobs.output.pauses import pauses_table
+from jobs.output.report import Report
+from jobs.output.tables import printable
+from jobs.running.machine import this_user
+from jobs.running.pausing import pause_step, resume_step
+from jobs.running.runner import Runner, RunOptions
+from jobs.running.turn import Step
+
+EXAMPLES = [
+    'bucketwise pause -p ticks --reason "The cluster is being moved"',
+    'bucketwise pause --reason "Nothing is archived before the new disks are in"',
+]
+RESUME_EXAMPLES = ["bucketwise resume -p ticks", 'bucketwise resume --reason "The new disks are in"']
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why. Whoever meets the pause is told.")
+]
+EndReason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why it ends.")]
+
+
+def pause(call: Call, reason: Reason = None) -> Report:
+    """Keep policies from being worked on.
+
+    Until `bucketwise resume`, the commands run, rollup, archive, compact and schedule leave them alone. A run
+    that is at work ends after the step in hand. All other commands go on.
+    """
+    if (why := _on_one_line(reason)) is None:
+        raise UsageError("pause: say why with --reason TEXT; whoever meets the pause will ask")
+    return _report(call, pause_step(why, this_user()))
+
+
+def resume(call: Call, reason: EndReason = None) -> Report:
+    """Let paused policies be worked on again.
+
+    The next run does what has fallen due meanwhile.
+    """
+    return _report(call, resume_step(_on_one_line(reason), this_user()))
+
+
+def _on_one_line(reason: str | None) -> str | None:
+    """As messages and logs can show it; None where nothing is said."""
+    return printable(" ".join((reason or "").split())) or None
+
+
+def _report(call: Call, step: Step) -> Report:
+    policies = call.policies
+    with call.database() as database:
+        # A pause must not have to wait for a run to end, so it takes no lease.
+        results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)
+    return Report(call.command, call.now, results, [pauses_table(results)])
