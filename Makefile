@@ -18,7 +18,7 @@ demo: $(VENV)/demo.done  ## the whole cycle on invented readings, in an embedded
 	@$(BIN)/bucketwise demo $(ARGS)
 
 test: $(VENV)/dev.done  ## every test but the long ones (ARGS="-k restore" narrows them)
-	@.ci/browser
+	@.ci/test-programs
 	@$(BIN)/pytest -n 3 --dist worksteal -m "not soak" $(ARGS)
 
 lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports

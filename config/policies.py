@@ -16,6 +16,12 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
+class TopLevel(Table):
+    """The keys that stand above all tables."""
+
+    metrics_file: str | None = None  # of cron's runs, for node_exporter
+
+
 class MongoDB(Table):
     uri: SecretStr
     database: str
@@ -244,6 +250,7 @@ class Settings(Table):
     store: Store | None = None
     work: Workers = Workers()
     ledger: RunLedger = RunLedger()
+    metrics_file: Path | None = None
     drill: Drill = Drill()
     policies: dict[str, Policy]
     path: Path

@@ -41,6 +41,8 @@ class Call:
     quiet: bool
     yes: bool
     stop: Stop
+    metrics_option: Path | None = None  # --metrics-file
+    is_measured: bool = False  # it runs policies, and changes what it finds due
     hosts: str = ""  # where MongoDB is, once that is known
 
     @cached_property
@@ -72,6 +74,11 @@ class Call:
     @cached_property
     def keys(self) -> Keys:
         return Keys.of(self.settings.store)
+
+    @property
+    def metrics_file(self) -> Path | None:
+        """Where the metrics of this run go; None where nobody wants any, and for a dry run."""
+        return (self.metrics_option or self.settings.metrics_file) if self.is_measured else None
 
     @property
     def progress(self) -> Progress:

@@ -16,8 +16,9 @@ from jobs import clock
 from jobs.call import Call
 from jobs.failures import explain
 from jobs.output import logs
-from jobs.output.report import Report
+from jobs.output.report import Report, Result
 from jobs.output.streams import abandon
+from jobs.service import metrics_file
 from jobs.stopping import Stop, settle, signals_to
 
 _WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
@@ -36,6 +37,8 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # no traceback reaches a user
             report = failed(name, error, call.now if call else clock.current(), call.hosts if call else "")
         emit(report, as_json=as_json)
+        if call is not None and call.is_measured:
+            measure(call, report)
         settle(report.exit_code)
     return report.exit_code
 
@@ -53,6 +56,8 @@ def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
         quiet=given.get("quiet", False),
         yes=given.get("yes", False),
         stop=stop,
+        metrics_option=given.get("metrics_file"),
+        is_measured=given.get("is_measured", False),
     )
 
 
@@ -61,6 +66,18 @@ def failed(name: str | None, error: BaseException, now: datetime, hosts: str = "
     failure = explain(error, hosts)
     extra = {"problems": error.as_dicts()} if isinstance(error, ConfigError) else {}
     return Report(name, now, error=failure.message, error_code=failure.exit_code, extra=extra)
+
+
+def measure(call: Call, report: Report) -> None:
+    """Add the run to the file with its metrics. No data depends on it: that it can't be written is told, and
+    the exit code stays that of the run."""
+    try:
+        file = call.metrics_file
+    except ConfigError:  # told of already, and no option says where metrics go
+        return
+    results = report.results or [Result("", report.exit_code)]  # no policy had its turn
+    if file is not None and (complaint := metrics_file.add(file, call.command, results)):
+        sys.stderr.write(hide_secrets(f"bucketwise: {complaint}\n"))
 
 
 class _Console(Console):

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from config.checks.metrics import metrics_file_fault
 from config.work import MOST_WORKERS
 from jobs.execute import execute
 from jobs.output.report import Report
@@ -37,6 +38,27 @@ Now = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to all prompts.")]
+
+
+def _check_metrics_file(path: Path | None) -> Path | None:
+    if path is not None and (fault := metrics_file_fault(str(path))):
+        raise typer.BadParameter(f"{path}: {fault.message}; {fault.mend}.")
+    return path
+
+
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics-file",
+        envvar="BUCKETWISE_METRICS_FILE",
+        metavar="FILE",
+        show_default=False,
+        callback=_check_metrics_file,
+        help="Add this run to the Prometheus metrics in FILE (NAME.prom, for node_exporter).",
+    ),
+]
+#: Verbs that add their run to the metrics. (`schedule` does so itself, run by run.)
+MEASURED = ("run", "rollup", "archive", "compact", "audit", "drill", "verify")
 
 Since = Annotated[
     str | None, typer.Option("--since", metavar="INSTANT", help="Start of the range (ISO 8601), inclusive.")
@@ -84,6 +106,9 @@ def common(
 
 
 _COMMON = list(inspect.signature(common, eval_str=True).parameters.values())
+_METRICS_FILE = inspect.Parameter(
+    "metrics_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=MetricsFile
+)
 
 
 def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
@@ -91,15 +116,21 @@ def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
+    measured = [_METRICS_FILE] if name in MEASURED else []
+
     @functools.wraps(verb)
     def run(context: typer.Context, **given: Any) -> int:
         before: dict[str, Any] = context.obj or {}  # common options that stood before the verb
         after = common(**{parameter.name: given.pop(parameter.name) for parameter in _COMMON})
         policies = (*before.get("policy", ()), *after.get("policy", ()))
         merged = before | after | {"policy": policies}
+        if measured:
+            merged["metrics_file"] = given.pop("metrics_file")
+            merged["is_measured"] = not given.get("dry_run")
         return execute(name, merged, functools.partial(verb, **given))
 
-    parameters = [it.replace(kind=inspect.Parameter.KEYWORD_ONLY) for it in (context, *own, *_COMMON)]
+    taken = (context, *own, *measured, *_COMMON)
+    parameters = [it.replace(kind=inspect.Parameter.KEYWORD_ONLY) for it in taken]
     run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
     run.__annotations__ = {it.name: it.annotation for it in parameters}
     return run

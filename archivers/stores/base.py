@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import uuid4
 
+from archivers.stores.requests import Requests
 from config.errors import BucketwiseError
 
 PROBE_PREFIX = ".bucketwise-probe/"
@@ -82,6 +83,10 @@ class ObjectStore(Protocol):
     @property
     def url(self) -> str:
         """Where the keys begin, without a `/` at its end."""
+
+    @property
+    def requests(self) -> Requests:
+        """What was asked of it: put, get, head, list, delete; of a directory also clean."""
 
     def put_bytes(
         self, key: str, data: bytes, *, if_absent: bool = False, storage_class: str | None = None

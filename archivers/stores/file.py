@@ -30,6 +30,7 @@ from archivers.stores.base import (
     checked_key,
     probe_store,
 )
+from archivers.stores.requests import Requests
 
 _TEMPORARY = ".tmp"
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -43,6 +44,7 @@ class FileStore:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._temporaries = root / _TEMPORARY
+        self.requests = Requests()
 
     @property
     def url(self) -> str:
@@ -173,6 +175,7 @@ class FileStore:
     @contextmanager
     def _errors(self, operation: str, key: str) -> Iterator[None]:
         place = f"{self.url}/{key}"
+        self.requests.count("head" if operation == "look at" else operation)
         try:
             yield
         except _ABSENT:

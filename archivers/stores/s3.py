@@ -25,6 +25,7 @@ from archivers.stores.base import (
     checked_key,
     probe_store,
 )
+from archivers.stores.requests import Requests
 from archivers.stores.s3_errors import (
     FAILURES,
     http_status,
@@ -35,6 +36,13 @@ from archivers.stores.s3_errors import (
 )
 
 _RIGHTS = Rights("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
+_OPERATIONS = {
+    "PutObject": "put",
+    "GetObject": "get",
+    "HeadObject": "head",
+    "ListObjectsV2": "list",
+    "DeleteObjects": "delete",
+}
 _DELETE_BATCH = 1000  # what S3 takes in one request
 
 
@@ -58,6 +66,7 @@ class S3Store:
         self._prefix = f"{prefix}/" if prefix else ""
         self._attempts = attempts
         self._knows_conditions = True
+        self.requests = Requests()
         config = Config(
             connect_timeout=timeout,
             read_timeout=timeout,
@@ -73,6 +82,7 @@ class S3Store:
         except (BotoCoreError, ValueError) as error:
             mend = "Look at store.endpoint_url, store.region and the AWS settings of this user."
             raise StoreError("open", self.url, str(error), mend) from error
+        self._client.meta.events.register("before-send.s3", self._count)
         self._client.meta.events.register("before-parse.s3.GetObject", _without_body_if_refused)
 
     @property
@@ -100,6 +110,8 @@ class S3Store:
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         """From its start again where the reply breaks off or is damaged."""
         for attempt in itertools.count(1):
+            if attempt > 1:
+                self.requests.count_retry()
             try:
                 reply = self._client.get_object(**self._where(key))
             except FAILURES as error:  # tried as often as may be, inside
@@ -192,6 +204,12 @@ class S3Store:
 
     def probe(self) -> Capabilities:
         return probe_store(self, _RIGHTS, self._refuses_overwrite)
+
+    def _count(self, request: Any, event_name: str, **_: object) -> None:
+        """Of each attempt, botocore's own retries among them."""
+        self.requests.count(_OPERATIONS.get(event_name.rpartition(".")[2], "other"))
+        if "attempt=1;" not in str(request.headers.get("amz-sdk-request", "attempt=1;")):
+            self.requests.count_retry()
 
     def _where(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key, self.url)}

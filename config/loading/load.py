@@ -11,17 +11,19 @@ from typing import Any
 from config.checks.drill import check_drill
 from config.checks.ledger import check_ledger
 from config.checks.locations import check_mongodb, check_store
+from config.checks.metrics import check_metrics_file
 from config.checks.policy import check_policy
 from config.checks.storage import check_storage_class
 from config.checks.targets import check_targets
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.lines import lines_of
 from config.loading.tables import known_keys, read_table
-from config.policies import Drill, MongoDB, Policy, RunLedger, Settings, Store, Workers
+from config.policies import Drill, MongoDB, Policy, RunLedger, Settings, Store, TopLevel, Workers
 from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
 from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
+_TABLES = ("mongodb", "store", "work", "ledger", "drill", "policies")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
@@ -31,7 +33,12 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     Raises ConfigError, which holds every problem.
     """
     path = path or (Path(environ[PATH_VARIABLE]) if environ.get(PATH_VARIABLE) else DEFAULT_PATH)
-    text = _read(path)
+    return settings_in(_read(path), path, environ)
+
+
+def settings_in(text: str, path: Path, environ: Mapping[str, str]) -> Settings:
+    """Returns the settings that a policy file of this text has; `path` is where it lies, or will. Raises
+    ConfigError."""
     written, variables = override(_parse(text, path), environ)
     report = Report(str(path), written, lines_of(text), variables)
     document = expand(written, environ, variables, report)
@@ -77,7 +84,9 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
 
 
 def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
-    document = known_keys(document, ("mongodb", "store", "work", "ledger", "drill", "policies"), (), report)
+    document = known_keys(document, (*TopLevel.model_fields, *_TABLES), (), report)
+    top = read_table(TopLevel, {key: it for key, it in document.items() if key not in _TABLES}, (), report)
+    check_metrics_file(top, report)
     policies: dict[str, Policy] = {}
     for name, table in (_table(document, ("policies",), report) or {}).items():
         key = ("policies", name)
@@ -96,6 +105,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
         store=None if store is None else read_table(Store, store, ("store",), report),
         work=read_table(Workers, work, ("work",), report),
         ledger=read_table(RunLedger, ledger, ("ledger",), report),
+        metrics_file=None if top.metrics_file is None else Path(top.metrics_file),
         drill=read_table(Drill, drill, ("drill",), report),
         policies=policies,
         path=path,

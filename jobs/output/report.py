@@ -16,6 +16,7 @@ from rich.console import RenderableType
 from buckets.fields.selectors import EXTENDED_JSON
 from config.secrets import hide_secrets
 from jobs.clock import iso
+from jobs.output.measures import Measures
 
 SCHEMA = 1
 
@@ -31,12 +32,14 @@ def worst(codes: Iterable[int]) -> int:
 
 @dataclass
 class Result:
-    """How one policy fared. `body` is its part of the JSON, beside name, exit code and error."""
+    """How one policy fared. `body` is its part of the JSON, beside name, exit code and error. `measures` are
+    for the metrics."""
 
     policy: str
     exit_code: int = 0
     body: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
+    measures: Measures = field(default_factory=Measures)
 
     def as_dict(self) -> dict[str, Any]:
         error = {} if self.error is None else {"error": self.error}

@@ -199,6 +199,13 @@ def fence_of(database: Database[Document], policy: str) -> int | None:
     return None if found is None else int(found["fence"])
 
 
+def is_held(database: Database[Document], policy: str) -> bool:
+    """Returns whether somebody holds a policy's lease, by the server's clock."""
+    unexpired = {"$expr": {"$gt": ["$expires_at", "$$NOW"]}}
+    held = {"_id": policy, "holder": {"$ne": None}} | unexpired
+    return database[COLLECTION].find_one(held, {"_id": 1}) is not None
+
+
 def touching(database: Database[Document], policy: str) -> Guard:
     """Returns a guard for what needs no lease: it makes a transaction conflict with those of whoever holds
     it, so that each sees what the other did."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -15,7 +15,7 @@ from pymongo.database import Database
 from archivers.context import ArchiveContext, ArchiveState
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.stores import ObjectStore
-from archivers.tasks import Connections, Executor
+from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
 from config.policies import Policy
 from jobs import clock
@@ -26,6 +26,7 @@ from jobs.output.progress import Progress
 from jobs.output.report import Result, worst
 from jobs.running.lease import Lease
 from jobs.running.ledger import COMPLETED, Ledger
+from jobs.running.standing import standing
 from jobs.running.turn import Document, Step, Turn
 from jobs.stopping import Stop
 from rollups.guarded import dry
@@ -63,6 +64,7 @@ class Runner:
     keys: Keys = UNSIGNED
     known: Sequence[Policy] = ()  # all policies of the file
     keep: timedelta | None = None  # entries of the ledger; None: forever
+    is_measured: bool = False  # for metrics
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
@@ -88,6 +90,7 @@ class Runner:
             keys=call.keys,
             known=tuple(call.settings.policies.values()),
             keep=call.settings.ledger.keep,
+            is_measured=call.metrics_file is not None,
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
@@ -124,7 +127,17 @@ class Runner:
                     self._do_recorded(result, policy, lease, executor)
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
+        if self.is_measured:
+            self._measure(result, policy)
         return result
+
+    def _measure(self, result: Result, policy: Policy) -> None:
+        """See when it ended, what the store was asked, and how the policy stands now."""
+        result.measures.ended = clock.current()
+        if self.store is not None:
+            result.measures.requests, result.measures.retries = self.store.requests.take()
+        local = LocalExecutor(Connections(self.database, self.store))
+        result.measures.standing = standing(self._turn(policy, None, local).context)
 
     @cached_property
     def _server_now(self) -> datetime:
@@ -150,7 +163,7 @@ class Runner:
     def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
             turn.context.check()
-            with self.progress.step(f"{turn.policy.name}: {step.name}"):
+            with self.progress.step(f"{turn.policy.name}: {step.name}"), _timed(result, step):
                 done = step.do(turn)
             result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
             result.exit_code = worst([result.exit_code, done.exit_code])
@@ -195,6 +208,16 @@ class Runner:
         failure: Failure = explain(error, self.hosts)
         result.exit_code = worst([result.exit_code, failure.exit_code])
         result.error = result.error or failure.message
+
+
+@contextmanager
+def _timed(result: Result, step: Step) -> Iterator[None]:
+    """Notes how long the step takes, also where it fails."""
+    begun = clock.steady()
+    try:
+        yield
+    finally:
+        result.measures.seconds[step.name] = clock.steady() - begun
 
 
 def _counts(body: Document) -> Document:

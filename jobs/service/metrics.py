@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.parser import text_string_to_metric_families
 
 from config.errors import UsageError
 from jobs import clock
 from jobs.failures import OUTCOMES
+from jobs.output.measures import Measures
 from jobs.output.report import Result
+from jobs.running.ledger import SCHEDULED
 
 _SUCCESSES = (0, 3)
+_PREFIX = "bucketwise_"
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each counter, which says when it was made
 
 
 class Metrics:
@@ -24,43 +38,111 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._runs = self._counter("runs", "Runs by outcome", "outcome")
+        self._by_sample: dict[str, tuple[Counter | Gauge, set[str]]] = {}
+        self._runs = self._counter("runs", "Runs by outcome", "verb", "outcome")
+        self._seconds = self._counter("step_seconds", "Time that steps took, in seconds", "step")
         self._rolled_up = self._counter("rolled_up_readings", "Readings rolled up")
-        self._archived = self._counter("archived_buckets", "Buckets copied to the archive and verified")
-        self._deleted = self._counter("deleted_buckets", "Buckets deleted after a verified copy")
+        self._archived = {
+            "buckets": self._counter("archived_buckets", "Buckets copied to the archive and verified"),
+            "readings": self._counter("archived_readings", "Readings copied to the archive and verified"),
+            "bytes": self._counter("archived_bytes", "Bytes written to the archive"),
+            "deleted": self._counter("deleted_buckets", "Buckets deleted after a verified copy"),
+        }
+        self._requests = self._counter("store_requests", "Requests to the store", "operation")
+        self._retries = self._counter("store_retries", "Requests to the store that were retries")
+        self._last_seconds = self._gauge("last_step_seconds", "Time that a step took last", "step")
+        self._last_run = self._gauge("last_run_timestamp_seconds", "End of the last run", "verb")
+        self._last_success = self._gauge("last_success_timestamp_seconds", "End of the last good run", "verb")
+        self._exit_code = self._gauge("last_run_exit_code", "Exit code of the last run", "verb")
         self._left = self._gauge("left_buckets", "Expired buckets that the last run left")
         self._quarantined = self._gauge("quarantined_buckets", "Buckets that break their model, last run")
-        self._drills = self._counter("drills", "Restore drills by outcome", "outcome")
-        self._last_success = self._gauge("last_success_timestamp_seconds", "End of the last good run")
+        self._findings = self._gauge("audit_findings", "Findings of the last audit", "severity")
+        self._differing = self._gauge("drill_differing_buckets", "Buckets that the last drill found changed")
+        self._standing = {
+            name: self._gauge(name, text)
+            for name, text in {
+                "rollup_lag_seconds": "For how long the first window not rolled up has been due",
+                "archive_lag_seconds": "For how long the oldest expired bucket has been due",
+                "oldest_live_bucket_timestamp_seconds": "Start of the oldest live bucket",
+                "lease_held": "Whether a run held the lease when the last one had ended",
+            }.items()
+        }
 
-    def record(self, result: Result) -> None:
-        """Count one turn of one policy."""
-        policy = result.policy
-        self._runs.labels(policy, OUTCOMES[result.exit_code]).inc()
-        if "rollup" in result.body:
-            self._rolled_up.labels(policy).inc(result.body["rollup"]["readings"])
-        if "archive" in result.body:
-            archive = result.body["archive"]
-            self._archived.labels(policy).inc(archive["buckets"])
-            self._deleted.labels(policy).inc(archive["deleted"])
-            self._left.labels(policy).set(archive["left"])
-            self._quarantined.labels(policy).set(archive["quarantined"])
+    def record(self, verb: str, result: Result) -> None:
+        """Count one run of one policy; of none, where it is called "": the command could not start."""
+        policy, now = result.policy, (result.measures.ended or clock.current()).timestamp()
+        self._runs.labels(policy, verb, OUTCOMES[result.exit_code]).inc()
+        self._last_run.labels(policy, verb).set(now)
+        self._exit_code.labels(policy, verb).set(result.exit_code)
         if result.exit_code in _SUCCESSES:
-            self._last_success.labels(policy).set(clock.current().timestamp())
+            self._last_success.labels(policy, verb).set(now)
+        if policy:  # the last command did start
+            self._last_run.remove("", verb)
+            self._exit_code.remove("", verb)
+        bodies = result.body if verb == SCHEDULED else {verb: result.body}
+        done = {step: body for step, body in bodies.items() if body}
+        for step, body in done.items():
+            self._record_step(policy, step, body)
+        if broken := [body["quarantined"] for body in done.values() if "quarantined" in body]:
+            self._quarantined.labels(policy).set(max(broken))
+        self._record_measures(policy, result.measures)
 
-    def record_drill(self, result: Result) -> None:
-        """Counts one drill of one policy."""
-        self._drills.labels(result.policy, OUTCOMES[result.exit_code]).inc()
+    def _record_step(self, policy: str, step: str, body: dict[str, Any]) -> None:
+        if step == "rollup":
+            self._rolled_up.labels(policy).inc(body["readings"])
+        elif step == "archive":
+            for key, counter in self._archived.items():
+                counter.labels(policy).inc(body[key])
+            self._left.labels(policy).set(body["left"])
+        elif step == "audit":
+            found = Tally(it["severity"] for it in body["findings"])
+            for severity in ("error", "warning"):
+                self._findings.labels(policy, severity).set(found[severity])
+        elif step == "drill":
+            self._differing.labels(policy).set(body["differing"])
+
+    def _record_measures(self, policy: str, measures: Measures) -> None:
+        for step, seconds in measures.seconds.items():
+            self._seconds.labels(policy, step).inc(seconds)
+            self._last_seconds.labels(policy, step).set(seconds)
+        for operation, count in measures.requests.items():
+            self._requests.labels(policy, operation).inc(count)
+        if measures.requests:
+            self._retries.labels(policy).inc(measures.retries)
+        for name, gauge in self._standing.items():
+            if name in measures.standing:
+                gauge.labels(policy).set(measures.standing[name])
+            elif measures.standing:  # it is known that there is none
+                gauge.remove(policy)
+
+    def restore(self, text: str) -> None:
+        """Go on from what `text()` gave, that of another release among it. Raises ValueError where it is
+        something else."""
+        for family in text_string_to_metric_families(text):
+            if not family.name.startswith(_PREFIX):
+                raise ValueError(family.name)
+            for sample in family.samples:
+                metric, labels = self._by_sample.get(sample.name, (None, set[str]()))
+                if metric is None or labels != set(sample.labels):
+                    continue
+                if not math.isfinite(sample.value):
+                    raise ValueError(sample.name)
+                one = metric.labels(**sample.labels)
+                one.inc(sample.value)  # from 0
 
     def text(self) -> bytes:
         """The numbers in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        return Counter(f"bucketwise_{name}", help_text, ["policy", *labels], registry=self._registry)
+        it = Counter(f"{_PREFIX}{name}", help_text, ["policy", *labels], registry=self._registry)
+        self._by_sample[f"{_PREFIX}{name}_total"] = it, {"policy", *labels}
+        return it
 
-    def _gauge(self, name: str, help_text: str) -> Gauge:
-        return Gauge(f"bucketwise_{name}", help_text, ["policy"], registry=self._registry)
+    def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
+        it = Gauge(f"{_PREFIX}{name}", help_text, ["policy", *labels], registry=self._registry)
+        self._by_sample[f"{_PREFIX}{name}"] = it, {"policy", *labels}
+        return it
 
 
 @contextmanager

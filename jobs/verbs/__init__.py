@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jobs.output.report import Report
-from jobs.verbs import demo
+from jobs.verbs import demo, init
 from jobs.verbs.asking import coverage, explain, readings, receipts, status, summarize
 from jobs.verbs.keeping import hold, undelete
 from jobs.verbs.proving import audit, check, drill, sign, verify
@@ -15,6 +15,7 @@ from jobs.verbs.working import archive, compact, erase, plan, rollup, run, sched
 #: In the order in which --help lists them.
 VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "demo": (demo.demo, demo.EXAMPLES),
+    "init": (init.init, init.EXAMPLES),
     "check": (check.check, check.EXAMPLES),
     "plan": (plan.plan, plan.EXAMPLES),
     "rollup": (rollup.rollup, rollup.EXAMPLES),

@@ -17,6 +17,7 @@ from archivers.records.receipts import Receipts
 from archivers.restoring import put, settle, unpin
 from archivers.stores import Capabilities, ObjectStore, StoreObject
 from archivers.stores.base import OlderVersions
+from archivers.stores.requests import Requests
 from archivers.versions import merging
 from archivers.writes import delete
 from rollups import guarded
@@ -64,6 +65,10 @@ class DyingStore:
     @property
     def url(self) -> str:
         return self.inner.url
+
+    @property
+    def requests(self) -> Requests:
+        return self.inner.requests
 
     def put_bytes(self, key: str, data: bytes, **given: Any) -> None:
         self._do("put_bytes", lambda: self.inner.put_bytes(key, data, **given))

@@ -1739,6 +1739,61 @@ LEDGER = [
     ),
 ]
 
+METRICS = [
+    bad(
+        "metrics-file-of-another-name",
+        "[mongodb]",
+        'metrics_file = "/var/lib/node_exporter/bucketwise.txt"\n[mongodb]',
+        ":1: metrics_file",
+        'value: "/var/lib/node_exporter/bucketwise.txt"',
+        "does not end with .prom",
+        "/var/lib/prometheus/node-exporter/bucketwise.prom",
+    ),
+    bad(
+        "metrics-file-without-a-name",
+        "[mongodb]",
+        'metrics_file = "/var/lib/.prom"\n[mongodb]',
+        "metrics_file\n",
+        "does not end with .prom",
+    ),
+    bad(
+        "metrics-file-not-absolute",
+        "[mongodb]",
+        'metrics_file = "bucketwise.prom"\n[mongodb]',
+        "metrics_file\n",
+        'value: "bucketwise.prom"',
+        "not an absolute path",
+    ),
+    bad(
+        "metrics-file-with-a-control-character",
+        "[mongodb]",
+        'metrics_file = "/a\\u0000.prom"\n[mongodb]',
+        "metrics_file\n",
+        "a control character",
+    ),
+    bad(
+        "metrics-file-is-no-text",
+        "[mongodb]",
+        "metrics_file = true\n[mongodb]",
+        "metrics_file\n",
+        "it is true or false, and has to be text",
+    ),
+    bad(
+        "metrics-file-from-nowhere",
+        "[mongodb]",
+        'metrics_file = "${NOWHERE}/b.prom"\n[mongodb]',
+        "metrics_file\n",
+        "NOWHERE is not set",
+    ),
+    bad(
+        "metrics-file-misspelt",
+        "[mongodb]",
+        'metric_file = "/b.prom"\n[mongodb]',
+        "metric_file\n",
+        "did you mean `metrics_file`?",
+    ),
+]
+
 BAD_CONFIGS: list[BadConfig] = [
     *SHAPES,
     *SYNTAX,
@@ -1746,6 +1801,7 @@ BAD_CONFIGS: list[BadConfig] = [
     *DURATIONS,
     *CONNECTIONS,
     *LEDGER,
+    *METRICS,
     *BATCHES,
     *SAMPLES,
     *STORAGE_CLASSES,

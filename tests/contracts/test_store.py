@@ -220,3 +220,16 @@ def test_cleaning_removes_what_was_never_finished(tmp_path: Path) -> None:
     assert store.clean_temporaries(datetime.now(UTC) + timedelta(days=1)) == 1
     assert store.clean_temporaries(datetime.now(UTC) + timedelta(days=1)) == 0
     assert store.get_bytes("k") == b"1"
+
+
+def test_what_is_asked_is_counted(store: ObjectStore) -> None:
+    store.put_bytes("a", b"1")
+    store.put_bytes("b", b"1")
+    assert store.get_bytes("a") == b"1"
+    assert store.head("nowhere") is None
+    assert keys(store) == ["a", "b"]
+    store.delete(["a", "b"])
+    sent, retries = store.requests.take()
+    deletes = sent.pop("delete")  # of each file, or of all objects in one request
+    assert (sent, retries) == ({"put": 2, "get": 1, "head": 1, "list": 1}, 0)
+    assert deletes in (1, 2)

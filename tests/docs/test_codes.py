@@ -11,6 +11,7 @@ from archivers.proof.findings import Severity
 from archivers.proof.remedies import REMEDIES
 from config.errors import BucketwiseError
 from jobs.failures import OUTCOMES
+from jobs.output.measures import Measures
 from jobs.output.report import PRECEDENCE, Report, Result
 from jobs.running.steps import FAILED, LEFT_SOMETHING, NOT_KEPT, OWN_COLLECTIONS
 from jobs.service.metrics import Metrics
@@ -93,11 +94,22 @@ def test_every_collection_of_bucketwise_is_explained() -> None:
 def test_every_metric_is_explained() -> None:
     metrics = Metrics()
     now = datetime(2018, 9, 1, tzinfo=UTC)
-    archive = {"buckets": 1, "deleted": 1, "left": 0, "quarantined": 0}
-    result = Result("ticks", 0, {"rollup": {"readings": 1}, "archive": archive})
+    archive = {"buckets": 1, "readings": 1, "bytes": 1, "deleted": 1, "left": 0, "quarantined": 0}
+    standing = dict.fromkeys(
+        ("rollup_lag_seconds", "archive_lag_seconds", "oldest_live_bucket_timestamp_seconds", "lease_held"),
+        0.0,
+    )
+    measures = Measures(now, {"rollup": 1.0}, {"put": 1}, 0, standing)
+    result = Result("ticks", 0, {"rollup": {"readings": 1}, "archive": archive}, measures=measures)
     assert Report("run", now, [result]).exit_code == 0
-    metrics.record(result)
-    metrics.record_drill(result)
-    served = set(re.findall(r"(?m)^(bucketwise_\w+)\{", metrics.text().decode()))
-    said = {code(row[0]) for row in rows(section(OPERATIONS, "Metrics and health"))}
-    assert said == {name for name in served if not name.endswith("_created")}
+    metrics.record("run", result)
+    metrics.record("audit", Result("ticks", 0, {"findings": []}))
+    metrics.record("drill", Result("ticks", 0, {"differing": 0}))
+    said = {code(row[0]): row[1:] for row in rows(section(OPERATIONS, "Metrics and health"))}
+    kinds = dict(re.findall(r"(?m)^# TYPE (bucketwise_\w+) (\w+)$", metrics.text().decode()))
+    samples = re.findall(r"(?m)^(bucketwise_\w+)\{(.*)\} ", metrics.text().decode())
+    assert set(said) == {name for name, _ in samples} == set(kinds)
+    for name, labels in samples:
+        kind, named, meaning = said[name]
+        assert kind == kinds[name] and meaning
+        assert set(named.split(", ")) == set(re.findall(r'(\w+)="', labels))

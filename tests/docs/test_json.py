@@ -15,6 +15,9 @@ PAGE = ROOT / "docs" / "operations.md"
 SHOWN = {block.marks[0]: json.loads(block.text) for block in blocks(PAGE) if block.language == "json"}
 
 
+_COMMON = {"schema", "command", "exit_code", "now", "policies"}
+
+
 def shape(value: Any) -> Any:
     """Keys, and types below them. Of a list its first element; None for what has nothing inside."""
     if isinstance(value, dict):
@@ -121,7 +124,15 @@ _CIRCUMSTANCES = ("by", "version", "hosts", "database", "config")
 
 
 def test_each_is_shown() -> None:
-    assert set(SHOWN) == set(BEFORE)
+    assert set(SHOWN) == {*BEFORE, "init"}
+
+
+def test_what_init_prints_is_shown(place: Place) -> None:
+    place.database.ticks.update_many({}, [{"$set": {"venue": {"$toString": {"$minute": "$d"}}}}])
+    base, _, options = place.uri.partition("/?")
+    printed = place("init", f"{base}/{place.database.name}?{options}", "ticks", "--json", "-o", "new.toml")
+    own = {key: it for key, it in printed.json.items() if key not in _COMMON}
+    assert differences(shape(SHOWN["init"]), shape(own), "init") == [], printed
 
 
 @pytest.mark.parametrize("verb", BEFORE)

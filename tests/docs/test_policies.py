@@ -30,6 +30,7 @@ from config.policies import (
     RunLedger,
     Store,
     Table,
+    TopLevel,
     Workers,
 )
 from config.sizes import format_size
@@ -42,6 +43,7 @@ HEAD = (
     '[mongodb]\nuri = "${MONGODB_URI}"\ndatabase = "market"\n\n[store]\nurl = "s3://acme-archive/market"\n\n'
 )
 TABLES: dict[str, type[Table]] = {
+    "Keys above all tables": TopLevel,
     "`[mongodb]`": MongoDB,
     "`[store]`": Store,
     "`[work]`": Workers,

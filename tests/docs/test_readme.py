@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from pymongo import MongoClient
@@ -25,6 +26,23 @@ def _commands() -> list[list[str]]:
     after = found[[block.language for block in found].index("toml") :]
     lines = [line for block in after if block.language == "console" for line in block.text.splitlines()]
     return [line.split()[1:] for line in lines]
+
+
+def test_init_writes_such_a_policy(tmp_path: Path, mongodb_uri: str, bucketwise: CommandLine) -> None:
+    (shown,) = (it for it in blocks(PAGE) if it.language == "toml")
+    (load,) = (it for it in blocks(PAGE) if "load" in it.marks)
+    with MongoClient[dict[str, object]](mongodb_uri) as client:
+        try:
+            environment = os.environ | {"MONGODB_URI": mongodb_uri}
+            subprocess.run([sys.executable, "-c", load.text], env=environment, check=True)
+            ran = bucketwise("init", mongodb_uri.replace("/?", "/market?"), cwd=tmp_path)
+            assert ran.code == 0, ran
+        finally:
+            client.drop_database("market")
+    written = tomllib.loads((tmp_path / "bucketwise.toml").read_text())
+    wanted = tomllib.loads(shown.text)["policies"]["ticks"]
+    layout = {key: it for key, it in wanted.items() if not isinstance(it, dict)}
+    assert written["policies"]["ticks"].items() >= layout.items()
 
 
 def test_its_first_day(tmp_path: Path, mongodb_uri: str, bucketwise: CommandLine) -> None:

@@ -120,13 +120,13 @@ def test_metrics_and_health(place: Place) -> None:
             urllib.request.urlopen(f"{address[1]}/else")
         assert it.end() == 0
     samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert samples['bucketwise_runs_total{outcome="left something",policy="ticks"}'] == "1.0"
+    assert samples['bucketwise_runs_total{outcome="left something",policy="ticks",verb="run"}'] == "1.0"
     assert float(samples['bucketwise_rolled_up_readings_total{policy="ticks"}']) == MINUTES * 60
     assert float(samples['bucketwise_archived_buckets_total{policy="ticks"}']) == MINUTES
     assert float(samples['bucketwise_deleted_buckets_total{policy="ticks"}']) == MINUTES
     assert float(samples['bucketwise_left_buckets{policy="ticks"}']) == 0
     assert float(samples['bucketwise_quarantined_buckets{policy="ticks"}']) == 1
-    success = float(samples['bucketwise_last_success_timestamp_seconds{policy="ticks"}'])
+    success = float(samples['bucketwise_last_success_timestamp_seconds{policy="ticks",verb="run"}'])
     assert abs(success - datetime.now(UTC).timestamp()) < 3600
 
 

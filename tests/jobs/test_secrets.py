@@ -159,6 +159,16 @@ def test_no_verb_shows_them(planted: Planted, odd: int) -> None:
     planted.check_everything()
 
 
+def test_init_shows_none(planted: Planted) -> None:
+    uri = f"mongodb://bob:${{PW}}@{planted.environment['HOST'].replace('/?', f'/{planted.database.name}?')}"
+    for form in ([], ["--json"], ["-o", "-"]):
+        (planted.folder / "bucketwise.toml").unlink(missing_ok=True)
+        assert planted("init", uri, *form, BUCKETWISE_DEBUG="1").code == 0
+    assert planted("init", uri, "-o", "x.toml", PW="Zq%40Mongo7Secret", BUCKETWISE_DEBUG="1").code == 1
+    assert planted("init", uri, "-o", "x.toml", PW=PASSWORD, BUCKETWISE_DEBUG="1").code == 2
+    planted.check_everything()
+
+
 #: What goes wrong: other values of the environment.
 BROKEN: dict[str, dict[str, str]] = {
     "wrong password": {"PW": "Zq%40Mongo7Secret"},
@@ -220,7 +230,7 @@ def test_the_service_shows_none(planted: Planted) -> None:
             assert service.stderr is not None
             log = [next(line for line in service.stderr if "metrics are served" in line)]
             address = log[0].partition("address=")[2].split()[0]
-            log.append(next(line for line in service.stderr if "run " in line))
+            log.append(next(line for line in service.stderr if 'event="run ' in line))
             for path in ("/metrics", "/healthz", "/nothing"):
                 url = address.replace("/metrics", path)
                 try:

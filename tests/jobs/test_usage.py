@@ -16,8 +16,9 @@ from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig
 from tests.jobs.command import ROOT, CommandLine
 
 VERBS = [
-    "demo", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "coverage", "explain",
-    "schedule", "compact", "verify", "drill", "restore", "unpin", "hold", "undelete", "erase", "receipts",
+    "demo", "init", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "coverage",
+    "explain", "schedule", "compact", "verify", "drill", "restore", "unpin", "hold", "undelete", "erase",
+    "receipts",
     "sign", "audit", "status",
 ]  # fmt: skip
 
@@ -92,6 +93,9 @@ def test_a_bad_config_is_told_to_machines(case: BadConfig, tmp_path: Path, bucke
         (["schedule"], ["no policy", "schedule", "bucketwise.toml"]),
         (["schedule", "--now", "2018-07-01"], ["--now", "bucketwise run --now"]),
         (["schedule", "--metrics-port", "x"], ["--metrics-port"]),
+        (["run", "--metrics-file", "metrics.txt"], ["--metrics-file", "metrics.txt", "end with .prom"]),
+        (["schedule", "--metrics-file", ".prom"], ["--metrics-file", "end with .prom"]),
+        (["plan", "--metrics-file", "m.prom"], ["--metrics-file"]),
         (["audit", "--html", "nowhere/audit.html"], ["--html nowhere/audit.html", "no folder nowhere"]),
     ],
     ids=" ".join,

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 import structlog
@@ -15,7 +16,7 @@ from config.cron import parse_cron
 from config.errors import UsageError
 from config.policies import Policy
 from jobs.call import Call
-from jobs.options import Executor, WorkerCount
+from jobs.options import Executor, MetricsFile, WorkerCount
 from jobs.output.progress import Progress
 from jobs.output.report import Report, Result
 from jobs.running.evidence import drill_step
@@ -24,6 +25,7 @@ from jobs.running.runner import Runner, RunOptions
 from jobs.running.steps import RUN
 from jobs.running.turn import Step
 from jobs.service.metrics import Metrics, served
+from jobs.service.metrics_file import add
 from jobs.service.scheduler import Service, Task
 
 EXAMPLES = [
@@ -58,6 +60,7 @@ def schedule(
     call: Call,
     metrics_port: Port = None,
     metrics_host: Host = "127.0.0.1",
+    metrics_file: MetricsFile = None,
     workers: WorkerCount = None,
     executor: Executor = None,
 ) -> Report:
@@ -71,15 +74,14 @@ def schedule(
         raise UsageError("--now: schedule goes by the clock; use `bucketwise run --now` for another instant")
     runs, drills = _scheduled(call)
     staff, metrics = call.staff(workers, executor), Metrics()
+    file = metrics_file or call.settings.metrics_file
     counts = {policy.name: Counter[str]() for policy in call.policies if policy in (*runs, *drills)}
 
-    def count_run(result: Result) -> None:
-        metrics.record(result)
-        counts[result.policy]["runs"] += 1
-
-    def count_drill(result: Result) -> None:
-        metrics.record_drill(result)
-        counts[result.policy]["drills"] += 1
+    def count(verb: str, result: Result) -> None:
+        metrics.record(verb, result)
+        if file is not None and (complaint := add(file, verb, [result])):
+            log.warning(complaint)
+        counts[result.policy][f"{verb}s"] += 1
 
     with call.database() as database:
 
@@ -97,6 +99,7 @@ def schedule(
                 keys=call.keys,
                 known=tuple(call.settings.policies.values()),
                 keep=call.settings.ledger.keep,
+                is_measured=metrics_port is not None or file is not None,
             )
 
         def run_at(now: datetime) -> Runner:
@@ -105,9 +108,9 @@ def schedule(
         def drill_at(now: datetime) -> Runner:
             return runner_at(now, "drill", [drill_step(call.settings.drill.days, now.toordinal())])
 
-        tasks = [Task(it, parse_cron(it.schedule or ""), run_at, count_run) for it in runs]
+        tasks = [Task(it, parse_cron(it.schedule or ""), run_at, partial(count, SCHEDULED)) for it in runs]
         cron = call.settings.drill.schedule or ""
-        tasks += [Task(it, parse_cron(cron), drill_at, count_drill, "drill") for it in drills]
+        tasks += [Task(it, parse_cron(cron), drill_at, partial(count, "drill"), "drill") for it in drills]
         service = Service(tasks, Ledger(database), call.stop, call.hosts)
         serving = (
             nullcontext(None)

@@ -1,0 +1,1 @@
+"""What a few documents of an unknown collection are: a policy for them, with the reasons for it."""

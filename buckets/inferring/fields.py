@@ -1,0 +1,117 @@
+"""Sampled documents field by field: single values, and what holds several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import bson
+from bson.code import Code
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.decimal128 import Decimal128
+from bson.errors import InvalidBSON
+
+from config.checks.names import field_fault
+
+Document = dict[str, Any]
+_CODEC: CodecOptions[Document] = CodecOptions(
+    tz_aware=True,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+    unicode_decode_error_handler="backslashreplace",
+)
+#: So many fields are looked at, and so deep.
+_MOST, _DEEPEST = 500, 6
+#: Of a slot: a day has 86,400 seconds.
+_MOST_DIGITS = 5
+
+
+@dataclass
+class Fields:
+    """Paths of fields, each with its value in every document; None where it is missing or null.
+
+    `several`: arrays, and sub-documents whose keys are all numbers; what is inside them is no field.
+    """
+
+    documents: list[Document]
+    single: dict[str, list[Any]] = field(default_factory=dict)
+    several: dict[str, list[Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, documents: Iterable[Document]) -> Fields:
+        """Returns the fields of some documents, or of the sub-documents in an array."""
+        found = cls(list(documents))
+        for number, document in enumerate(found.documents):
+            for path, value in _walk(document, "", 0):
+                into = found.several if isinstance(value, dict | list) else found.single
+                if path in into or len(into) < _MOST:
+                    into.setdefault(path, [None] * len(found.documents))[number] = value
+        return found
+
+    def always(self, least: float = 1.0) -> dict[str, list[Any]]:
+        """Returns the single fields that at least this share of the documents has."""
+        enough = least * len(self.documents)
+        return {path: it for path, it in self.single.items() if len(there(it)) >= enough}
+
+
+def decoded(raw: Iterable[bytes]) -> list[Document]:
+    """Returns documents as Python has them; one that can't be decoded is left out."""
+    found = []
+    for document in raw:
+        try:
+            found.append(bson.decode(document, _CODEC))
+        except (InvalidBSON, OverflowError, ValueError):
+            continue
+    return found
+
+
+def there(values: Iterable[Any]) -> list[Any]:
+    """Returns what is not missing or null."""
+    return [it for it in values if it is not None]
+
+
+def is_number(value: Any) -> bool:
+    """Returns whether a value is one of MongoDB's numbers."""
+    return isinstance(value, int | float | Decimal128) and not isinstance(value, bool)
+
+
+def as_float(value: Any) -> float:
+    """Returns one of MongoDB's numbers as a float; a NaN that signals as one that doesn't."""
+    return float(str(value).lower().replace("snan", "nan"))
+
+
+def is_text(value: Any) -> bool:
+    """Returns whether a value is a string, and no code."""
+    return isinstance(value, str) and not isinstance(value, Code)
+
+
+def is_whole(value: Any) -> bool:
+    """Returns whether a value is a whole number."""
+    return is_number(value) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+
+
+def has_slots(value: Any) -> bool:
+    """Returns whether this is a sub-document whose keys are all numbers."""
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(it.isascii() and it.isdigit() and len(it) <= _MOST_DIGITS for it in value)
+    )
+
+
+@lru_cache(10_000)
+def _has_path(name: str) -> bool:
+    """Whether a policy can name the field."""
+    return "." not in name and name != "*" and field_fault(name) is None
+
+
+def _walk(document: Document, parent: str, depth: int) -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if not _has_path(name):
+            continue
+        path = f"{parent}{name}"
+        if not isinstance(value, dict) or has_slots(value):
+            yield path, value
+        elif depth < _DEEPEST:
+            yield from _walk(value, f"{path}.", depth + 1)

@@ -1,0 +1,138 @@
+"""A guess at what a collection is: proposals for its documents, each tried on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from buckets.bson.raw import Batch, Docs
+from buckets.inferring import readings, samples, slots
+from buckets.inferring.fields import Document, Fields, decoded
+from buckets.inferring.noise import is_noisy
+from buckets.inferring.notes import Notes
+from buckets.inferring.proposal import Proposal, Seen
+from buckets.inferring.trial import try_out
+from buckets.models.overflow import attach, flagged_buckets
+from config.policies import Overflow, Policy
+
+#: Bytes of documents that are looked at field by field; of more, some here and there.
+_BYTES = 2_000_000
+#: A policy has to fit so many of the documents.
+_FITTING = 0.5
+#: What agrees with some buckets only if their overflow is there, all of it.
+_TOTALS = ("count_field", "sum_fields")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a collection is taken for. `policy` is None if no model fits, for these `reasons`."""
+
+    collection: str
+    policy: Policy | None = None
+    reasons: list[str] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+    what: str = ""  # how readings lie in a document
+    left_out: dict[str, Any] = field(default_factory=dict)  # keys that some documents disagree with
+    timezone: str | None = None
+    is_noisy: bool = False
+    is_summaries: bool = False
+
+    @property
+    def evidence(self) -> list[str]:
+        """Returns what speaks for the policy, or for there being none."""
+        model = self.notes.evidence.get("model", [])
+        others = (
+            f"{key}: {text}" for key, texts in self.notes.evidence.items() if key != "model" for text in texts
+        )
+        return self.reasons or [*model, *others]
+
+
+def guess(
+    name: str, collection: str, docs: Docs, indexes: Sequence[Sequence[str]], native: Mapping[str, str] | None
+) -> Guess:
+    """Returns the policy that reads most numbers of the documents. `name`: of the policy; `native`: the
+    options of a native time-series collection."""
+    if not len(docs):
+        return Guess(collection, reasons=["it is empty"])
+    documents = decoded(_thinned(docs))
+    if _are_summaries(documents):
+        return Guess(collection, reasons=["it holds summaries"], is_summaries=True)
+    seen = Seen(Fields.of(documents), indexes)
+    proposals = list(readings.propose_native(seen, native) if native else _proposals(seen))
+    best: tuple[int, Guess] | None = None
+    for proposal in proposals:
+        if proposal.keys["value_fields"]:
+            tried = _try(name, collection, Batch.of(docs), proposal)
+            if tried is not None and (best is None or tried[0] > best[0]):
+                best = tried
+    return best[1] if best else Guess(collection, reasons=[_why_not(seen, proposals)])
+
+
+def with_overflow(
+    found: Guess, overflow: Overflow, referred: Docs, extra: Docs, sample: Docs
+) -> Guess | None:
+    """Returns the guess with an overflow; None if no further readings of buckets come to light by it.
+    `referred`: buckets that the overflow documents `extra` refer to."""
+    assert found.policy is not None
+    keys = found.policy.model_dump(exclude_unset=True) | found.left_out | {"overflow": overflow}
+    bare = {key: it for key, it in keys.items() if key not in _TOTALS}
+    with_it = try_out(bare, attach(referred, extra, Policy.model_validate(bare)))
+    without = try_out({key: it for key, it in bare.items() if key != "overflow"}, Batch.of(referred))
+    more = len(with_it.seen.columns.time) - len(without.seen.columns.time)
+    if more <= 0 or with_it.seen.quarantined or with_it.left_out:
+        return None
+    plain = np.setdiff1d(np.arange(len(sample)), flagged_buckets(sample, with_it.policy))
+    trial = try_out(keys, Batch.of(sample.take(plain)))
+    trial.note(found.what, "sampled documents without overflow", found.notes)
+    return replace(found, policy=trial.policy, left_out=trial.left_out)
+
+
+def _proposals(seen: Seen) -> Iterable[Proposal]:
+    of_samples = list(samples.propose(seen))
+    yield from of_samples
+    yield from slots.propose(seen, {it.keys["samples_field"] for it in of_samples})
+    yield from readings.propose(seen)
+
+
+def _thinned(docs: Docs) -> Iterable[bytes]:
+    step = max(1, docs.size // _BYTES)
+    return [document for number, document in enumerate(docs) if number % step == 0]
+
+
+def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[int, Guess] | None:
+    """Returns how many numbers it reads, and the guess; None if too few documents fit."""
+    trial = try_out({"name": name, "collection": collection, **proposal.keys}, batch)
+    if not trial.finite or len(trial.seen.units) < _FITTING * len(batch):
+        return None
+    trial.note(proposal.what, "sampled documents", proposal.notes)
+    trial.note_mixed(proposal.notes)
+    found = Guess(
+        collection,
+        trial.policy,
+        notes=proposal.notes,
+        what=proposal.what,
+        left_out=trial.left_out,
+        timezone=proposal.timezone,
+        is_noisy=is_noisy(trial.seen.columns),
+    )
+    return trial.finite, found
+
+
+def _are_summaries(documents: list[Document]) -> bool:
+    """Whether bucketwise wrote them."""
+    names = {"_id", "start", "end", "count"}
+    return bool(documents) and all(
+        names <= set(it) and isinstance(it["_id"], dict) and set(it["_id"]) == {"series", "start"}
+        for it in documents
+    )
+
+
+def _why_not(seen: Seen, proposals: Sequence[Proposal]) -> str:
+    if proposals:
+        return "no field holds numbers that could be values"
+    if seen.times:
+        return "no bucket model fits its documents"
+    return "no field holds times: dates, numbers of seconds and the like, or ISO 8601 text"

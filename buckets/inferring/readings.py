@@ -1,0 +1,103 @@
+"""Proposals of the models `reading` and `timeseries`: a document a reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from buckets.inferring.fields import is_number, is_text
+from buckets.inferring.proposal import (
+    NEARLY_ALL,
+    Proposal,
+    Seen,
+    ask_of_other_times,
+    choose_clock,
+    choose_series,
+    names_of,
+)
+from buckets.inferring.values import numeric
+from config.checks.names import field_fault
+
+
+class Attributes(NamedTuple):
+    """An array of names and values, with the fields of these."""
+
+    array: str
+    key: str
+    value: str
+
+
+def propose(seen: Seen) -> Iterator[Proposal]:
+    """Yields readings with values in fields, and those with attributes."""
+    times = seen.times
+    if not times:
+        return
+    time = times[0]
+    for attributes in (None, *_attribute_arrays(seen)):
+        proposal = Proposal({"model": "reading", "time_field": time.path}, "one reading each")
+        if time.key is not None:
+            proposal.keys["time_unit"] = time.key
+        ask_of_other_times(time, times, proposal.notes, "time_field")
+        choose_clock(seen.single, proposal)
+        names = names_of(seen, [proposal.keys.get("local_offset_field", "")])
+        choose_series(names, time.values, seen, time.path, proposal)
+        _choose_values(seen, proposal.keys["series_fields"], attributes, proposal)
+        yield proposal
+
+
+def propose_native(seen: Seen, options: Mapping[str, str]) -> Iterator[Proposal]:
+    """Yields what a native time-series collection is. `options`: its timeField and metaField."""
+    time, meta = options["timeField"], options.get("metaField")
+    inside = [it for it in seen.fields.single if it == meta or it.startswith(f"{meta}.")]
+    is_whole = meta is not None and not (inside and set(inside) <= set(seen.fields.always()))
+    for attributes in (None, *_attribute_arrays(seen)):
+        proposal = Proposal({"model": "timeseries", "time_field": time}, "one measurement each")
+        proposal.notes.say("time_field", "its timeField")
+        proposal.keys["series_fields"] = [meta] if is_whole else inside
+        proposal.notes.say("series_fields", "its metaField" if meta else "it has no metaField")
+        choose_clock({path: it for path, it in seen.single.items() if path not in inside}, proposal)
+        _choose_values(seen, [time, *inside], attributes, proposal)
+        proposal.keys["value_fields"].sort()  # the server gives fields in any order
+        yield proposal
+
+
+def _choose_values(seen: Seen, used: list[str], attributes: Attributes | None, proposal: Proposal) -> None:
+    """Puts the value fields into the proposal: single fields that are not used otherwise, or attributes."""
+    if attributes is not None:
+        columns = _by_name(seen.fields.several[attributes.array], attributes)
+        proposal.keys |= {
+            "attributes_field": attributes.array,
+            "attribute_key": attributes.key,
+            "attribute_value": attributes.value,
+        }
+    else:
+        taken = {*used, *(it.path for it in seen.times), proposal.keys.get("local_offset_field")}
+        columns = {path: it for path, it in seen.fields.single.items() if path not in taken}
+    proposal.keys["value_fields"] = numeric(columns, proposal.notes)
+
+
+def _attribute_arrays(seen: Seen) -> Iterator[Attributes]:
+    """Yields each array of names and values."""
+    for path, held in seen.fields.several.items():
+        arrays = [it for it in held if isinstance(it, list)]
+        elements = [it for array in arrays for it in array]
+        if not elements or not all(isinstance(it, dict) for it in elements):
+            continue
+        common = set.intersection(*(set(it) for it in elements))
+        keys = [it for it in sorted(common) if all(is_text(one[it]) for one in elements)]
+        for key in keys:
+            names = [len({one[key] for one in array}) == len(array) for array in arrays]
+            values = [it for it in sorted(common - {key}) if any(is_number(one[it]) for one in elements)]
+            if values and sum(names) >= NEARLY_ALL * len(names) and not field_fault(f"{key}.{values[0]}"):
+                yield Attributes(path, key, values[0])
+                break
+
+
+def _by_name(held: list[Any], attributes: Attributes) -> dict[str, list[Any]]:
+    """Returns what each attribute holds."""
+    columns: dict[str, list[Any]] = {}
+    for one in (one for array in held for one in array or ()):
+        name = one[attributes.key]
+        if not field_fault(name) and "*" not in name:
+            columns.setdefault(name, []).append(one[attributes.value])
+    return columns

@@ -1,0 +1,172 @@
+"""Proposals of the model `samples`: an array of samples, each with its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from buckets.inferring.fields import Fields, is_whole
+from buckets.inferring.notes import Notes, listed, quoted
+from buckets.inferring.proposal import NEARLY_ALL, Proposal, Seen, choose_clock, choose_series, names_of
+from buckets.inferring.times import Time, times_in
+from buckets.inferring.values import numeric, total
+from buckets.inferring.words import BOOKS, COUNT, END, START, hints
+
+#: A count or a sum agrees in so many documents: those with overflow may count that too.
+_MOSTLY = 0.6
+#: A sum may differ so much, by the sum of magnitudes.
+_ROUNDING = 1e-9
+
+
+class _Samples(NamedTuple):
+    """The samples of one array in all documents, one after another."""
+
+    owners: list[int]  # number of the document, of each
+    arrays: list[list[Any]]  # of each document
+    fields: Fields
+    time: Time
+    is_pairs: bool
+
+
+def propose(seen: Seen) -> Iterator[Proposal]:
+    """Yields a proposal for each array of samples."""
+    for path, held in seen.fields.several.items():
+        found = _samples([it if isinstance(it, list) else [] for it in held])
+        if found is not None:
+            yield from _of(path, found, seen)
+
+
+def _samples(arrays: list[list[Any]]) -> _Samples | None:
+    elements = [it for array in arrays for it in array]
+    owners = [number for number, array in enumerate(arrays) for _ in array]
+    is_pairs = bool(elements) and all(isinstance(it, list) and len(it) > 1 for it in elements)
+    if not elements or not (is_pairs or all(isinstance(it, dict) for it in elements)):
+        return None
+    fields = Fields.of([_named(it) for it in elements] if is_pairs else elements)
+    always = fields.always(NEARLY_ALL)
+    always = {path: it for path, it in always.items() if path == _PAIR_TIME} if is_pairs else always
+    times = times_in(always) or times_in(always, by_name=True)
+    return _Samples(owners, arrays, fields, times[0], is_pairs) if times else None
+
+
+_PAIR_TIME = "time"
+
+
+def _named(pair: list[Any]) -> dict[str, Any]:
+    """Returns a pair as a document; its values are numbered if there are several."""
+    names = ["value"] if len(pair) == 2 else [f"value_{place}" for place in range(1, len(pair))]
+    return {_PAIR_TIME: pair[0], **dict(zip(names, pair[1:], strict=True))}
+
+
+def _of(path: str, samples: _Samples, seen: Seen) -> Iterator[Proposal]:
+    proposal = Proposal({"model": "samples", "samples_field": path}, f"samples in {quoted(path)}")
+    keys, notes = proposal.keys, proposal.notes
+    bounds = _bounds(samples, seen, notes)
+    if bounds is None:
+        return
+    if samples.is_pairs:
+        keys["samples_as"] = "pairs"
+    else:
+        keys["sample_time_field"] = samples.time.path
+    if samples.time.key not in (None, "s"):
+        keys["sample_time_unit"] = samples.time.key
+    start, end = bounds
+    keys["start_field"] = start.path
+    if end is not None:
+        keys["end_field"] = end.path
+    if (unit := next((it.key for it in bounds if it and it.key), None)) not in (None, "s"):
+        keys["time_unit"] = unit
+    inner = {it: held for it, held in samples.fields.single.items() if it != samples.time.path}
+    values = numeric(inner, notes)
+    if samples.is_pairs:
+        notes.ask("value_fields", "Pairs don't name their values. What are they called?")
+    counters = _counters(samples, inner, values, seen, proposal)
+    rows = {
+        name: [held[owner] for owner in samples.owners] for name, held in names_of(seen, counters).items()
+    }
+    if not samples.is_pairs:
+        always = samples.fields.always(NEARLY_ALL)
+        other_times = {it.path for it in times_in(always)} | {samples.time.path}
+        rows |= {f"{path}.*.{it}": held for it, held in always.items() if it not in other_times}
+    choose_clock(seen.single, proposal)
+    rows.pop(keys.get("local_offset_field", ""), None)
+    choose_series(rows, samples.time.values, seen, start.path, proposal)
+    keys["value_fields"] = [it for it in values if f"{path}.*.{it}" not in keys["series_fields"]]
+    yield proposal
+
+
+def _bounds(samples: _Samples, seen: Seen, notes: Notes) -> tuple[Time, Time | None] | None:
+    """Returns the fields of the first and the last time: the nearest that hold all samples between them."""
+    times = seen.times or times_in(seen.single, by_name=True)
+    spans: dict[int, tuple[int, int]] = {}
+    for owner, at in zip(samples.owners, samples.time.values, strict=True):
+        if at is not None:
+            low, high = spans.get(owner, (at, at))
+            spans[owner] = min(low, at), max(high, at)
+    starts, ends = [], []
+    for time in times:
+        gaps = [
+            (low - at, at - high)
+            for owner, (low, high) in spans.items()
+            if (at := time.values[owner]) is not None
+        ]
+        slack = 999 if time.unit == "s" else 1
+        if sum(before >= -1 for before, _ in gaps) >= NEARLY_ALL * len(spans):
+            starts.append((sum(before for before, _ in gaps), not hints(time.path, START), time))
+        if sum(after >= -slack for _, after in gaps) >= NEARLY_ALL * len(spans):
+            ends.append((sum(after for _, after in gaps), not hints(time.path, END), time))
+    if not starts:
+        return None
+    start = min(starts, key=lambda it: it[:2])[2]
+    possible = [it for it in ends if it[2] is not start and it[2].unit in (start.unit, "date")]
+    likely = [it for it in possible if not hints(it[2].path, BOOKS)]
+    if not likely:
+        notes.ask("start_field", "No field holds the time of the last sample. Can the writer keep one?")
+    return start, min(likely, key=lambda it: it[:2])[2] if likely else None
+
+
+def _counters(
+    samples: _Samples, inner: dict[str, list[Any]], values: Sequence[str], seen: Seen, proposal: Proposal
+) -> list[str]:
+    """Puts fields with the number and the sums of samples into the proposal, and returns them."""
+    lengths = [len(it) for it in samples.arrays]
+    found: list[str] = []
+    for path, held in seen.single.items():
+        is_telling = len(set(lengths)) > 1 or hints(path, COUNT)
+        agree = sum(is_whole(it) and it == size for it, size in zip(held, lengths, strict=True))
+        if is_telling and agree >= _MOSTLY * len(lengths) and not found:
+            found.append(path)
+            proposal.keys["count_field"] = path
+            proposal.notes.say(
+                "count_field", f"the number of samples in {agree:,} of {len(lengths):,} documents"
+            )
+    sums = {}
+    for value in values:
+        totals = _totals(inner[value], samples)
+        for path, held in seen.single.items():
+            if path not in found and _agrees(held, totals):
+                found.append(path)
+                sums[value] = path
+                break
+    if sums:
+        proposal.keys["sum_fields"] = sums
+        proposal.notes.say("sum_fields", f"{listed(list(sums.values()))} holds the sum of the samples")
+    return found
+
+
+def _totals(values: list[Any], samples: _Samples) -> list[tuple[float, float]]:
+    held: list[list[Any]] = [[] for _ in samples.arrays]
+    for owner, value in zip(samples.owners, values, strict=True):
+        held[owner].append(value)
+    return [total(it) for it in held]
+
+
+def _agrees(held: list[Any], totals: list[tuple[float, float]]) -> bool:
+    """Whether a field holds these sums; zeros prove nothing."""
+    pairs = [
+        (total([it])[0], *both)
+        for it, both in zip(held, totals, strict=True)
+        if it is not None and both[1] > 0
+    ]
+    agree = sum(abs(told - real) <= _ROUNDING * size for told, real, size in pairs)
+    return len(pairs) > 1 and agree >= _MOSTLY * len(pairs)

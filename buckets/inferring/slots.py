@@ -1,0 +1,182 @@
+"""Proposals of the model `slots`: a document for a span of time, with a slot for each unit of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from buckets.inferring.fields import Fields, has_slots, is_number, there
+from buckets.inferring.notes import listed
+from buckets.inferring.proposal import (
+    NEARLY_ALL,
+    Proposal,
+    Seen,
+    ask_of_other_times,
+    choose_clock,
+    choose_series,
+    names_of,
+)
+from buckets.inferring.times import Time
+from buckets.inferring.values import usable
+
+_MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
+_QUARTER = 15 * _MINUTE
+#: A shorter array of numbers is more likely a point on a map.
+_FEWEST_PLACES = 4
+#: So many starts tell how far buckets are apart.
+_TELLING = 3
+
+
+class _Kind(NamedTuple):
+    """Slots of one kind: how many there are on each level, how long a bucket is, and how a policy says it."""
+
+    slots: tuple[int, ...]
+    length: int
+    keys: dict[str, Any]
+    words: str
+
+
+#: From short to long where they have as many slots.
+_KINDS = [
+    _Kind((24,), _DAY, {"slot_levels": ["hour"]}, "hours of a day"),
+    _Kind((60,), _MINUTE, {"slot": "second"}, "seconds of a minute"),
+    _Kind((60,), _HOUR, {"slot": "minute"}, "minutes of an hour"),
+    _Kind((1440,), _DAY, {"slot_levels": ["minute"], "span": "day"}, "minutes of a day"),
+    _Kind((3600,), _HOUR, {"slot_levels": ["second"], "span": "hour"}, "seconds of an hour"),
+    _Kind((86400,), _DAY, {"slot_levels": ["second"], "span": "day"}, "seconds of a day"),
+    _Kind((24, 60), _DAY, {"slot_levels": ["hour", "minute"]}, "minutes in hours"),
+    _Kind((60, 60), _HOUR, {"slot_levels": ["minute", "second"]}, "seconds in minutes"),
+    _Kind((24, 3600), _DAY, {"slot_levels": ["hour", "second"]}, "seconds in hours"),
+    _Kind(
+        (1440, 60), _DAY, {"slot_levels": ["minute", "second"], "span": "day"}, "seconds in minutes of a day"
+    ),
+    _Kind((24, 60, 60), _DAY, {"slot_levels": ["hour", "minute", "second"]}, "seconds in minutes in hours"),
+]
+
+
+@dataclass
+class _Slots:
+    """What one field holds in all documents."""
+
+    highest: list[int] = field(default_factory=list)  # key, level by level
+    depths: Counter[int] = field(default_factory=Counter)
+    values: list[Any] = field(default_factory=list)  # of all slots
+    sizes: Counter[int] = field(default_factory=Counter)  # slots in a document
+    is_keyed: bool = False
+
+    def look(self, held: Any, depth: int = 0) -> None:
+        """Adds a sub-document or an array of slots."""
+        if len(self.highest) == depth:
+            self.highest.append(-1)
+        self.is_keyed |= isinstance(held, dict)
+        pairs = enumerate(held) if isinstance(held, list) else ((int(key), it) for key, it in held.items())
+        for key, value in pairs:
+            if value is None or value == {} or value == []:
+                continue
+            self.highest[depth] = max(self.highest[depth], key)
+            if depth < 2 and (isinstance(value, list) or has_slots(value)):
+                self.look(value, depth + 1)
+            else:
+                self.depths[depth + 1] += 1
+                self.values.append(value)
+
+    @property
+    def levels(self) -> list[int]:
+        """Returns the highest key of each level down to the values."""
+        return self.highest[: next(iter(self.depths))]
+
+    @property
+    def is_likely(self) -> bool:
+        """Returns whether these are slots, and not a few numbers that belong together."""
+        return len(self.depths) == 1 and (self.is_keyed or max(self.highest) >= _FEWEST_PLACES)
+
+    def paths(self, field: str) -> list[str]:
+        """Returns the value fields."""
+        numbers = sum(map(is_number, self.values))
+        if 2 * numbers > len(self.values):
+            return [field]
+        inner = Fields.of(it for it in self.values if isinstance(it, dict))
+        if 2 * len(inner.documents) <= len(self.values):
+            return []
+        return [
+            f"{field}.*.{path}"
+            for path, it in inner.single.items()
+            if 2 * sum(map(is_number, it)) > len(there(it))
+        ]
+
+
+def propose(seen: Seen, samples: Container[str] = ()) -> Iterator[Proposal]:
+    """Yields a proposal for each depth of slots, with all fields that have it. `samples`: arrays that hold
+    samples with times of their own."""
+    found: dict[int, dict[str, _Slots]] = {}
+    for path, held in seen.fields.several.items():
+        if path in samples:
+            continue
+        slots = _Slots()
+        for it in there(held):
+            before = len(slots.values)
+            slots.look(it)
+            slots.sizes[len(slots.values) - before] += 1
+        if slots.is_likely and slots.paths(path):
+            found.setdefault(next(iter(slots.depths)), {})[path] = slots
+    for fields in found.values():
+        for time in seen.times:
+            kinds = _kinds(fields, time)
+            if kinds:
+                yield _of(fields, kinds, time, seen)
+                break
+
+
+def _kinds(fields: dict[str, _Slots], time: Time) -> list[_Kind]:
+    """Returns the kinds that these slots may be, the likeliest first: with fewest slots, then the longest."""
+    highest = [max(it) for it in zip(*(slots.levels for slots in fields.values()), strict=True)]
+    starts = sorted(set(there(time.values)))
+    fitting = [
+        kind
+        for kind in _KINDS
+        if len(kind.slots) == len(highest)
+        and all(key < count for key, count in zip(highest, kind.slots, strict=True))
+        and _start(starts, kind.length)
+    ]
+    return sorted(fitting, key=lambda it: (it.slots, -it.length))
+
+
+def _start(starts: list[int], length: int) -> bool:
+    """Whether buckets of this length start at these instants, side by side in any time zone."""
+    whole = sum(it % min(length, _QUARTER) == 0 for it in starts) >= NEARLY_ALL * len(starts)
+    # Days are up to an hour shorter where clocks change.
+    least = length - _HOUR if length == _DAY else length
+    gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
+    apart = sum(it >= least for it in gaps) >= NEARLY_ALL * len(gaps)
+    return whole and apart and (len(starts) >= _TELLING or all(it % length == 0 for it in starts))
+
+
+def _of(fields: dict[str, _Slots], kinds: Sequence[_Kind], time: Time, seen: Seen) -> Proposal:
+    kind, *others = kinds
+    paths = [path for name, slots in fields.items() for path in slots.paths(name)]
+    alike: dict[int, list[str]] = {}
+    for name, slots in fields.items():
+        alike.setdefault(slots.sizes.most_common(1)[0][0], []).append(name)
+    what = "; ".join(f"{size:,} slots under {listed(named)}" for size, named in alike.items())
+    proposal = Proposal({"model": "slots", **kind.keys, "time_field": time.path}, what)
+    if time.key is not None:
+        proposal.keys["time_unit"] = time.key
+    notes = proposal.notes
+    first = next(iter(kind.keys))
+    notes.say(first, kind.words)
+    rivals = [it.words for it in others if it.slots == kind.slots]
+    if rivals and len(set(there(time.values))) < _TELLING:
+        notes.ask(first, f"Are these {kind.words}, or {' or '.join(rivals)}?")
+    ask_of_other_times(time, seen.times, notes, "time_field")
+    choose_clock(seen.single, proposal)
+    names = names_of(seen, [])
+    names.pop(proposal.keys.get("local_offset_field", ""), None)
+    choose_series(names, time.values, seen, time.path, proposal)
+    proposal.keys["value_fields"] = usable(paths, notes)
+    flat = [it for it, held in seen.fields.single.items() if any(isinstance(value, float) for value in held)]
+    if flat:
+        notes.say("value_fields", f"outside of slots there are also {listed(flat[:5])}")
+    return proposal

@@ -1,0 +1,84 @@
+"""A proposal tried on documents: what is read by it, and what it says of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from buckets.bson.raw import Batch
+from buckets.columns import Kind
+from buckets.decoding.decode import Decoded, decode
+from buckets.fields.selectors import extended_json
+from buckets.inferring.notes import Notes, quoted
+from config.policies import Policy
+
+#: Keys that a policy may do without, in the order in which they are given up.
+_OPTIONAL = (("sum_fields",), ("count_field",), ("end_field",), ("sum_fields", "count_field"))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A policy, what it reads of some documents, and the keys that it had to do without."""
+
+    policy: Policy
+    batch: Batch
+    seen: Decoded
+    left_out: dict[str, Any]
+
+    @property
+    def finite(self) -> int:
+        """Returns how many numbers were read."""
+        return sum(int((kinds == Kind.FINITE).sum()) for kinds in self.seen.columns.kinds.values())
+
+    def note(self, what: str, documents: str, notes: Notes) -> None:
+        """Puts what was read into the notes. `what`: how readings lie in a document; `documents`: which were
+        read."""
+        sound, readings = len(self.seen.units), len(self.seen.columns.time)
+        notes.evidence["model"] = [
+            f"{sound:,} of {len(self.batch):,} {documents}: {what}: {readings:,} readings"
+        ]
+        asked = [
+            f"{key} = {quoted(str(value))} does not agree with all documents, so it was left out"
+            for key, value in self.left_out.items()
+        ]
+        for key in self.left_out:
+            notes.drop(key)
+        if broken := self.seen.quarantined:
+            asked.append(
+                f"{len(broken):,} of {len(self.batch):,} don't keep to it, such as _id "
+                f"{quoted(extended_json(broken[0].id))}, {quoted(broken[0].field)}: {broken[0].reason}"
+            )
+        notes.questions.pop("model", None)
+        for text in asked:
+            notes.ask("model", text)
+
+    def note_mixed(self, notes: Notes) -> None:
+        """Asks about value fields that hold something else than numbers now and then."""
+        for name, kinds in self.seen.columns.kinds.items():
+            if (count := int((kinds == Kind.NONNUMERIC).sum())) > 0:
+                notes.ask(
+                    "value_fields",
+                    f"{quoted(name)} holds text or the like in {count:,} of {len(kinds):,} readings; "
+                    "they are counted as nonnumeric. If whole days may be so, write "
+                    f"nonnumeric_ok = [{quoted(name)}]",
+                )
+
+
+def try_out(keys: dict[str, Any], batch: Batch) -> Trial:
+    """Returns what the keys of a policy make of documents, without those of its optional keys that some
+    documents disagree with."""
+    found = _read(keys, {}, batch)
+    for names in _OPTIONAL:
+        if found.seen.quarantined and all(it in keys for it in names):
+            left_out = found.left_out | {it: keys[it] for it in names}
+            again = _read(keys, left_out, batch)
+            if len(again.seen.units) > len(found.seen.units):
+                found = again
+    return found
+
+
+def _read(keys: dict[str, Any], left_out: dict[str, Any], batch: Batch) -> Trial:
+    kept = {key: it for key, it in keys.items() if key not in left_out}
+    lists = {key: tuple(it) if isinstance(it, list) else it for key, it in kept.items()}
+    policy = Policy.model_validate(lists)
+    return Trial(policy, batch, decode(batch, policy), left_out)

@@ -1,0 +1,93 @@
+"""Which fields hold the values of readings, and what readers need to know of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from buckets.inferring.fields import as_float, is_number, is_text, is_whole, there
+from buckets.inferring.notes import Notes, listed
+from buckets.inferring.words import OFFSET, hints, words
+from config.zones import is_zone
+
+_KEY = "value_fields"
+#: Names that summaries and parts of the archive have for themselves.
+_TAKEN = {"_id", "start", "end", "count", "timezone", "hours", "time", "dt"}
+_NO_VALUES = {"id", "uuid", "guid", "serial", "version", "schema"}
+#: Minutes that a clock may be from UTC; all of them are whole quarters of an hour.
+_FARTHEST, _QUARTER = 18 * 60, 15
+
+Columns = Mapping[str, Sequence[Any]]
+
+
+def numeric(columns: Columns, notes: Notes) -> list[str]:
+    """Returns the fields that hold numbers, in as far as they are none that name things."""
+    found: list[str] = []
+    mixed: list[str] = []
+    for path, values in columns.items():
+        held = there(values)
+        numbers = [it for it in held if is_number(it)]
+        is_name = bool(words(path) & _NO_VALUES) and all(map(is_whole, numbers))
+        if any(map(is_finite, numbers)) and not is_name and not path.startswith(("__", "_id.")):
+            (found if 2 * len(numbers) > len(held) else mixed).append(path)
+    if mixed:
+        notes.ask(_KEY, f"{listed(mixed)} holds numbers now and then. Does it belong here?")
+    return usable(_apart(found), notes)
+
+
+def usable(paths: list[str], notes: Notes) -> list[str]:
+    """Returns those that can have their own column, and a place in summaries; all if there is no other."""
+    free: dict[str, str] = {}
+    for path in paths:
+        name = path.rpartition("*.")[2]
+        if name.partition(".")[0] not in _TAKEN and _column(name) not in _TAKEN:
+            free.setdefault(_column(name), path)
+    left_out = [it for it in paths if it not in free.values()]
+    if left_out and free:
+        notes.ask(
+            _KEY,
+            f"{listed(left_out)} holds numbers too, but summaries or other columns have that name. "
+            "Rename the field to have it summarized",
+        )
+    return list(free.values()) or paths
+
+
+def _column(name: str) -> str:
+    return name.replace(".", "_").casefold()
+
+
+def _apart(paths: list[str]) -> list[str]:
+    """Without those inside of another."""
+    return [it for it in paths if not any(it.startswith(f"{other}.") for other in paths)]
+
+
+def is_finite(value: Any) -> bool:
+    """Returns whether a value is a number, and no NaN or infinity."""
+    return is_number(value) and math.isfinite(as_float(value))
+
+
+def total(values: Iterable[Any]) -> tuple[float, float]:
+    """Returns the sum of the finite numbers, and of their magnitudes."""
+    numbers = [as_float(it) for it in values if is_finite(it)]
+    return math.fsum(numbers), math.fsum(map(abs, numbers))
+
+
+def offset_field(columns: Columns) -> str | None:
+    """Returns the field that holds each reading's own offset from UTC, in minutes."""
+    for path, values in columns.items():
+        held = there(values)
+        is_named = bool(held) and hints(path, OFFSET) and all(map(is_whole, held))
+        if is_named and all(abs(it) <= _FARTHEST and it % _QUARTER == 0 for it in held):
+            return path
+    return None
+
+
+def zone_fields(columns: Columns) -> dict[str, set[str]]:
+    """Returns the fields that hold names of time zones, and which."""
+    found = {}
+    for path, values in columns.items():
+        held = set(there(values)) if all(map(is_text, there(values))) else set()
+        if held and all(is_zone(it) and ("/" in it or it == "UTC") for it in held):
+            found[path] = held
+    return found

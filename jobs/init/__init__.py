@@ -1,0 +1,1 @@
+"""A first policy file, from what the collections hold."""

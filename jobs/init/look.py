@@ -1,0 +1,91 @@
+"""Looks at collections: what each is, by a bounded sample of its documents."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from buckets.bson.raw import Docs
+from buckets.inferring.guess import Guess, guess
+from buckets.sampling.unordered import some_documents
+from config.errors import UsageError
+from jobs.init.overflow import find_overflow
+
+Document = dict[str, Any]
+#: What an online archive calls its collections; see config.checks.targets.
+_ARCHIVE = re.compile(r"(?P<source>.+?)_archive(_overflow|_versions)?")
+#: So many other collections are looked at for overflow.
+_OTHERS = 8
+
+
+@dataclass
+class Looker:
+    """What is in a database; each collection is looked at once."""
+
+    database: Database[Document]
+
+    def __post_init__(self) -> None:
+        self._samples: dict[str, Docs] = {}
+
+    @cached_property
+    def listed(self) -> dict[str, Document]:
+        """Returns what MongoDB tells of each collection, but for its own and bucketwise's."""
+        found = {info["name"]: dict(info) for info in self.database.list_collections()}
+        return {
+            name: info
+            for name, info in sorted(found.items())
+            if not name.startswith(("system.", "bucketwise_"))
+        }
+
+    def wanted(self, names: Sequence[str]) -> list[str]:
+        """Returns the collections to look at. Raises UsageError if one of the names is none."""
+        for name in names:
+            if name not in self.listed:
+                near = difflib.get_close_matches(name, self.listed, n=1, cutoff=0.5)
+                hint = (
+                    f"Did you mean {near[0]}?" if near else f"There are: {', '.join(self.listed) or 'none'}"
+                )
+                raise UsageError(f"{name}: the database {self.database.name} has no such collection. {hint}")
+        if not self.listed:
+            raise UsageError(f"the database {self.database.name} has no collections. Is the name right?")
+        return list(dict.fromkeys(names)) or list(self.listed)
+
+    def sample(self, name: str) -> Docs:
+        """Returns some documents of a collection."""
+        if name not in self._samples:
+            self._samples[name] = some_documents(self.database[name], self.listed[name]["type"])
+        return self._samples[name]
+
+    def look(self, name: str, policy: str, *, is_named: bool) -> Guess:
+        """Returns what a collection is taken for. `policy`: what its policy is to be called;
+        `is_named`: it was asked for by its name."""
+        info = self.listed[name]
+        if info["type"] == "view":
+            return Guess(name, reasons=["it is a view. Name the collection behind it"])
+        of = _ARCHIVE.fullmatch(name)
+        if of and of["source"] in self.listed and not is_named:
+            return Guess(name, reasons=[f"by its name it is an archive of {of['source']}"])
+        native: Mapping[str, str] | None = info["options"].get("timeseries")
+        indexes = [] if native else _indexes(self.database[name])
+        found = guess(policy, name, self.sample(name), indexes, native)
+        if found.policy is None or found.policy.model not in ("slots", "samples"):
+            return found
+        return find_overflow(self.database[name], found, self.sample(name), self._others(name))
+
+    def _others(self, name: str) -> Iterable[tuple[str, Docs]]:
+        """Yields samples of the collections that may hold overflow, those with a like name first."""
+        others = [it for it, info in self.listed.items() if info["type"] == "collection" and it != name]
+        for other in difflib.get_close_matches(name, others, n=_OTHERS, cutoff=0):
+            yield other, self.sample(other)
+
+
+def _indexes(collection: Collection[Document]) -> list[list[str]]:
+    """Returns the fields of each index, in their order, but for `_id`."""
+    return [list(it["key"]) for it in collection.list_indexes() if list(it["key"]) != ["_id"]]

@@ -1,0 +1,160 @@
+"""Surveys a database and writes its policy file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from pydantic import SecretStr
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from archivers.proof.checks import check, check_server
+from buckets.inferring.guess import Guess
+from config.checks.locations import check_mongodb
+from config.errors import UsageError
+from config.loading.environment import OVERRIDES, expand
+from config.loading.load import DEFAULT_PATH, settings_in
+from config.policies import MongoDB, Settings
+from config.problems import Report as Problems
+from jobs import connect
+from jobs.call import Call
+from jobs.clock import iso
+from jobs.init.draft import drafted, policy_names, without_overflows
+from jobs.init.look import Looker
+from jobs.init.text import config_text
+from jobs.init.told import guess_body, init_tables
+from jobs.output.report import Report, Result
+from jobs.running.fit import fit_body
+from jobs.running.steps import LEFT_SOMETHING, OWN_COLLECTIONS, finding_body
+
+Document = dict[str, Any]
+_FORM = "write mongodb://host/DATABASE?replicaSet=rs0"
+
+
+def mongodb_at(call: Call, uri: str) -> MongoDB:
+    """Returns the connection and the database that a URI names; a `${NAME}` in it takes an environment
+    variable. Raises UsageError."""
+    problems = Problems("", {}, {}, {})
+    expanded = expand({"mongodb": {"uri": uri}}, os.environ, {}, problems)
+    if problems.problems:
+        raise UsageError(f"URI: {problems.problems[0].message}; {problems.problems[0].mend}")
+    uri = expanded["mongodb"]["uri"]
+    path = uri.partition("://")[2].partition("?")[0].rpartition("@")[2].partition("/")[2]
+    mongodb = MongoDB(uri=SecretStr(uri), database=unquote(path))
+    check_mongodb(mongodb, problems)
+    wrong = {it.key: it for it in problems.problems}
+    if found := wrong.get("mongodb.uri"):
+        raise UsageError(f"URI: {found.message}; {found.mend}")
+    call.hosts = connect.hosts(mongodb)
+    if not mongodb.database:
+        raise UsageError(f"URI: it names no database; {_FORM}. {_databases(mongodb)}")
+    if found := wrong.get("mongodb.database"):
+        raise UsageError(f"URI: database {mongodb.database!r}: {found.message}; {found.mend}")
+    return mongodb
+
+
+def _databases(mongodb: MongoDB) -> str:
+    """What there is to choose from, if the server tells."""
+    try:
+        with connect.connect(mongodb) as client:
+            names = [it for it in client.list_database_names() if it not in ("admin", "local", "config")]
+    except PyMongoError:
+        return "The server does not tell which there are"
+    return f"There are: {', '.join(names) or 'none'}"
+
+
+def free(output: Path) -> Path:
+    """Returns the path if a file can be made there. Raises UsageError."""
+    if output.exists() or output.is_symlink():
+        raise UsageError(
+            f"--output {output}: it is there already, and is not written over. Name another one with --output"
+        )
+    if not output.absolute().parent.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {output.parent}")
+    return output
+
+
+def survey(call: Call, mongodb: MongoDB, names: Sequence[str], output: Path | None) -> Report:
+    """Looks at collections, checks the policies for them, and writes these to the file; without one, to
+    stdout. Raises UsageError if there is nothing to write."""
+    with connect.connect(mongodb) as client:
+        database = client[mongodb.database]
+        guesses = _guesses(call, database, names)
+        place = (output or DEFAULT_PATH).absolute()
+        store = (place.parent / f"{mongodb.database}-archive").as_uri()
+        text = config_text(guesses, mongodb.database, store, iso(call.now.replace(microsecond=0)))
+        if all(it.policy is None for it in guesses):
+            told = "; ".join(f"{it.collection}: {'; '.join(it.evidence)}" for it in guesses)
+            raise UsageError(
+                f"no collection holds readings that bucketwise understands, so nothing was written. {told}"
+            )
+        settings = _settings(text, output or DEFAULT_PATH, mongodb)
+        general = [finding_body(it) for it in check_server(database)]
+        results = [_checked(database, settings, name) for name in settings.policies]
+    if output is not None:
+        _write(output, text)
+    left_out = [it for it in guesses if it.policy is None and it.collection in names]
+    return Report(
+        call.command,
+        call.now,
+        results,
+        init_tables(guesses, results, general, text, output),
+        error_code=LEFT_SOMETHING if left_out else 0,
+        extra={
+            "collections": [guess_body(it) for it in guesses],
+            "config": text,
+            "output": None if output is None else str(output),
+            "findings": general,
+        },
+    )
+
+
+def _guesses(call: Call, database: Database[Document], names: Sequence[str]) -> list[Guess]:
+    looker = Looker(database)
+    wanted = looker.wanted(names)
+    called = policy_names(wanted)
+    guesses = []
+    progress = call.progress
+    with progress.step(f"looking at {database.name}"):
+        for name in wanted:
+            call.stop.check()
+            guesses.append(looker.look(name, called[name], is_named=name in names))
+            progress("collections", 1)
+    summaries = {it.collection for it in guesses if it.is_summaries}
+    taken = set(looker.listed) - summaries
+    return [drafted(it, database.name, taken) for it in without_overflows(guesses)]
+
+
+def _settings(text: str, path: Path, mongodb: MongoDB) -> Settings:
+    """The policy file as it is read later, in an environment that has its variable."""
+    environ = {name: it for name, it in os.environ.items() if name not in OVERRIDES.values()}
+    return settings_in(text, path, environ | {"MONGODB_URI": mongodb.uri.get_secret_value()})
+
+
+def _checked(database: Database[Document], settings: Settings, name: str) -> Result:
+    """What `check` says of a policy."""
+    policy = settings.policies[name]
+    found = check(database, policy, OWN_COLLECTIONS)
+    fit = None if found.fit is None else fit_body(found.fit, policy, found.misfits)
+    return Result(name, body={"findings": [finding_body(it) for it in found.findings], "fit": fit})
+
+
+def _write(output: Path, text: str) -> None:
+    """Makes the file, whole or not at all. Raises UsageError if there is one by now, or none can be made."""
+    try:
+        with output.open("x", encoding="utf-8", newline="\n") as file:
+            try:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            except BaseException:
+                output.unlink()
+                raise
+    except FileExistsError:
+        free(output)
+    except PermissionError as error:
+        raise UsageError(f"--output {output}: {error.strerror}. Name a file in a folder of yours") from error

@@ -1,0 +1,166 @@
+"""The text of a policy file, with comments. What comes from documents can't get out of its quotes."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from buckets.inferring.guess import Guess
+from config.durations import format_duration
+from config.policies import Policy
+from jobs.init.draft import reason
+from jobs.output.tables import printable
+
+_WIDTH = 110
+_LAYOUT = [
+    "collection",
+    "model",
+    "time_field",
+    "time_unit",
+    "slot",
+    "slot_levels",
+    "span",
+    "samples_field",
+    "samples_as",
+    "sample_time_field",
+    "sample_time_unit",
+    "start_field",
+    "end_field",
+    "count_field",
+    "sum_fields",
+    "attributes_field",
+    "attribute_key",
+    "attribute_value",
+    "local_offset_field",
+    "series_fields",
+    "value_fields",
+]
+_STORE = (
+    "Where do archives go? A directory will do for a trial. Later use a place of its own, such as "
+    '"s3://acme-archive/market" with region = "eu-central-1"'
+)
+_AFTER = "How long are raw documents needed in MongoDB?"
+
+
+def config_text(guesses: Iterable[Guess], database: str, store: str, written: str) -> str:
+    """Returns the policy file. `store`: URL of the archive; `written`: when, for people."""
+    guesses = list(guesses)
+    lines = [
+        *_comment(f"Written by `bucketwise init` at {written} from samples of the documents."),
+        *_comment("A line that begins with `# ?` is a question that they did not answer."),
+        "",
+        "[mongodb]",
+        *_key("uri", "${MONGODB_URI}", ["from the environment: it may hold a password"], is_literal=True),
+        *_key("database", database),
+        "",
+        "[store]",
+        *_question(_STORE),
+        *_key("url", store),
+    ]
+    for guess in guesses:
+        if guess.policy is not None:
+            lines += _policy(guess, guess.policy)
+    left_out = [reason(it) for it in guesses if it.policy is None]
+    if left_out:
+        lines += ["", *_comment("Collections without a policy:")]
+        lines += [line for it in left_out for line in _comment(it)]
+    return "\n".join(lines) + "\n"
+
+
+def _policy(guess: Guess, policy: Policy) -> Iterator[str]:
+    at = f"policies.{policy.name}"
+    notes = guess.notes
+    yield from ("", f"[{at}]")
+    for key in _LAYOUT:
+        value = getattr(policy, key)
+        if key in policy.model_fields_set and value is not None:
+            for text in notes.questions.get(key, ()):
+                yield from _question(text)
+            yield from _key(key, value, notes.evidence.get(key, ()))
+    if policy.overflow is not None:
+        yield from ("", f"[{at}.overflow]")
+        for text in notes.evidence.get("overflow", ()):
+            yield from _comment(text)
+        for key, value in policy.overflow.model_dump().items():
+            yield from _key(key, value)
+    yield from ("", *(line for text in notes.questions.get("rollup", ()) for line in _question(text)))
+    if policy.rollup is not None:
+        yield from _rollup(guess, policy, at)
+    yield from _archive(policy, at)
+
+
+def _rollup(guess: Guess, policy: Policy, at: str) -> Iterator[str]:
+    rollup, notes = policy.rollup, guess.notes
+    assert rollup is not None
+    yield f"[{at}.rollup]"
+    for key, value in rollup.targets.items():
+        yield from _key(key, value)
+    if "local_offset_field" not in policy.model_fields_set:
+        for text in notes.questions.get("timezone", ()):
+            yield from _question(text)
+        yield from _key("timezone", rollup.timezone, notes.evidence.get("timezone", ["where days begin"]))
+    if rollup.percentiles:
+        yield from _key("percentiles", [int(it) for it in rollup.percentiles], ["values are noisy"])
+    else:
+        yield "# percentiles = [50, 95, 99]  # values change slowly, so averages may do"
+    yield ""
+
+
+def _archive(policy: Policy, at: str) -> Iterator[str]:
+    archive = policy.archive
+    assert archive is not None
+    yield f"[{at}.archive]"
+    yield from _question(_AFTER)
+    yield from _key("after", archive.after)
+    yield from _key("to", archive.to)
+    if policy.model == "timeseries":
+        yield from _key("delete", archive.delete, ["nothing is deleted from a native time-series collection"])
+        return
+    yield from _key("delete", archive.delete, ["documents are copied, and stay"])
+    yield from _comment("Once you trust the copies: delete = true, and a time to stay after the copy:")
+    yield '# grace = "7d"'
+
+
+def _key(key: str, value: Any, why: Iterable[str] = (), *, is_literal: bool = False) -> list[str]:
+    line = f"{key} = {_value(value, is_literal=is_literal)}"
+    told = "; ".join(why)
+    if not told:
+        return [line]
+    with_comment = f"{line}  # {printable(told)}"
+    return [with_comment] if len(with_comment) <= _WIDTH else [*_comment(told), line]
+
+
+def _value(value: Any, *, is_literal: bool = False) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, timedelta):
+        value = format_duration(value)
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_name(key)} = {_value(it)}" for key, it in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(it) for it in value) + "]"
+    if isinstance(value, str):
+        return _text(value if is_literal else value.replace("${", "$${"))
+    return str(value)
+
+
+def _name(key: str) -> str:
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _text(key)
+
+
+def _text(value: str) -> str:
+    """A text as TOML writes it: as JSON does, but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _question(text: str) -> list[str]:
+    return _comment(f"? {text}")
+
+
+def _comment(text: str) -> list[str]:
+    """Comment lines of text that may hold anything."""
+    return [f"# {line}" for line in textwrap.wrap(printable(text), _WIDTH - 2, break_on_hyphens=False)]

@@ -1,0 +1,63 @@
+"""What `init` tells: for machines, and for people."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from buckets.inferring.guess import Guess
+from jobs.output.report import Result
+from jobs.output.tables import findings_table, fit_lines, printable
+
+Body = dict[str, Any]
+
+
+def guess_body(guess: Guess) -> Body:
+    """Returns what the JSON says of a collection."""
+    return {
+        "collection": guess.collection,
+        "model": guess.policy and guess.policy.model,
+        "evidence": guess.evidence,
+        "questions": _questions(guess),
+    }
+
+
+def init_tables(
+    guesses: Sequence[Guess], results: Sequence[Result], general: list[Body], text: str, output: Path | None
+) -> list[RenderableType]:
+    """Returns what people see: of a file what is in it and what is next; without one, its text alone."""
+    if output is None:
+        return [Text(text.rstrip("\n"))]
+    table = Table(title="Collections", title_justify="left", box=box.SIMPLE_HEAD)
+    for head in ("collection", "model", "questions", "evidence"):
+        table.add_column(head, justify="right" if head == "questions" else "left", overflow="fold")
+    for guess in guesses:
+        model = Text(guess.policy.model if guess.policy else "none", style="" if guess.policy else "yellow")
+        seen = printable(guess.evidence[0])
+        table.add_row(Text(printable(guess.collection)), model, str(len(_questions(guess))), Text(seen))
+    findings = [*general, *(it for result in results for it in result.body["findings"])]
+    count = sum(it.policy is not None for it in guesses)
+    named = "" if str(output) == "bucketwise.toml" else f" --config {shlex.quote(str(output))}"
+    policies = "1 policy" if count == 1 else f"{count:,} policies"
+    lines = (
+        f"{output}: {policies}. Answer the lines that begin with `# ?`, and look at the others.",
+        "The URI is not in the file: it may hold a password. Set it in the environment: export MONGODB_URI=…",
+        f"Then: bucketwise check{named}, and bucketwise plan{named}",
+    )
+    return [
+        table,
+        findings_table("Check", findings),
+        *fit_lines(results),
+        *(Text(printable(it)) for it in lines),
+    ]
+
+
+def _questions(guess: Guess) -> list[str]:
+    return [f"{key}: {text}" for key, texts in guess.notes.questions.items() for text in texts]

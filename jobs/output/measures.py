@@ -1,0 +1,20 @@
+"""What a run of one policy is measured by, beside what its report says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass
+class Measures:
+    """`ended`: None where the run could not begin. `seconds` by step. `requests` to the store by operation,
+    `retries` of them. `standing`: how the policy stands after the run, by the names of the metrics; empty
+    where that is not known."""
+
+    ended: datetime | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
+    retries: int = 0
+    standing: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,72 @@
+"""Real readings in every shape of document: `init` alone finds out how to read them."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from tests.acceptance.readings import ORIGINS, Origin
+from tests.acceptance.shapes import SHAPES
+from tests.acceptance.test_real_readings import LAYOUTS, NOW, documents, load, rows_of
+from tests.jobs.command import CommandLine, Ran
+
+#: Those that are taken through a whole run, one of each model.
+CYCLED = ["iso", "inside", "hourly", "several", "timeseries"]
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [pytest.param(it, id=it.name, marks=pytest.mark.soak if at else ()) for at, it in enumerate(ORIGINS)],
+)
+def test_every_reading_is_read(
+    origin: Origin,
+    tmp_path: Path,
+    database: Database[dict[str, Any]],
+    mongodb_uri: str,
+    bucketwise: CommandLine,
+) -> None:
+    origin = origin.few()
+    kinds = origin.kinds([*LAYOUTS, *SHAPES])
+    for kind in kinds:
+        load(database, kind, documents(kind, origin))
+
+    def call(*arguments: str) -> Ran:
+        return bucketwise(*arguments, "--now", NOW, "--quiet", cwd=tmp_path, MONGODB_URI=mongodb_uri)
+
+    base, _, options = mongodb_uri.partition("/?")
+    ran = call("init", f"{base}/{database.name}?{options}", "--json")
+    assert ran.code == 0, ran
+    assert {it["collection"]: it["model"] is not None for it in ran.json["collections"]} == dict.fromkeys(
+        kinds, True
+    )
+    for kind in kinds:
+        assert call("readings", "-p", kind, "-o", f"{kind}.csv").code == 0
+        found = read(tmp_path / f"{kind}.csv")
+        rows = rows_of(kind, origin)
+        assert found == Counter((it.series, it.time, in_order(it.values)) for it in rows), kind
+    cycled = [argument for kind in kinds if kind in CYCLED for argument in ("-p", kind)]
+    assert call("run", *cycled).code == 0
+    assert call("audit", *cycled).code == 0
+    archived = {path.parts[-4] for path in tmp_path.rglob("data/dt=*/*.parquet")}
+    assert archived == set(cycled) - {"-p"}
+
+
+def read(path: Path) -> Counter[tuple[str, datetime, tuple[float, ...]]]:
+    """Series, time and values of each row."""
+    with path.open(newline="") as file:
+        return Counter(
+            (row.pop("rig"), datetime.fromisoformat(row.pop("time")), in_order(row))
+            for row in csv.DictReader(file)
+        )
+
+
+def in_order(values: Mapping[str, Any]) -> tuple[float, ...]:
+    """By value: pairs don't name theirs, and a native collection gives its fields in any order."""
+    return tuple(sorted(map(float, values.values())))

@@ -1,0 +1,60 @@
+"""The text of a policy file that `init` writes: whatever documents hold, it says what was meant."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buckets.inferring.guess import Guess
+from buckets.inferring.notes import Notes
+from config.loading.load import settings_in
+from config.policies import Policy
+from jobs.init.draft import drafted, policy_names
+from jobs.init.text import config_text
+from tests.jobs.place import NOW
+
+paths = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
+
+
+@given(st.lists(paths, min_size=5, max_size=5, unique=True), paths, paths)
+def test_any_text_comes_back_from_the_file(fields: list[str], collection: str, note: str) -> None:
+    notes = Notes({"model": [note], "series_fields": [note]}, {"value_fields": [note], "timezone": [note]})
+    series, value, time, array, total = fields
+    policy = Policy(
+        name="it",
+        collection=collection,
+        model="samples",
+        samples_field=array,
+        sample_time_field=time,
+        start_field=time,
+        sum_fields={value: total},
+        series_fields=(series,),
+        value_fields=(value,),
+    )
+    guess = drafted(Guess(collection, policy, [note], notes), "market", ())
+    guesses = [guess, Guess(collection, reasons=[note])]
+    found = tomllib.loads(config_text(guesses, "market", "file:///x", NOW))
+    if guess.policy is None:
+        assert "policies" not in found
+        return
+    it = found["policies"]["it"]
+    assert (it["collection"], it["samples_field"], it["series_fields"][0]) == tuple(
+        text.replace("${", "$${") for text in (collection, array, series)
+    )
+    settings = settings_in(
+        config_text(guesses, "market", "file:///x", NOW), Path("x"), {"MONGODB_URI": "mongodb://h"}
+    )
+    read = settings.policies["it"]
+    keys = ("collection", "series_fields", "value_fields", "samples_field", "sum_fields")
+    assert [getattr(read, key) for key in keys] == [getattr(policy, key) for key in keys]
+
+
+@given(st.lists(st.text(min_size=1), unique=True))
+def test_policies_have_names_of_their_own(collections: list[str]) -> None:
+    names = policy_names(collections)
+    assert list(names) == collections and len(set(names.values())) == len(collections)
+    assert all(re.fullmatch("[A-Za-z0-9_-]{1,64}", it) for it in names.values())
