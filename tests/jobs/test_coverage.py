@@ -279,7 +279,8 @@ def test_what_people_see(place: Place) -> None:
     assert strip.split()[1] == "".join(february)
     lines = place("coverage", "--format", "csv").out.splitlines()
     assert lines[0] == (
-        "policy,day,state,readings,live,archived,online,summarised,live_buckets,pinned,quarantined,commits"
+        "policy,day,state,readings,live,archived,online,summarised,live_buckets,pinned,held,quarantined,"
+        "commits,expires_at"
     )
     rows = it.rows()
     assert len(lines) == len(rows) + 1
@@ -291,7 +292,8 @@ def test_what_people_see(place: Place) -> None:
             row["state"],
             *(str(row[key]) for key in ("readings", "live", "archived")),
         ]
-        assert cells[-1].split() == [commit["commit"] for commit in row["commits"]]
+        assert cells[-2].split() == [commit["commit"] for commit in row["commits"]]
+        assert cells[-1] == ""
     table = place("coverage", "--by", "hour", "--since", "2014-02-14", "--until", "2014-02-15").out
     assert "2014-02-14 23h" in table
 
