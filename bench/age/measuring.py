@@ -15,9 +15,9 @@ import duckdb
 
 from bench.age.history import START, Cost, History, histories
 from buckets.fields.times import TimeRange
-from jobs.running.status import STATUS
-from jobs.running.steps import AUDIT, CHECK, COMPACT_ALL, RUN, VERIFY
 from jobs.running.turn import Step
+from jobs.steps.status import STATUS
+from jobs.steps.working import AUDIT, CHECK, COMPACT_ALL, RUN, VERIFY
 
 DAY = timedelta(days=1)
 #: Commands that change nothing, in the order of the tables.

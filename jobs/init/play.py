@@ -28,8 +28,8 @@ from jobs.init.look import Looker
 from jobs.init.text import config_text
 from jobs.init.told import guess_body, init_tables
 from jobs.output.report import Report, Result
-from jobs.running.fit import fit_body
-from jobs.running.steps import LEFT_SOMETHING, OWN_COLLECTIONS, finding_body
+from jobs.steps.fit import fit_body
+from jobs.steps.working import LEFT_SOMETHING, OWN_COLLECTIONS, finding_body
 
 Document = dict[str, Any]
 _FORM = "write mongodb://host/DATABASE?replicaSet=rs0"

@@ -13,8 +13,8 @@ from config.errors import BucketwiseError
 from jobs.failures import OUTCOMES
 from jobs.output.measures import Measures
 from jobs.output.report import PRECEDENCE, Report, Result
-from jobs.running.steps import FAILED, LEFT_SOMETHING, NOT_KEPT, OWN_COLLECTIONS
 from jobs.service.metrics import Metrics
+from jobs.steps.working import FAILED, LEFT_SOMETHING, NOT_KEPT, OWN_COLLECTIONS
 from tests.docs.pages import ROOT, code, prose, rows, section
 
 EXIT_CODES = ROOT / "docs" / "exit-codes.md"

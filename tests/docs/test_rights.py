@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.running.steps import OWN_COLLECTIONS
+from jobs.steps.working import OWN_COLLECTIONS
 from tests.docs.pages import ROOT, blocks
 from tests.docs.rights import (
     DATABASE,

@@ -179,7 +179,7 @@ def install(
     if renews:
         _renew_at_once()
     if abandons:
-        steps: Any = import_module("jobs.running.steps")
+        steps: Any = import_module("jobs.steps.working")
         steps._ABANDONED = -steps._ABANDONED
 
 

@@ -16,7 +16,7 @@ from pymongo import MongoClient
 
 from config.loading.load import load
 from config.policies import Settings
-from jobs.running.against import against_step
+from jobs.steps.against import against_step
 from tests.jobs.counting import run_counted
 
 Document = dict[str, Any]

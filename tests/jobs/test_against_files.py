@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from config.loading.load import load
-from jobs.running.against import against_step
+from jobs.steps.against import against_step
 from tests.jobs.command import Ran
 from tests.jobs.counting import run_counted
 from tests.jobs.place import MINUTES, NOW, POLICIES, START, Place

@@ -12,9 +12,9 @@ from pymongo.database import Database
 
 from archivers.stores import open_store
 from config.policies import Compact, Policy, Store
-from jobs.running.status import STATUS
-from jobs.running.steps import RUN
 from jobs.running.turn import Step
+from jobs.steps.status import STATUS
+from jobs.steps.working import RUN
 from tests.jobs.counting import CountingStore, run_counted, ticks_policy
 from tests.jobs.place import START
 

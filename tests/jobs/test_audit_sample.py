@@ -19,7 +19,7 @@ from buckets.fields.times import DAY_MS, as_ms
 from config.policies import Audit, Compact, Policy, Rollup, Store
 from config.shares import Share
 from jobs.output.report import Result
-from jobs.running.steps import RUN, audit_step
+from jobs.steps.working import RUN, audit_step
 from tests.jobs.counting import run_counted, ticks_policy
 from tests.jobs.place import POLICIES, START, Place
 

@@ -19,10 +19,10 @@ from archivers.stores import open_store
 from buckets.fields.times import TimeRange
 from config.policies import Policy, Retain, Store
 from jobs.output.report import Result
-from jobs.running.ending import UNDELETE
-from jobs.running.holds import place_step, release_step
-from jobs.running.steps import AUDIT, RUN
 from jobs.running.turn import Step
+from jobs.steps.ending import UNDELETE
+from jobs.steps.holds import place_step, release_step
+from jobs.steps.working import AUDIT, RUN
 from rollups.holds import Hold
 from tests.jobs.counting import Counts, run_counted, ticks_policy
 

@@ -11,8 +11,8 @@ from pymongo.database import Database
 
 from archivers.stores import open_store
 from config.policies import Policy, Store
-from jobs.running.steps import CHECK, RUN
 from jobs.running.turn import Step
+from jobs.steps.working import CHECK, RUN
 from tests.jobs.counting import Counts, run_counted
 from tests.jobs.place import START
 

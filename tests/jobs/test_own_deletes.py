@@ -11,7 +11,7 @@ from pymongo.database import Database
 from archivers.stores import open_store
 from archivers.writes import delete
 from config.policies import Policy, Store
-from jobs.running.steps import RUN
+from jobs.steps.working import RUN
 from rollups.changes import stream
 from tests.jobs.counting import Counts, run_counted, ticks_policy
 from tests.jobs.place import START

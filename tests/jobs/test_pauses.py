@@ -17,10 +17,10 @@ from jobs.running.lease import Lease
 from jobs.running.ledger import COLLECTION as RUNS
 from jobs.running.ledger import Ledger
 from jobs.running.runner import Runner
-from jobs.running.steps import ROLLUP, RUN
 from jobs.running.turn import Done, Step, Turn
 from jobs.service import scheduler
 from jobs.service.scheduler import Service, Task
+from jobs.steps.working import ROLLUP, RUN
 from jobs.stopping import Stop
 from tests.jobs.place import MINUTES, NOW, Place
 

@@ -26,9 +26,9 @@ from jobs.running import ledger
 from jobs.running.lease import Lease
 from jobs.running.ledger import Ledger
 from jobs.running.runner import Runner
-from jobs.running.steps import RUN
 from jobs.service import scheduler
 from jobs.service.scheduler import Service, Task
+from jobs.steps.working import RUN
 from jobs.stopping import Stop
 from tests.jobs.command import started
 from tests.jobs.place import MINUTES, POLICIES, Place

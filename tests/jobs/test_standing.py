@@ -16,7 +16,7 @@ from config.policies import Archive, Policy, Rollup
 from jobs.output.progress import Progress
 from jobs.running.runner import Runner
 from jobs.running.standing import archive_lag, rollup_lag
-from jobs.running.steps import RUN
+from jobs.steps.working import RUN
 from jobs.stopping import Stop
 from rollups.calendar.due import Calendar
 from tests.jobs.counting import Counts, ticks_policy

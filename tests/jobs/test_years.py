@@ -18,8 +18,8 @@ from archivers.restoring.options import RestoreOptions
 from archivers.stores import ObjectStore, open_store
 from config.policies import Compact, Policy, Store
 from jobs.output.report import Result
-from jobs.running.steps import AUDIT, RUN, VERIFY, restore_step
 from jobs.running.turn import Step
+from jobs.steps.working import AUDIT, RUN, VERIFY, restore_step
 from tests.archivers.harness import parquet_rows, plain_row
 from tests.jobs.counting import CountingStore, run_counted, ticks_policy
 from tests.jobs.place import START

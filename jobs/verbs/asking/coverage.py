@@ -13,9 +13,9 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.coverage import coverage_csv, coverage_tables
 from jobs.output.report import Report
-from jobs.running.evidence import coverage_step
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import Series, parse_series
+from jobs.steps.evidence import coverage_step
 
 EXAMPLES = [
     "bucketwise coverage",

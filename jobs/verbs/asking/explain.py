@@ -18,9 +18,9 @@ from jobs.call import Call
 from jobs.clock import parse_instant
 from jobs.output.explain import explain_lines
 from jobs.output.report import Report
-from jobs.running.evidence import explain_step
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import Series, parse_series
+from jobs.steps.evidence import explain_step
 
 EXAMPLES = [
     "bucketwise explain -p ticks --at 2018-06-30T12:00 --series symbol=MDB",

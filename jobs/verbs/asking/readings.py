@@ -22,9 +22,9 @@ from jobs.output.report import Report, Result
 from jobs.output.streams import abandon, appearing
 from jobs.output.tables import printable, readings_tables
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import LEFT_SOMETHING, quarantine_body
 from jobs.running.turn import Done, Step, Turn
 from jobs.selection import Series, one_policy, parse_series
+from jobs.steps.working import LEFT_SOMETHING, quarantine_body
 from rollups.context import Progress
 
 EXAMPLES = [

@@ -8,7 +8,7 @@ from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.tables import receipts_table
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import RECEIPT_LIST
+from jobs.steps.working import RECEIPT_LIST
 
 EXAMPLES = ["bucketwise receipts -p ticks --since 2018-09-01", "bucketwise receipts -p ticks --json"]
 

@@ -7,7 +7,7 @@ from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
 from jobs.output.tables import status_tables
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.status import STATUS
+from jobs.steps.status import STATUS
 
 EXAMPLES = ["bucketwise status", "bucketwise status -p ticks --json"]
 

@@ -18,10 +18,10 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.holds import holds_table
 from jobs.output.report import Report
-from jobs.running.holds import LIST, place_step, release_step, standing_on
 from jobs.running.machine import this_user
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import Series, parse_series
+from jobs.steps.holds import LIST, place_step, release_step, standing_on
 from rollups.holds import Hold
 
 EXAMPLES = [

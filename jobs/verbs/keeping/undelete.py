@@ -7,8 +7,8 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.ending import undelete_lines
 from jobs.output.report import Report
-from jobs.running.ending import UNDELETE
 from jobs.running.runner import Runner, RunOptions
+from jobs.steps.ending import UNDELETE
 
 EXAMPLES = [
     "bucketwise undelete -p ticks",

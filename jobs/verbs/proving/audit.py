@@ -19,7 +19,7 @@ from jobs.output.streams import appearing
 from jobs.output.tables import findings_table, parts_lines
 from jobs.running.machine import this_user
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import audit_step
+from jobs.steps.working import audit_step
 from jobs.version import VERSION
 
 EXAMPLES = [

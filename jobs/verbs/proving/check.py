@@ -18,7 +18,7 @@ from jobs.failures import explain
 from jobs.output.report import Report, Result
 from jobs.output.tables import findings_table, fit_lines
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import CHECK, FAILED, finding_body
+from jobs.steps.working import CHECK, FAILED, finding_body
 
 EXAMPLES = ["bucketwise check", "bucketwise check -c /etc/bucketwise.toml --json"]
 

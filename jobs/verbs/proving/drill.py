@@ -9,8 +9,8 @@ import typer
 from jobs.call import Call
 from jobs.output.report import Report
 from jobs.output.tables import drill_table
-from jobs.running.evidence import drill_step
 from jobs.running.runner import Runner
+from jobs.steps.evidence import drill_step
 
 EXAMPLES = ["bucketwise drill", "bucketwise drill -p ticks --days 7", "bucketwise drill --seed 42 --json"]
 Days = Annotated[int, typer.Option("--days", min=1, metavar="N", help="Number of days per policy.")]

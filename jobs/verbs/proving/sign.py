@@ -6,7 +6,7 @@ from jobs.call import Call
 from jobs.output.report import Report
 from jobs.output.tables import sign_table
 from jobs.running.runner import Runner
-from jobs.running.steps import SIGN
+from jobs.steps.working import SIGN
 
 EXAMPLES = ["bucketwise sign -p ticks"]
 

@@ -8,7 +8,7 @@ from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.tables import verify_tables
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import VERIFY
+from jobs.steps.working import VERIFY
 
 EXAMPLES = ["bucketwise verify", "bucketwise verify -p ticks --since 2018-06-01 --until 2018-07-01"]
 

@@ -22,8 +22,8 @@ from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.tables import restore_table
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import restore_step
 from jobs.selection import Series, one_policy, parse_series
+from jobs.steps.working import restore_step
 from jobs.stopping import interruptible
 
 EXAMPLES = [

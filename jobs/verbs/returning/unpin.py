@@ -8,7 +8,7 @@ from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.tables import unpin_table
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import UNPIN
+from jobs.steps.working import UNPIN
 
 EXAMPLES = [
     "bucketwise unpin -p ticks",

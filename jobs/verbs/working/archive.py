@@ -13,7 +13,7 @@ from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
 from jobs.output.tables import archive_tables
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import ARCHIVE
+from jobs.steps.working import ARCHIVE
 
 EXAMPLES = [
     "bucketwise archive",

@@ -13,7 +13,7 @@ from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
 from jobs.output.tables import compact_table
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import COMPACT_ALL
+from jobs.steps.working import COMPACT_ALL
 
 EXAMPLES = [
     "bucketwise compact --dry-run",

@@ -13,9 +13,9 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.erase import erase_tables
 from jobs.output.report import Report
-from jobs.running.erasing import erase_step
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import one_policy, parse_series
+from jobs.steps.erasing import erase_step
 
 EXAMPLES = [
     'bucketwise erase -p iot --series deviceid=1234 --reason "case 17"',

@@ -15,9 +15,9 @@ from jobs.options import Executor, WorkerCount
 from jobs.output.against import against_tables
 from jobs.output.report import Report
 from jobs.output.tables import run_tables
-from jobs.running.against import against_step, check_comparable
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import RUN
+from jobs.steps.against import against_step, check_comparable
+from jobs.steps.working import RUN
 
 EXAMPLES = [
     "bucketwise plan",

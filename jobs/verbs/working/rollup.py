@@ -9,7 +9,7 @@ from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
 from jobs.output.tables import rollup_tables
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import ROLLUP
+from jobs.steps.working import ROLLUP
 
 EXAMPLES = [
     "bucketwise rollup",

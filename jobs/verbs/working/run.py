@@ -8,7 +8,7 @@ from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
 from jobs.output.tables import run_tables
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import RUN
+from jobs.steps.working import RUN
 
 EXAMPLES = [
     "bucketwise run",

@@ -19,15 +19,15 @@ from jobs.call import Call
 from jobs.options import Executor, MetricsFile, WorkerCount
 from jobs.output.progress import Progress
 from jobs.output.report import Report, Result
-from jobs.running.evidence import drill_step
 from jobs.running.ledger import SCHEDULED, Ledger
 from jobs.running.runner import Runner, RunOptions
-from jobs.running.steps import RUN
 from jobs.running.turn import Step
 from jobs.service.metrics import Metrics, served
 from jobs.service.metrics_file import add
 from jobs.service.notify import Notifier
 from jobs.service.scheduler import Service, Task
+from jobs.steps.evidence import drill_step
+from jobs.steps.working import RUN
 
 EXAMPLES = [
     "bucketwise schedule",

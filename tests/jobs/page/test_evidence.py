@@ -13,8 +13,8 @@ from bson.raw_bson import RawBSONDocument
 from archivers.stores import open_store
 from config.loading.load import load
 from config.policies import Policy
-from jobs.running.audited import evidence_body
 from jobs.running.turn import Done, Step
+from jobs.steps.audited import evidence_body
 from tests.acceptance.readings import NAB, as_slots
 from tests.jobs.counting import CountingStore, run_counted
 from tests.jobs.page.browser import Browser

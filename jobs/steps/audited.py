@@ -12,7 +12,7 @@ from archivers.evidence.coverage import Asked, Row, coverage
 from archivers.evidence.standing import standing
 from archivers.evidence.volumes import Month, Volume, by_month, deleted_by_month, runs, summaries_by_month
 from config.errors import HaltedError, UsageError
-from jobs.running.holds import hold_body
+from jobs.steps.holds import hold_body
 from rollups.holds import Holds
 
 Body = dict[str, Any]

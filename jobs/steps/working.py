@@ -29,11 +29,11 @@ from config.errors import HaltedError
 from config.policies import Policy
 from jobs import clock
 from jobs.running import lease, ledger
-from jobs.running.audited import evidence_body
-from jobs.running.ending import ARCHIVE_EXPIRY
-from jobs.running.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
 from jobs.running.pausing import pause_findings
 from jobs.running.turn import Done, Step, Turn
+from jobs.steps.audited import evidence_body
+from jobs.steps.ending import ARCHIVE_EXPIRY
+from jobs.steps.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
 from rollups import progress as rollup_progress
 from rollups.calendar.due import Calendar
 from rollups.calendar.levels import bases, levels_of

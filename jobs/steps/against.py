@@ -17,9 +17,9 @@ from config.durations import format_duration
 from config.errors import BucketwiseError, UsageError
 from config.policies import Policy, Settings
 from jobs.connect import hosts
-from jobs.running.fit import see_fit, stop_for
-from jobs.running.irreversible import irreversible
 from jobs.running.turn import Done, Step, Turn
+from jobs.steps.fit import see_fit, stop_for
+from jobs.steps.irreversible import irreversible
 
 Body = dict[str, Any]
 HORIZON = timedelta(days=90)

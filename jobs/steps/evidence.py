@@ -14,10 +14,10 @@ from buckets.fields.selectors import Selector
 from buckets.fields.times import DAY_MS, as_date
 from config.errors import HaltedError
 from config.policies import Policy
-from jobs.running.holds import hold_body
 from jobs.running.ledger import Ledger
-from jobs.running.steps import LEFT_SOMETHING, archivable_through
 from jobs.running.turn import Done, Step, Turn
+from jobs.steps.holds import hold_body
+from jobs.steps.working import LEFT_SOMETHING, archivable_through
 from rollups.calendar.windows import HOUR
 
 Body = dict[str, Any]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from archivers.erasing.asked import Erasure
 from archivers.erasing.erase import Beside, erase, plan_erasure
 from config.policies import Policy
-from jobs.running.steps import LEFT_SOMETHING, check_archived, prepare
 from jobs.running.turn import Done, Step, Turn
+from jobs.steps.working import LEFT_SOMETHING, check_archived, prepare
 
 
 def erase_step(erasure: Erasure, others: Sequence[Policy]) -> Step:

@@ -1,0 +1,1 @@
+"""What the steps of the verbs do, in the words of the JSON."""
