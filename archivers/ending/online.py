@@ -8,7 +8,7 @@ with it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
@@ -27,7 +27,7 @@ from archivers.moving.online import archive_collections, archived_source
 from archivers.records.deletions import packed_ids
 from archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
 from archivers.versions.kept import KeptVersions
-from archivers.writes.delete import chunks
+from archivers.writes.delete import chunks, same_id
 from archivers.writes.held import covered
 from buckets.bson.queries import named
 from buckets.bson.raw import LOSSLESS, Batch
@@ -35,7 +35,7 @@ from buckets.decoding.decode import decode
 from buckets.fields.times import DAY_MS, FIRST_MS, as_date
 from buckets.source import Source
 from rollups.guarded import transaction
-from rollups.holds import Holds
+from rollups.holds import Hold, Holds
 from rollups.progress import note_ended
 
 Document = dict[str, Any]
@@ -170,7 +170,7 @@ class OnlineEnd:
     def _sort(self, piece: Batch, session: ClientSession | None) -> Sorted:
         policy = self.context.policy
         standing = Holds(self.context.database, policy.name).standing(session)
-        held = covered(decode(piece, policy), policy, standing) if standing else {}
+        held = self._covered(piece, standing, session) if standing else {}
         live: set[bytes] = set()
         if not self.context.kept:
             for state in ("copied", MERGING):
@@ -178,6 +178,19 @@ class OnlineEnd:
         is_live = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in live and i not in held]
         going = np.setdiff1d(np.arange(len(piece)), [*held, *is_live])
         return Sorted(going, Counter(hold.name for hold in held.values()), len(is_live))
+
+    def _covered(
+        self, piece: Batch, standing: Sequence[Hold], session: ClientSession | None
+    ) -> dict[int, Hold]:
+        """As `covered`: also where that is so of one of a bucket's versions, which go with it."""
+        policy = self.context.policy
+        held = covered(decode(piece, policy), policy, standing)
+        versions = self._versions.of(piece.main.ids, session)
+        for i, raw_id in enumerate(piece.main.raw_ids):
+            for version in versions.get(same_id(raw_id), []):
+                for hold in covered(decode(version.bucket, policy), policy, standing).values():
+                    held.setdefault(i, hold)
+        return held
 
     def _delete(self, day: int, piece: Batch, session: ClientSession) -> Sorted:
         """In the transaction. Nothing goes where the tombstone was lifted, or what is archived is another."""

@@ -212,7 +212,8 @@ class CommitRegistry:
             live = np.concatenate([live_of(old, it.buckets)[staying] for old, it, staying in told])
             deleted = sum((old or {}).get("deleted", 0) for old, _, _ in told)
             heads = [advanced(self.receipts, successor)]
-            self.receipts.set_live(successor.commit, live, self._facts(successor), session, deleted, heads)
+            facts = {**self._facts(successor), **_lifted(list(receipts.values()))}
+            self.receipts.set_live(successor.commit, live, facts, session, deleted, heads)
         state: Document = {"state": REPLACED, "replaced_by": successor.commit if successor else None}
         if stays:
             state["replaced_at"] = self._work.now
@@ -226,6 +227,12 @@ class CommitRegistry:
 
     def _facts(self, manifest: Manifest) -> dict[str, object]:
         return {**facts_of(manifest), "at": self._work.now}
+
+
+def _lifted(replaced: Sequence[Document]) -> Document:
+    """What `undelete` has lifted of these commits stays lifted in their successor, for as long."""
+    told = [it["tombstone"] for it in replaced if "until" in it.get("tombstone", {})]
+    return {"tombstone": max(told, key=lambda it: it["until"])} if told else {}
 
 
 def origins_of(manifest: Manifest, staying: NDArray[np.int64]) -> Iterator[Origin]:

@@ -12,6 +12,7 @@ from uuid import UUID
 import numpy as np
 from bson import json_util
 from bson.binary import UuidRepresentation
+from bson.decimal128 import Decimal128
 from bson.errors import InvalidId
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
@@ -70,10 +71,10 @@ def _candidates(text: str) -> list[Any] | None:
     if text[:1] in ("{", "[") or text[:2] in ("b'", 'b"') or text[-1:] == ")":
         return None  # documents, arrays and bytes; dates that Python has no type for
     found: list[Any] = [text]
-    for of_text in (int, float, ObjectId, UUID, _instant):
-        with contextlib.suppress(ValueError, InvalidId, OverflowError):
+    for of_text in (int, float, Decimal128, ObjectId, UUID, _instant):
+        with contextlib.suppress(ValueError, InvalidId, ArithmeticError):
             found.append(of_text(text))
-    found += [it for it in (True, False) if text == series_text(it)]
+    found += [it for it in (True, False, None) if text == series_text(it)]
     return [it for it in found if not isinstance(it, int) or -(2**63) <= it < 2**63]
 
 

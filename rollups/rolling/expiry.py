@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -71,11 +71,20 @@ class _Expiry:
         limits = {level: expired_before(level, levels, context.now, through) for level in levels}
         return {level: before for level, before in limits.items() if before is not None}
 
+    def _standing(self, session: ClientSession | None = None) -> list[Hold]:
+        """The holds. A series field that the policy no longer has is taken for one of any value."""
+        names = self._context.policy.series_names
+        found = self._holds.standing(session)
+        return [
+            replace(it, series={field: text for field, text in it.series.items() if field in names})
+            for it in found
+        ]
+
     def count(self, level: Level, expired: Document) -> None:
         collection = target(self._context.database, level.collection)
         if collection.find_one(expired, {"_id": 1}) is None:
             return
-        holds = self._holds.standing()
+        holds = self._standing()
         self.report.gone[level.name] = collection.count_documents(without_held(expired, holds, level.reach))
         self._count_held(level, expired, holds)
 
@@ -95,14 +104,14 @@ class _Expiry:
         self, collection: Collection[RawBSONDocument], level: Level, expired: Document
     ) -> tuple[list[Hold], list[Any]]:
         """The holds that stand, and some of the summaries that they don't cover."""
-        holds = self._holds.standing()
+        holds = self._standing()
         query = without_held(expired, holds, level.reach)
         return holds, [it["_id"] for it in collection.find(query, {"_id": 1}).limit(_AT_ONCE)]
 
     def _delete(
         self, collection: Collection[RawBSONDocument], level: Level, ids: list[Any], session: ClientSession
     ) -> int:
-        standing = self._holds.standing(session)
+        standing = self._standing(session)
         query = without_held({"_id": {"$in": ids}}, standing, level.reach)
         return collection.delete_many(query, session=session).deleted_count
 

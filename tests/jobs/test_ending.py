@@ -277,3 +277,33 @@ def test_an_audit_finds_what_no_run_has_seen_to(ending: Place, policy: str) -> N
     assert ending("hold", "release", "case").code == 0
     run(ending, due + DAY, policy)
     assert codes(due + 2 * DAY) == []
+
+
+def test_what_was_lifted_stays_so_when_its_commit_is_rewritten(ending: Place) -> None:
+    """An erasure of another series must not bring its tombstone back."""
+    prices = {str(second): 1.5 for second in range(60)}
+    ending.database.ticks.insert_one({"symbol": "OTHER", "d": START, "p": prices})
+    assert ending("run", "-p", "ticks").code == 0
+    run(ending, PAST)
+    assert undelete(ending, PAST + DAY)["days"] == 1
+    series = ("-p", "ticks", "--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks")
+    assert ending("erase", *series, now=iso(PAST + DAY)).code == 0
+    assert amounts(run(ending, PAST + 2 * DAY)) == {"lifted": 1}
+    assert amounts(run(ending, PAST + 30 * DAY)) == {"lifted": 1}
+    assert amounts(run(ending, PAST + 31 * DAY)) == {"tombstoned": 1}
+
+
+def test_a_version_under_a_hold_keeps_its_bucket(ending: Place) -> None:
+    """Somebody moved a reading out of the range that is held."""
+    (old,) = ending.database.iot_archive.find({"at": START + timedelta(minutes=10)})
+    later = START + timedelta(minutes=95)
+    ending.database.iot.insert_one({"_id": old["_id"], "sensor": 7, "at": later, "t": 99.5})
+    assert ending("run", "-p", "iot").code == 0
+    versions = list(ending.database.iot_archive_versions.find())
+    assert versions
+    within = ("--since", "2018-06-30T00:05", "--until", "2018-06-30T00:15")
+    assert ending("hold", "add", "case", "-p", "iot", "--reason", "why", *within).code == 0
+    run(ending, PAST, "iot")
+    body = run(ending, PAST + 7 * DAY, "iot")
+    assert (body["expired"]["buckets"], body["held"]) == (17, {"case": 1})
+    assert list(ending.database.iot_archive_versions.find()) == versions

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from bson import encode
+from bson import Decimal128, encode
 
 from tests.jobs.place import POLICIES, START, Place
 from tests.jobs.walker import in_database, in_files
@@ -382,3 +382,11 @@ def test_what_names_the_value_elsewhere_is_told(place: Place) -> None:
     assert left[0]["place"] == "ticks"
     assert "/ticks/meta/manifests/" in left[1]["place"]
     assert place.database.ticks.count_documents({}) == 1, "and stays"
+
+
+@pytest.mark.parametrize(("value", "told"), [(Decimal128("7.10"), "7.10"), (None, "None")])
+def test_values_that_are_no_series_are_erased_too(place: Place, value: object, told: str) -> None:
+    place.database.ticks.insert_one({"symbol": value, "d": START, "p": {"0": 1.5}})
+    ran = erase(place, "--confirm", "ticks", series=told)
+    assert (ran.code, ran.policy("ticks")["buckets"]) == (0, 1), ran
+    assert place.database.ticks.count_documents({"symbol": value}) == 0

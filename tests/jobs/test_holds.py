@@ -294,3 +294,12 @@ def test_a_series_may_have_any_text(place: Place, value: str) -> None:
     added(place, "--series", f"symbol={value}", *SECOND_HOUR)
     run(place, LONG_AFTER)
     assert hours(place) == [1]
+
+
+def test_a_series_field_that_is_no_more_is_taken_for_any(place: Place) -> None:
+    place.write_config(POLICIES.replace('["symbol"]', '["symbol", "venue"]'))
+    added(place, "--series", "venue=X", *SECOND_HOUR)
+    place.write_config()
+    run(place)
+    run(place, LONG_AFTER)
+    assert hours(place) == [1]
