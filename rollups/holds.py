@@ -7,9 +7,10 @@ transaction, and placing one conflicts with such a transaction: either sees the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import product
 from typing import Any
 
 import bson
@@ -81,6 +82,18 @@ class Hold:
         """Returns the SHA-256 of its name and document, in hexadecimal."""
         return hashlib.sha256(bson.encode({"name": self.name, **self.body}, codec_options=_CODEC)).hexdigest()
 
+    def narrowed(self, names: Collection[str]) -> Hold:
+        """Returns the hold for a policy with these series fields: one that it no longer has may have any
+        value."""
+        known = {field: text for field, text in self.series.items() if field in names}
+        return self if known == self.series else replace(self, series=known)
+
+    @property
+    def spellings(self) -> list[Selector]:
+        """Returns the series as they were given, and as series tell whole numbers: 7 for 7.0."""
+        texts = [dict.fromkeys((text, _as_told(text))) for text in self.series.values()]
+        return [dict(zip(self.series, it, strict=True)) for it in product(*texts)]
+
     def is_same(self, other: Hold) -> bool:
         """Returns whether both cover the same, for the same reason."""
         mine, its = ((it.series, it.within, it.reason, it.freeze) for it in (self, other))
@@ -93,7 +106,9 @@ class Hold:
     def may_cover(self, selector: Selector) -> bool:
         """Returns whether it may cover a series with these values. False only where both name a field, with
         different values."""
-        return all(self.series.get(field, text) == text for field, text in selector.items())
+        return any(
+            all(told.get(field, text) == text for field, text in selector.items()) for told in self.spellings
+        )
 
     def summaries(self, reach: int = 0) -> Document:
         """Returns the query for summaries that it covers. They may be a few more: values of other types with
@@ -101,6 +116,14 @@ class Hold:
         since, until = max(self.within.start_ms - reach, FIRST_MS), min(self.within.end_ms + reach, LAST_MS)
         span = {"start": {"$lt": DatetimeMS(until)}, "end": {"$gt": DatetimeMS(since)}}
         return {**span, **summary_query(self.series)}
+
+
+def _as_told(text: str) -> str:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return str(int(number)) if number.is_integer() else text
 
 
 class Holds:

@@ -23,10 +23,10 @@ from archivers.moving.commits import CommitRegistry
 from archivers.records.family import family
 from archivers.records.receipts import Receipts, commit_of
 from archivers.run import ArchiveRun
+from archivers.writes.held import may_cover
 from buckets.fields.times import DAY_MS, as_date, as_ms
-from config.policies import Policy
 from rollups.guarded import transaction
-from rollups.holds import Hold, Holds
+from rollups.holds import Holds
 from rollups.progress import note_ended
 
 Document = dict[str, Any]
@@ -135,7 +135,7 @@ class OfflineEnd:
         """The names of the holds that cover some of these."""
         policy = self.context.policy
         standing = Holds(self.context.database, policy.name).standing(session)
-        return [hold.name for hold in standing if any(_is_held(it, hold, policy) for it in manifests)]
+        return [hold.name for hold in standing if any(may_cover(hold, it, policy) for it in manifests)]
 
     def _decide(
         self,
@@ -166,8 +166,3 @@ class OfflineEnd:
         }
         self.context.deletions.record_end(facts, session)
         return "gone"
-
-
-def _is_held(manifest: Manifest, hold: Hold, policy: Policy) -> bool:
-    span = as_ms(manifest.first), as_ms(manifest.last) + 1
-    return hold.touches(*span) and manifest.may_hold(policy, hold.series)

@@ -32,6 +32,7 @@ from archivers.records.receipt_files import move_old
 from archivers.records.receipts import REPLACED, commit_of
 from archivers.run import ArchiveRun
 from archivers.writes.delete import units
+from archivers.writes.held import may_cover
 from buckets.bson.raw import Batch
 from buckets.fields.times import as_date, as_ms
 from rollups.holds import Hold, Holds
@@ -154,7 +155,7 @@ class Recovery:
         commit = commit_of(receipt)
         if commit is None or not self._archive.is_there(commit):
             return False
-        return self._archive.manifest(commit).may_hold(self._work.policy, hold.series)
+        return may_cover(hold, self._archive.manifest(commit), self._work.policy)
 
     def _see_successor(self, name: str | None) -> None:
         """Raises DamagedError where what took a commit over is registered, and its manifest is gone."""

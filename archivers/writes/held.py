@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from archivers.format.manifest import Manifest
 from buckets.decoding.decode import Decoded
 from buckets.fields.selectors import selected
+from buckets.fields.times import as_ms
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups.holds import Hold
@@ -22,12 +24,20 @@ def covered(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> dict[int
     """
     found: dict[int, Hold] = {}
     for hold in holds:
-        known = {field: text for field, text in hold.series.items() if field in policy.series_names}
-        of_series = decoded.columns.holds(selected(decoded.columns.series, policy, known))
+        spellings = hold.narrowed(policy.series_names).spellings
+        chosen = [selected(decoded.columns.series, policy, it) for it in spellings]
+        of_series = decoded.columns.holds(np.logical_or.reduce(chosen))
         mine = of_series & decoded.touching(hold.within.start_ms, hold.within.end_ms)
         for i in decoded.units[np.flatnonzero(mine)].tolist():
             found.setdefault(i, hold)
     return found
+
+
+def may_cover(hold: Hold, manifest: Manifest, policy: Policy) -> bool:
+    """Returns whether a hold may cover a bucket of a commit."""
+    return hold.touches(as_ms(manifest.first), as_ms(manifest.last) + 1) and manifest.may_hold(
+        policy, *hold.narrowed(policy.series_names).spellings
+    )
 
 
 def see_none_frozen(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> None:

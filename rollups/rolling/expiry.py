@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -74,11 +74,7 @@ class _Expiry:
     def _standing(self, session: ClientSession | None = None) -> list[Hold]:
         """The holds. A series field that the policy no longer has is taken for one of any value."""
         names = self._context.policy.series_names
-        found = self._holds.standing(session)
-        return [
-            replace(it, series={field: text for field, text in it.series.items() if field in names})
-            for it in found
-        ]
+        return [it.narrowed(names) for it in self._holds.standing(session)]
 
     def count(self, level: Level, expired: Document) -> None:
         collection = target(self._context.database, level.collection)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
 import bson
 from bson.raw_bson import RawBSONDocument
 
+from buckets.fields.selectors import selects
 from buckets.models.series import series_key
 from config.policies import LevelName
 from rollups.calendar.due import Calendar, Spans
@@ -18,6 +19,7 @@ from rollups.calendar.levels import Level, Span
 from rollups.calendar.parts import Slice
 from rollups.calendar.windows import LOWEST
 from rollups.context import RunContext, share_of
+from rollups.holds import Hold, Holds
 from rollups.rolling.options import RollupReport
 from rollups.rolling.portions import ALL, Shelved
 from rollups.rolling.records import Records
@@ -165,7 +167,7 @@ class SummaryWriter:
             documents.identity(policy, tally.series[key], window[0]) for key, window in tally.outlived
         }
         changes = Changes(self.context.database, level.collection)
-        keeper = _Keeper(self.context, self.worn, tally, level.reach)
+        keeper = _Keeper(self.context, self.worn, tally, level.reach, lambda: self._holds)
         narrowed = partial(self._shelved.of, level.name, portions=portions)
         changes.compare(list(tally.windows), computed, keeper.keeps, outlived, narrowed)
         changes.kept -= keeper.ended  # that is as it should be
@@ -173,12 +175,22 @@ class SummaryWriter:
         self.report.of(level.name).add(changes, len(tally.windows) if portions.start == 0 else 0)
         return keeper.made
 
+    @cached_property
+    def _holds(self) -> list[Hold]:
+        """Those that stand when a summary is to go for the first time."""
+        names = self.context.policy.series_names
+        standing = Holds(self.context.database, self.context.policy.name).standing()
+        return [hold.narrowed(names) for hold in standing]
+
 
 class _Keeper:
     """Tells which standing summaries stay though their readings give less; coarser ones are made of these.
     `ended` counts those whose archived readings have gone by `retain.archive`."""
 
-    def __init__(self, context: RunContext, worn: Worn, tally: Tally, reach: int) -> None:
+    def __init__(
+        self, context: RunContext, worn: Worn, tally: Tally, reach: int, holds: Callable[[], list[Hold]]
+    ) -> None:
+        self._holds = holds
         self._policy = context.policy
         self._worn = worn
         self._tally = tally
@@ -201,12 +213,23 @@ class _Keeper:
         if computed is None and window in self._filled and not is_ours:
             return False  # one that was made with other settings goes where the window has readings
         cell = self._cell(raw, window) if is_ours else None
-        is_kept = (cell in self._tally.unsound and _has_more(raw, computed)) or self._worn.is_worn(
-            self._tally.judged(window), raw, computed
+        is_kept = (
+            (cell in self._tally.unsound and _has_more(raw, computed))
+            or self._worn.is_worn(self._tally.judged(window), raw, computed)
+            or (computed is None and cell is not None and self._is_held(cell))
         )
         if is_kept and cell is not None:
             self._keep(cell, raw, self._kept)
         return is_kept
+
+    def _is_held(self, cell: Cell) -> bool:
+        """Whether a hold covers a summary whose readings are gone."""
+        series, (start, end) = self._tally.series[cell[0]], cell[1]
+        return any(
+            hold.touches(start - self._reach, end + self._reach)
+            and any(selects(series, self._policy, it) for it in hold.spellings)
+            for hold in self._holds()
+        )
 
     @property
     def made(self) -> Tally:

@@ -303,3 +303,25 @@ def test_a_series_field_that_is_no_more_is_taken_for_any(place: Place) -> None:
     run(place)
     run(place, LONG_AFTER)
     assert hours(place) == [1]
+
+
+@pytest.mark.parametrize("spelling", ["7", "7.0", "7e0", "07"])
+def test_a_whole_number_may_be_spelled_in_any_way(place: Place, spelling: str) -> None:
+    added(place, "--series", f"sensor={spelling}", "--freeze", policy="iot")
+    assert run(place, policy="iot")["archive"]["deleted"] == 0
+    hours = place("coverage", "-p", "iot", "--by", "hour", "--series", "sensor=7", "--json")
+    assert [it["held"] for it in hours.policy("iot")["days"]] == [1, 1, 1]
+
+
+def test_a_held_summary_stays_when_somebody_else_deletes_its_readings(place: Place) -> None:
+    """A roll-up would take it out: it is the last trace of what is held."""
+    assert place("rollup", "-p", "ticks").code == 0
+    added(place, *SECOND_HOUR)
+    place.database.ticks.delete_many({"d": {"$gte": START + timedelta(hours=1)}})
+    again = ("rollup", "-p", "ticks", "--since", "2018-06-30", "--until", "2018-07-01")
+    assert place(*again).code == 0
+    assert hours(place) == [0, 1]
+    assert place(*again, "--json").policy("ticks")["hourly"]["written"] == 0
+    hold(place, "release", NAME)
+    assert place(*again).code == 0
+    assert hours(place) == [0]

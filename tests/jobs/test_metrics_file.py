@@ -365,6 +365,6 @@ def test_json_stays_as_it_was(place: Place) -> None:
     with_metrics = json.loads(measured(place, "run", "--json").out)
     assert set(with_metrics) == {"schema", "command", "exit_code", "now", "policies"}
     assert all(
-        set(it) == {"policy", "exit_code", "rollup", "archive", "compact", "expiry"}
+        set(it) == {"policy", "exit_code", "rollup", "archive", "compact", "archive_expiry", "expiry"}
         for it in with_metrics["policies"]
     )
