@@ -27,11 +27,19 @@ class MongoDB(Table):
     database: str
 
 
+class ObjectLock(Table):
+    """How long S3 keeps what a commit consists of from being removed, by anybody."""
+
+    mode: Literal["governance", "compliance"]
+    days: int
+
+
 class Store(Table):
     url: str
     endpoint_url: str | None = None
     region: str | None = None
     signing_key: Secrets = ()  # the first signs, all verify
+    object_lock: ObjectLock | None = None  # of S3
 
 
 #: Bytes.

@@ -85,6 +85,7 @@ class OfflineArchive(ArchivedCommits):
     ) -> None:
         super().__init__(policy, store, index, keys, listed)
         self._recent = Recent()  # at other instants as well
+        self.versions: dict[str, dict[str, str]] = {}  # of the last commit: key of each file -> version
 
     def claim(self, owner: str, database: str) -> None:
         """One database owns an archive: the runs of another would clear what this one's have not committed
@@ -185,7 +186,12 @@ class OfflineArchive(ArchivedCommits):
         )
         for file in draft.files:
             check()
-            self.store.put_bytes(file.key, written.pop(file.key), storage_class=self._class_of(file))
+            self.store.put_bytes(
+                file.key,
+                written.pop(file.key),
+                storage_class=self._class_of(file),
+                locked_from=maker.now,
+            )
         return draft
 
     def _class_of(self, file: StoredFile) -> str | None:
@@ -201,11 +207,14 @@ class OfflineArchive(ArchivedCommits):
         deleted, meanwhile.
         """
         manifest = self.chain.sealed(copied.draft.model_copy(update=place._asdict()))
+        versions: dict[str, str] = {}
         for file in manifest.files:
             found = self.store.head(file.key)
             if found is None or found.size != file.bytes:
                 fault = "it was written and read back, and is gone by now, or of another size"
                 raise DamagedError("part-missing", f"{self.store.url}/{file.key}", fault)
+            versions |= {file.key: found.version} if found.version else {}
+        self.versions = {manifest.commit: versions} if versions else {}
         check()
         self.chain.commit(manifest)
         self._recent.put(manifest, copied.batch)

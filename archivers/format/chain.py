@@ -145,13 +145,13 @@ class Chain:
         key = manifest_key(self._policy, manifest.sequence, manifest.commit)
         data, ours = encoded(manifest), True
         try:
-            self._store.put_bytes(key, data, if_absent=True)
+            self._store.put_bytes(key, data, if_absent=True, locked_from=manifest.created)
         except AlreadyExists:
             ours = False
         if self._holds(key, data):
             return
         if ours:  # damaged on its way: the same bytes once more can't harm, whoever reads them by now
-            self._store.put_bytes(key, data)
+            self._store.put_bytes(key, data, locked_from=manifest.created)
             if self._holds(key, data):
                 return
         self._halt(key)

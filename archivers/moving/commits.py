@@ -226,7 +226,11 @@ class CommitRegistry:
         return ChainPosition(heads.sequence + 1, heads.links, last_of(found.get(LAST)))
 
     def _facts(self, manifest: Manifest) -> dict[str, object]:
-        return {**facts_of(manifest), "at": self._work.now}
+        """Where the store keeps versions: also those of the files of a commit that was just made. They stay
+        in the receipt when the commit is dropped."""
+        told = self._archive.versions.get(manifest.commit, {})
+        versions = [{"key": key, "version": version} for key, version in told.items()]
+        return {**facts_of(manifest), "at": self._work.now, **({"versions": versions} if versions else {})}
 
 
 def _lifted(replaced: Sequence[Document]) -> Document:

@@ -63,7 +63,33 @@ def check_store(store: ObjectStore, storage_classes: Iterable[str] = ()) -> list
     except StoreError as error:
         return [Finding("store", None, store.url, "error", str(error))]
     extra = "" if found.conditional_put else "; it ignores conditional writes, which nothing rests on"
-    return [Finding("store", None, store.url, "ok", f"write, read, list and delete work{extra}")]
+    works = Finding("store", None, store.url, "ok", f"write, read, list and delete work{extra}")
+    return [works, *_versions(store)]
+
+
+def _versions(store: ObjectStore) -> Iterator[Finding]:
+    """What becomes of what is deleted there."""
+    found = store.versioning()
+    if found.lock is not None and found.has_locks is None:
+        message = (
+            "whether the bucket has Object Lock can't be asked: grant s3:GetBucketObjectLockConfiguration"
+        )
+        yield Finding("object-lock", None, store.url, "warning", message)
+    elif found.lock is not None and not found.has_locks:
+        message = "store.object_lock is set, and the bucket has no Object Lock: it is given at its creation"
+        yield Finding("object-lock", None, store.url, "error", message)
+    elif found.lock is not None:
+        message = (
+            f"files of commits are locked ({found.lock}): what is merged, erased or past its end in that "
+            "time stays as older versions until its lock ends"
+        )
+        yield Finding("object-lock", None, store.url, "ok", message)
+    elif found.keeps_versions:
+        message = (
+            "the bucket keeps versions: what is deleted stays as older versions until a lifecycle rule of "
+            "the bucket removes them"
+        )
+        yield Finding("store-versioned", None, store.url, "ok", message)
 
 
 @dataclass(frozen=True)

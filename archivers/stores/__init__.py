@@ -42,7 +42,11 @@ def open_store(settings: Store) -> ObjectStore:
         return FileStore(Path(unquote(url.path)))
     if url.scheme == "s3" and url.netloc and not (url.query or url.fragment):
         return S3Store(
-            url.netloc, url.path.strip("/"), endpoint_url=settings.endpoint_url, region=settings.region
+            url.netloc,
+            url.path.strip("/"),
+            endpoint_url=settings.endpoint_url,
+            region=settings.region,
+            lock=settings.object_lock,
         )
     raise UsageError(
         f"store.url = {settings.url!r} is no store. Write s3://bucket/prefix or file:///absolute/directory."

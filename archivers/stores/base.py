@@ -25,6 +25,7 @@ class StoreObject:
     key: str
     size: int  # bytes
     modified: datetime  # aware
+    version: str | None = None  # where the store keeps older ones; only `head` tells
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,16 @@ class Capabilities:
     """What a probe found beyond write, read, list and delete, which a store must have."""
 
     conditional_put: bool  # `if_absent` holds against another writer too, by the store's own doing
+
+
+@dataclass(frozen=True)
+class Versioning:
+    """What a store does with what is deleted or replaced. `lock`: how it is told to lock what is put there;
+    None: it is not."""
+
+    keeps_versions: bool = False
+    has_locks: bool | None = False  # None: it can't be asked
+    lock: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,11 +100,18 @@ class ObjectStore(Protocol):
         """What was asked of it: put, get, head, list, delete; of a directory also clean."""
 
     def put_bytes(
-        self, key: str, data: bytes, *, if_absent: bool = False, storage_class: str | None = None
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        storage_class: str | None = None,
+        locked_from: datetime | None = None,
     ) -> None:
         """Write `data`, replacing what was there. Raises OutcomeUnknown; with `if_absent`, AlreadyExists.
 
-        `storage_class`: that of S3, where the store has any; None: the store's own.
+        `storage_class`: that of S3, where the store has any; None: the store's own. `locked_from`: it is
+        locked for as long as the store's settings say from that instant, if they do; None: it is not.
         Where a reply was lost, equal bytes found at the key count as ours: data that must tell two writers
         apart has to differ between them.
         """
@@ -113,6 +131,9 @@ class ObjectStore(Protocol):
 
     def older_versions(self, prefix: str) -> OlderVersions:
         """What the store keeps of objects below a prefix that are deleted, or have other contents by now."""
+
+    def versioning(self) -> Versioning:
+        """Whether the store keeps older versions of objects, and whether it can lock objects."""
 
     def clean_temporaries(self, before: datetime) -> int:
         """Remove what writes begun before that instant left unfinished; how many there were.

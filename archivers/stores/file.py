@@ -26,6 +26,7 @@ from archivers.stores.base import (
     Rights,
     StoreError,
     StoreObject,
+    Versioning,
     check_size,
     checked_key,
     probe_store,
@@ -57,6 +58,7 @@ class FileStore:
         *,
         if_absent: bool = False,
         storage_class: str | None = None,  # noqa: ARG002 - a directory has none
+        locked_from: datetime | None = None,  # noqa: ARG002 - nor locks
     ) -> None:
         with self._errors("put", key):
             target = self._path(key)
@@ -106,6 +108,10 @@ class FileStore:
                 except _ABSENT:
                     continue
                 self._remove_empty(path.parent)
+
+    def versioning(self) -> Versioning:
+        """A directory has neither."""
+        return Versioning()
 
     def older_versions(self, prefix: str) -> OlderVersions:  # noqa: ARG002
         """None: a file that is gone is gone."""

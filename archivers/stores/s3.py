@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from boto3.session import Session
 from botocore.config import Config
@@ -21,6 +21,7 @@ from archivers.stores.base import (
     Rights,
     StoreError,
     StoreObject,
+    Versioning,
     check_size,
     checked_key,
     probe_store,
@@ -34,6 +35,7 @@ from archivers.stores.s3_errors import (
     may_still_happen,
     store_error,
 )
+from config.policies import ObjectLock
 
 _RIGHTS = Rights("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
 _OPERATIONS = {
@@ -46,11 +48,20 @@ _OPERATIONS = {
 _DELETE_BATCH = 1000  # what S3 takes in one request
 
 
-class S3Store:
-    """Credentials come from boto3's own chain. Safe to use from several threads.
+class Patience(NamedTuple):
+    """`attempts` bounds the tries of one request, `timeout` (seconds) the wait for a connection or for
+    bytes."""
 
-    `attempts` bounds the tries of one request, `timeout` (seconds) the wait for a connection or for bytes.
-    """
+    attempts: int = 5
+    timeout: float = 30.0
+
+
+USUAL = Patience()
+
+
+class S3Store:
+    """Credentials come from boto3's own chain. Safe to use from several threads. `lock`: how long the files
+    of a commit are locked; None: they are not."""
 
     def __init__(
         self,
@@ -59,18 +70,19 @@ class S3Store:
         *,
         endpoint_url: str | None = None,
         region: str | None = None,
-        attempts: int = 5,
-        timeout: float = 30.0,
+        lock: ObjectLock | None = None,
+        patience: Patience = USUAL,
     ) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self._attempts = attempts
+        self._attempts = patience.attempts
+        self._lock = lock
         self._knows_conditions = True
         self.requests = Requests()
         config = Config(
-            connect_timeout=timeout,
-            read_timeout=timeout,
-            retries={"mode": "standard", "total_max_attempts": attempts},
+            connect_timeout=patience.timeout,
+            read_timeout=patience.timeout,
+            retries={"mode": "standard", "total_max_attempts": patience.attempts},
             s3={"addressing_style": "path" if endpoint_url else "auto"},
             request_checksum_calculation="when_supported",
             response_checksum_validation="when_supported",
@@ -90,12 +102,21 @@ class S3Store:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     def put_bytes(
-        self, key: str, data: bytes, *, if_absent: bool = False, storage_class: str | None = None
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        storage_class: str | None = None,
+        locked_from: datetime | None = None,
     ) -> None:
         # The look comes first for servers that ignore the condition.
         if if_absent and self.head(key) is not None:
             raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
-        options = {} if storage_class is None else {"StorageClass": storage_class}
+        options: dict[str, Any] = {} if storage_class is None else {"StorageClass": storage_class}
+        if self._lock is not None and locked_from is not None:
+            options["ObjectLockMode"] = self._lock.mode.upper()
+            options["ObjectLockRetainUntilDate"] = locked_from + timedelta(days=self._lock.days)
         if if_absent and self._knows_conditions:
             options["IfNoneMatch"] = "*"
         try:
@@ -103,7 +124,9 @@ class S3Store:
         except FAILURES as error:
             if "IfNoneMatch" in options and is_unsupported(error):
                 self._knows_conditions = False
-                self.put_bytes(key, data, if_absent=True, storage_class=storage_class)
+                self.put_bytes(
+                    key, data, if_absent=True, storage_class=storage_class, locked_from=locked_from
+                )
             else:
                 self._settle(key, error, data)
 
@@ -132,7 +155,8 @@ class S3Store:
             if http_status(error) == 404:
                 return None
             raise self._error("look at", key, error) from error
-        return StoreObject(key, found["ContentLength"], found["LastModified"])
+        version = found.get("VersionId")
+        return StoreObject(key, found["ContentLength"], found["LastModified"], version)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         where = {"StartAfter": self._prefix + after} if after else {}
@@ -166,6 +190,15 @@ class S3Store:
             if refused:
                 key = refused[0].get("Key", "").removeprefix(self._prefix)
                 raise self._error("delete", key, ClientError({"Error": refused[0]}, "DeleteObjects"))
+
+    def versioning(self) -> Versioning:
+        """As the bucket is configured, as far as that may be asked."""
+        lock = None if self._lock is None else f"{self._lock.mode}, {self._lock.days} days"
+        try:
+            status = self._client.get_bucket_versioning(Bucket=self._bucket).get("Status")
+            return Versioning(status == "Enabled", self._has_locks(), lock)
+        except FAILURES:  # a server without versions, or credentials without the right to ask
+            return Versioning(has_locks=None, lock=lock)
 
     def older_versions(self, prefix: str) -> OlderVersions:
         """Where versioning is on, or was. Locks are asked for version by version, if the bucket has any."""

@@ -1,10 +1,12 @@
-"""Can parts have the storage class that a policy names, where its store is?"""
+"""Can parts have the storage class that a policy names, where its store is? Can they be locked?"""
 
 from __future__ import annotations
 
 from config.policies import Policy, Store
 from config.problems import Fault, Key, Report, nearest
 
+#: A lock of so many days ends within a century.
+MOST_DAYS = 36_500
 #: What can be read at once, whatever it costs.
 CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
 _INSTEAD = 'write "GLACIER_IR", whose objects are read at once'
@@ -18,6 +20,17 @@ _REFUSED = {
         'write "STANDARD_IA", or leave it out',
     ),
 }
+
+
+def check_object_lock(store: Store, report: Report) -> None:
+    if store.object_lock is None:
+        return
+    if not 1 <= store.object_lock.days <= MOST_DAYS:
+        fault = Fault("files are locked for 1 to 36500 days", "write how many days each has to stay")
+        report.add(("store", "object_lock", "days"), fault)
+    if store.url.startswith("file:"):
+        fault = Fault("a directory can't lock its files", "take it out, or archive to an s3:// store")
+        report.add(("store", "object_lock"), fault, rests_on=[("store", "url")])
 
 
 def check_storage_class(policy: Policy, store: Store | None, report: Report) -> None:

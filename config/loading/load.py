@@ -14,7 +14,7 @@ from config.checks.locations import check_mongodb, check_store
 from config.checks.metrics import check_metrics_file
 from config.checks.notify import check_notify
 from config.checks.policy import check_policy
-from config.checks.storage import check_storage_class
+from config.checks.storage import check_object_lock, check_storage_class
 from config.checks.targets import check_targets
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.lines import lines_of
@@ -47,6 +47,7 @@ def settings_in(text: str, path: Path, environ: Mapping[str, str]) -> Settings:
     check_mongodb(settings.mongodb, report)
     if settings.store is not None:
         check_store(settings.store, report)
+        check_object_lock(settings.store, report)
     check_work(settings.work, report)
     check_ledger(settings.ledger, report)
     check_notify(settings.notify, report)

@@ -152,4 +152,6 @@ def _neutral(annotation: Any) -> Any:
         return None
     if get_origin(annotation) is Literal:
         return get_args(annotation)[0]
+    if annotation is int:
+        return 1
     return () if get_origin(annotation) is tuple else ""

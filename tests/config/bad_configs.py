@@ -1669,6 +1669,24 @@ STORAGE_CLASSES = [
     ),
 ]
 
+
+def _lock(id: str, lock: str, *fragments: str, url: str = "s3://acme-archive/x") -> BadConfig:
+    return BadConfig(id, changed((f'url = "{_URL}"', f'url = "{url}"\nobject_lock = {lock}')), fragments)
+
+
+OBJECT_LOCKS = [
+    _lock(
+        "lock-of-a-directory", '{mode = "governance", days = 7}', "store.object_lock", "can't lock", url=_URL
+    ),
+    _lock(
+        "lock-mode", '{mode = "legal", days = 7}', "store.object_lock.mode", 'value: "legal"', "governance"
+    ),
+    _lock("lock-no-days", '{mode = "compliance"}', "store.object_lock.days"),
+    _lock("lock-zero", '{mode = "compliance", days = 0}', "object_lock.days", "1 to 36500"),
+    _lock("lock-longer-than-a-century", '{mode = "compliance", days = 36501}', "store.object_lock.days"),
+    _lock("lock-text", '"30d"', "store.object_lock"),
+]
+
 NOTIFY = [
     bad(
         "notify-unknown-key",
@@ -1882,6 +1900,7 @@ BAD_CONFIGS: list[BadConfig] = [
     *BATCHES,
     *SAMPLES,
     *STORAGE_CLASSES,
+    *OBJECT_LOCKS,
     *NAMES,
     *FIELDS,
     *CONTRADICTIONS,

@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.names import manifest_key
-from archivers.stores.s3 import S3Store
+from archivers.stores.s3 import Patience, S3Store
 from config.errors import BucketwiseError, HaltedError
 from config.policies import Store
 from tests.archivers.builders import raw_documents, slots
@@ -106,8 +106,7 @@ def test_a_run_through_a_bad_network(
             url.path.strip("/"),
             endpoint_url=proxy.endpoint_url,
             region=settings.region,
-            attempts=2,
-            timeout=20,
+            patience=Patience(2, 20),
         )
         proxy.fault = FAULTS[fault]()
         try:
