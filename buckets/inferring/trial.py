@@ -44,9 +44,10 @@ class Trial:
         for key in self.left_out:
             notes.drop(key)
         if broken := self.seen.quarantined:
+            first = quoted(extended_json(broken[0].id))
             asked.append(
                 f"{len(broken):,} of {len(self.batch):,} don't keep to it, such as _id "
-                f"{quoted(extended_json(broken[0].id))}, {quoted(broken[0].field)}: {broken[0].reason}"
+                f"{first}, {quoted(broken[0].field)}: {broken[0].reason}"
             )
         notes.questions.pop("model", None)
         for text in asked:

@@ -149,7 +149,7 @@ def test_summaries_that_go_sooner(place: Place) -> None:
         {"hourly": 3, "daily": 1},
     ]
     assert said["irreversible"] == [
-        'policy ticks: retain.hourly ("365d" → "40d"): more hourly summaries are removed, 3 at once and 3 '
+        'policy ticks: retain.hourly ("1y" → "40d"): more hourly summaries are removed, 3 at once and 3 '
         "within 90 days: a longer retain does not bring them back",
         'policy ticks: retain.daily (not set → "120d"): more daily summaries are removed, 1 within 90 days: '
         "a longer retain does not bring them back",

@@ -224,6 +224,7 @@ PRODUCT = ("config", "buckets", "rollups", "archivers", "jobs")
 #: What may stand in a message as `repr` has it: texts, and nothing that comes out of a document.
 TEXTS = {
     "collection", "field", "foreign", "key", "name", "raw[:_TOLD]", "settings.url", "span", "text", "to",
+    "begun.reason", "mongodb.database",
     "got", "wanted",  # of the demo, whose documents are its own
 }  # fmt: skip
 #: The `_id`s of a lease and of receipts, which are names.
