@@ -27,9 +27,21 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+def forkservers(pid: int) -> list[int]:
+    """What the workers of a process are forked from. It may have started a browser, or a server, as well."""
+    return [it for it in descendants(pid) if "multiprocessing.forkserver" in _command(it) and descendants(it)]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def workers_of(pid: int) -> list[int]:
     """The processes that do the tasks of a run: children of one that it forks them from."""
-    return sorted(it for child in descendants(pid) for it in descendants(child))
+    return sorted(it for server in forkservers(pid) for it in descendants(server))
 
 
 def is_alive(pid: int) -> bool:

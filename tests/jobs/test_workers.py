@@ -45,7 +45,7 @@ from rollups.rolling.slices import Asked
 from rollups.tasks import at_once, result_of
 from tests.jobs.command import CommandLine, started
 from tests.jobs.place import NOW, START, Db, Place
-from tests.jobs.processes import descendants, is_alive, wait_until, workers_of
+from tests.jobs.processes import descendants, forkservers, is_alive, wait_until, workers_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -343,17 +343,12 @@ def _slow_echo(_: Connections, number: int, seconds: float) -> tuple[int, bytes]
     return number, bytes([number]) * (1 << 20)
 
 
-def _forkservers() -> list[int]:
-    """What the workers of this process are forked from."""
-    return [it for it in descendants(os.getpid()) if descendants(it)]
-
-
 def _kill_some(dice: random.Random, is_over: threading.Event) -> None:
     """Workers, one or all, and twice what they are forked from."""
     for turn in range(12):
         if is_over.wait(dice.uniform(0, 0.1)):
             return
-        victims = _forkservers() if turn in (3, 8) else workers_of(os.getpid())
+        victims = forkservers(os.getpid()) if turn in (3, 8) else workers_of(os.getpid())
         for pid in victims if turn == 10 else victims[:1]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ import pytest
 from tests.jobs.page.browser import Browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def started_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
