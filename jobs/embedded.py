@@ -199,7 +199,7 @@ def _ensure_replica_set(client: MongoClient[dict[str, Any]], address: str) -> No
 
 def _died(mongod: Mongod) -> Exception:
     lines = _last_lines(mongod)
-    if "Address already in use" in lines:
+    if "Address already in use" in mongod.log.read_text(errors="replace"):  # a backtrace may follow it
         return _PortTakenError()
     if "error while loading shared libraries" in lines:
         mend = "On Debian and Ubuntu run: apt-get install libcurl4 libssl3 liblzma5"

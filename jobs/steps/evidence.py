@@ -58,12 +58,14 @@ def _row_body(row: Row, by: str) -> Body:
 
 
 def _commit_body(commit: HeldCommit) -> Body:
+    """Whoever only reads records nothing: what is known of its proof is its commit, and drills."""
+    proven = [at for at in (commit.committed, commit.drilled) if at is not None]
     return {
         "commit": commit.commit,
         "committed_at": commit.committed,
         "buckets": commit.buckets,
         "readings": commit.readings,
-        "verified_at": None,
+        "verified_at": max(proven),
         "drilled_at": commit.drilled,
         "expires_at": commit.expires,
     }

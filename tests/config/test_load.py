@@ -223,6 +223,7 @@ class TestEnvironment:
             "url": "s3://bucket/p",
             "endpoint_url": "http://127.0.0.1:9000",
             "region": "eu-west-1",
+            "object_lock": None,
         }
 
     def test_override_makes_the_table(self, path: Path) -> None:

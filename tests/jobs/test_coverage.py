@@ -311,9 +311,13 @@ def test_commits_are_those_whose_manifests_hold_the_day(place: Place) -> None:
     first = next(one for row in rows for one in row["commits"])
     assert (first["committed_at"], first["verified_at"], first["drilled_at"]) == (
         "2014-03-18T05:00:00Z",
-        None,
+        "2014-03-18T05:00:00Z",
         None,
     )
+    later = "2014-03-21T05:00:00Z"
+    assert place("drill", "--days", "99", now=later).code == 0
+    proven = [one for row in it.rows() for one in row["commits"]]
+    assert {(one["verified_at"], one["drilled_at"]) for one in proven} == {(later, later)}
 
 
 @pytest.mark.parametrize(
