@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import itertools
+import zlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -238,10 +239,19 @@ def test_every_flipped_byte_is_found(cycle: Cycle) -> None:
     file = files(cycle)[0]
     whole = file.read_bytes()
     for at in range(10, len(whole), 23):  # behind the header, which holds a time
-        file.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
-        assert bad(cycle), at
+        changed = whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :]
+        file.write_bytes(changed)
+        assert bad(cycle) or _says_the_same(changed, whole), at
     file.write_bytes(whole)
     assert bad(cycle) == set()
+
+
+def _says_the_same(changed: bytes, whole: bytes) -> bool:
+    """The last bits before the trailer may be of no code: then they are nobody's."""
+    try:
+        return gzip.decompress(changed) == gzip.decompress(whole)
+    except (OSError, EOFError, zlib.error):
+        return False
 
 
 def test_without_their_store_it_is_said(cycle: Cycle) -> None:
