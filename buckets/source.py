@@ -73,6 +73,13 @@ class Source:
         named = {"name": {"$in": self.policy.sources}}
         return [dict(info) for info in self.collection.database.list_collections(filter=named)]
 
+    def undeletable(self) -> str | None:
+        """Says which of them nothing can be deleted from, and why: "ticks is a view". None: from all."""
+        for info in self.listed:
+            if info["type"] == "view" or info["options"].get("capped"):
+                return f"{info['name']} is {'a view' if info['type'] == 'view' else 'a capped collection'}"
+        return None
+
     @property
     def last_field(self) -> str:
         """Returns the field by which buckets are found in the order of their last times."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
 from typing import Any
@@ -82,17 +82,13 @@ class Hold:
         """Returns the SHA-256 of its name and document, in hexadecimal."""
         return hashlib.sha256(bson.encode({"name": self.name, **self.body}, codec_options=_CODEC)).hexdigest()
 
-    def narrowed(self, names: Collection[str]) -> Hold:
-        """Returns the hold for a policy with these series fields: one that it no longer has may have any
-        value."""
+    def selectors(self, names: Collection[str]) -> list[Selector]:
+        """Returns what selects the series that it covers, of a policy with these series fields. One that the
+        policy no longer has may have any value. A whole number is selected as it was given, and as series
+        tell it: 7 for 7.0."""
         known = {field: text for field, text in self.series.items() if field in names}
-        return self if known == self.series else replace(self, series=known)
-
-    @property
-    def spellings(self) -> list[Selector]:
-        """Returns the series as they were given, and as series tell whole numbers: 7 for 7.0."""
-        texts = [dict.fromkeys((text, _as_told(text))) for text in self.series.values()]
-        return [dict(zip(self.series, it, strict=True)) for it in product(*texts)]
+        texts = [dict.fromkeys((text, _as_told(text))) for text in known.values()]
+        return [dict(zip(known, it, strict=True)) for it in product(*texts)]
 
     def is_same(self, other: Hold) -> bool:
         """Returns whether both cover the same, for the same reason."""
@@ -107,15 +103,16 @@ class Hold:
         """Returns whether it may cover a series with these values. False only where both name a field, with
         different values."""
         return any(
-            all(told.get(field, text) == text for field, text in selector.items()) for told in self.spellings
+            all(told.get(field, text) == text for field, text in selector.items())
+            for told in self.selectors(self.series)
         )
 
-    def summaries(self, reach: int = 0) -> Document:
-        """Returns the query for summaries that it covers. They may be a few more: values of other types with
-        the same text. `reach`: as that of a level."""
+    def summaries(self, names: Collection[str], reach: int) -> Document:
+        """Returns the query for summaries that it covers, of a policy with these series fields. They may be a
+        few more: values of other types with the same text. `reach`: as that of a level."""
         since, until = max(self.within.start_ms - reach, FIRST_MS), min(self.within.end_ms + reach, LAST_MS)
         span = {"start": {"$lt": DatetimeMS(until)}, "end": {"$gt": DatetimeMS(since)}}
-        return {**span, **summary_query(self.series)}
+        return {**span, **summary_query({field: it for field, it in self.series.items() if field in names})}
 
 
 def _as_told(text: str) -> str:
@@ -153,7 +150,7 @@ class Holds:
         return {"policy": self._policy, "name": name}
 
 
-def without_held(query: Document, holds: Iterable[Hold], reach: int = 0) -> Document:
+def without_held(query: Document, holds: Iterable[Hold], names: Collection[str], reach: int) -> Document:
     """Returns a query for summaries, without those that any of these holds covers."""
-    held = [it.summaries(reach) for it in holds]
+    held = [it.summaries(names, reach) for it in holds]
     return {**query, "$nor": held} if held else query

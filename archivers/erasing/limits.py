@@ -41,13 +41,11 @@ def check_erasable(context: ArchiveContext, erasure: Erasure, others: Sequence[P
         raise UsageError(_other(begun, erasure))
     if holds := holds_on(context, erasure, others):
         raise UsageError(f"policy {erasure.policy.name}: {held_by(holds)}. Nothing was erased by this run")
-    for info in context.source.listed:
-        what = "a view" if info["type"] == "view" else "a capped collection"
-        if info["type"] == "view" or info["options"].get("capped"):
-            raise UsageError(
-                f"policy {context.policy.name}: {info['name']} is {what}, and nothing can be deleted from "
-                "it. Name the collection that holds the buckets. Nothing was changed"
-            )
+    if what := context.source.undeletable():
+        raise UsageError(
+            f"policy {context.policy.name}: {what}, and nothing can be deleted from it. Name the collection "
+            "that holds the buckets. Nothing was changed"
+        )
     return begun
 
 

@@ -146,11 +146,8 @@ def _check_deletable(work: ArchiveRun) -> None:
     """Raises BucketwiseError where a delete would be refused, or a transaction try it for minutes."""
     if work.kept:
         return
-    for info in work.source.listed:
-        what = "a view" if info["type"] == "view" else "a capped collection"
-        if info["type"] == "view" or info["options"].get("capped"):
-            raise BucketwiseError(
-                f"policy {work.policy.name}: {info['name']} is {what}, and nothing can be deleted from it. "
-                "Set archive.delete = false, or name the collection that holds the buckets. Nothing was "
-                "archived"
-            )
+    if what := work.source.undeletable():
+        raise BucketwiseError(
+            f"policy {work.policy.name}: {what}, and nothing can be deleted from it. Set archive.delete = "
+            "false, or name the collection that holds the buckets. Nothing was archived"
+        )

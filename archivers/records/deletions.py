@@ -60,7 +60,6 @@ class Deletions:
     ) -> None:
         """In the delete's transaction: these went."""
         if units:
-            last = last_receipt(self._receipts, session)
             facts = {
                 "collection": self._policy.collection,
                 "buckets": len(units),
@@ -69,10 +68,10 @@ class Deletions:
                 "policy_sha256": self._policy_text,
                 "held_by": held_by,
             }
-            self._append(session, "delete", last.sequence + 1 if last else 1, last, facts)
+            self.record_event("delete", facts, session)
 
     def record_event(self, kind: str, facts: Document, session: ClientSession) -> None:
-        """Records in a transaction something else that receipts tell of, such as a hold."""
+        """Records in a transaction what receipts tell of: a delete, or something else, such as a hold."""
         last = last_receipt(self._receipts, session)
         self._append(session, kind, last.sequence + 1 if last else 1, last, facts)
 

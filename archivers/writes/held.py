@@ -24,8 +24,8 @@ def covered(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> dict[int
     """
     found: dict[int, Hold] = {}
     for hold in holds:
-        spellings = hold.narrowed(policy.series_names).spellings
-        chosen = [selected(decoded.columns.series, policy, it) for it in spellings]
+        selectors = hold.selectors(policy.series_names)
+        chosen = [selected(decoded.columns.series, policy, it) for it in selectors]
         of_series = decoded.columns.holds(np.logical_or.reduce(chosen))
         mine = of_series & decoded.touching(hold.within.start_ms, hold.within.end_ms)
         for i in decoded.units[np.flatnonzero(mine)].tolist():
@@ -36,7 +36,7 @@ def covered(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> dict[int
 def may_cover(hold: Hold, manifest: Manifest, policy: Policy) -> bool:
     """Returns whether a hold may cover a bucket of a commit."""
     return hold.touches(as_ms(manifest.first), as_ms(manifest.last) + 1) and manifest.may_hold(
-        policy, *hold.narrowed(policy.series_names).spellings
+        policy, *hold.selectors(policy.series_names)
     )
 
 

@@ -58,6 +58,7 @@ class _Expiry:
         self._context = context
         self._through = through
         self._levels = levels_of(context.policy)
+        self._names = context.policy.series_names
         self._holds = Holds(context.database, context.policy.name)
         self.report = ExpiryReport({level.name: 0 for level in self._levels})
 
@@ -71,17 +72,13 @@ class _Expiry:
         limits = {level: expired_before(level, levels, context.now, through) for level in levels}
         return {level: before for level, before in limits.items() if before is not None}
 
-    def _standing(self, session: ClientSession | None = None) -> list[Hold]:
-        """The holds. A series field that the policy no longer has is taken for one of any value."""
-        names = self._context.policy.series_names
-        return [it.narrowed(names) for it in self._holds.standing(session)]
-
     def count(self, level: Level, expired: Document) -> None:
         collection = target(self._context.database, level.collection)
         if collection.find_one(expired, {"_id": 1}) is None:
             return
-        holds = self._standing()
-        self.report.gone[level.name] = collection.count_documents(without_held(expired, holds, level.reach))
+        holds = self._holds.standing()
+        query = without_held(expired, holds, self._names, level.reach)
+        self.report.gone[level.name] = collection.count_documents(query)
         self._count_held(level, expired, holds)
 
     def delete(self, level: Level, expired: Document) -> None:
@@ -100,21 +97,21 @@ class _Expiry:
         self, collection: Collection[RawBSONDocument], level: Level, expired: Document
     ) -> tuple[list[Hold], list[Any]]:
         """The holds that stand, and some of the summaries that they don't cover."""
-        holds = self._standing()
-        query = without_held(expired, holds, level.reach)
+        holds = self._holds.standing()
+        query = without_held(expired, holds, self._names, level.reach)
         return holds, [it["_id"] for it in collection.find(query, {"_id": 1}).limit(_AT_ONCE)]
 
     def _delete(
         self, collection: Collection[RawBSONDocument], level: Level, ids: list[Any], session: ClientSession
     ) -> int:
-        standing = self._standing(session)
-        query = without_held({"_id": {"$in": ids}}, standing, level.reach)
+        standing = self._holds.standing(session)
+        query = without_held({"_id": {"$in": ids}}, standing, self._names, level.reach)
         return collection.delete_many(query, session=session).deleted_count
 
     def _count_held(self, level: Level, expired: Document, holds: list[Hold]) -> None:
         collection = target(self._context.database, level.collection)
         for hold in holds:
-            count = collection.count_documents({"$and": [expired, hold.summaries(level.reach)]})
+            count = collection.count_documents({"$and": [expired, hold.summaries(self._names, level.reach)]})
             if count:
                 self.report.held[hold.name] += count
 

@@ -178,9 +178,7 @@ class SummaryWriter:
     @cached_property
     def _holds(self) -> list[Hold]:
         """Those that stand when a summary is to go for the first time."""
-        names = self.context.policy.series_names
-        standing = Holds(self.context.database, self.context.policy.name).standing()
-        return [hold.narrowed(names) for hold in standing]
+        return Holds(self.context.database, self.context.policy.name).standing()
 
 
 class _Keeper:
@@ -227,7 +225,7 @@ class _Keeper:
         series, (start, end) = self._tally.series[cell[0]], cell[1]
         return any(
             hold.touches(start - self._reach, end + self._reach)
-            and any(selects(series, self._policy, it) for it in hold.spellings)
+            and any(selects(series, self._policy, it) for it in hold.selectors(self._policy.series_names))
             for hold in self._holds()
         )
 
