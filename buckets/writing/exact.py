@@ -1,0 +1,205 @@
+"""Readings with the very bits of their values, and what of their documents no other model carries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from bson.int64 import Int64
+from numpy.typing import NDArray
+
+from buckets.bson.raw import Batch
+from buckets.bson.types import DATE, DOUBLE, INT32, INT64, NOTHING, STRING, TYPE_NAMES, decode_value
+from buckets.columns import Series
+from buckets.decoding.decode import decode
+from buckets.decoding.places import column
+from buckets.decoding.soundness import Piece
+from buckets.fields.timeforms import TimeForm
+from buckets.fields.times import NO_TIME, PER_SECOND
+from buckets.layouts.layout import Cell, Group, Layout, Path, by_type
+from buckets.models.series import SeriesTable
+from buckets.models.shape import split
+from buckets.sampling.unused import used_paths
+from config.policies import Policy
+
+#: The types of values that every model carries.
+CARRIED = (DOUBLE, INT32, INT64)
+_DTYPES = {DOUBLE: "<i8", INT32: "<i4", INT64: "<i8"}
+_EXAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Exact:
+    """n readings. `types` has the BSON type of each value, 0 where there is none."""
+
+    of: NDArray[np.int32]  # n: index into the series of a table
+    time: NDArray[np.int64]  # n: milliseconds
+    bits: dict[str, NDArray[np.int64]]  # value field -> n: those of a double; of an int the int
+    types: dict[str, NDArray[np.uint8]]  # value field -> n
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def take(self, at: NDArray[Any] | slice) -> Exact:
+        """Returns these readings, in this order."""
+        return Exact(
+            self.of[at],
+            self.time[at],
+            {name: it[at] for name, it in self.bits.items()},
+            {name: it[at] for name, it in self.types.items()},
+        )
+
+    def python(self, name: str) -> list[Any]:
+        """Returns the values of a field as pymongo writes them; None where there is none."""
+        bits, types = self.bits[name], self.types[name]
+        if (types == DOUBLE).all():
+            return bits.view(np.float64).tolist()
+        doubles = bits.view(np.float64).tolist()
+        made = {DOUBLE: lambda i: doubles[i], INT32: lambda i: int(bits[i]), INT64: lambda i: Int64(bits[i])}
+        return [made[kind](i) if kind else None for i, kind in enumerate(types.tolist())]
+
+    def differing(self, other: Exact) -> int:
+        """Returns how many readings differ in series, time, type or bits, one held against one in order; what
+        one side has more counts too."""
+        n = min(len(self), len(other))
+        ours, theirs = self.take(slice(n)), other.take(slice(n))
+        wrong = (ours.of != theirs.of) | (ours.time != theirs.time)
+        for name in self.bits:
+            wrong |= (ours.bits[name] != theirs.bits[name]) | (ours.types[name] != theirs.types[name])
+        return int(wrong.sum()) + max(len(self), len(other)) - n
+
+
+def joined(parts: Sequence[Exact]) -> Exact:
+    """Returns the readings of all parts, one part after another; at least one part."""
+    return Exact(
+        np.concatenate([it.of for it in parts]),
+        np.concatenate([it.time for it in parts]),
+        {name: np.concatenate([it.bits[name] for it in parts]) for name in parts[0].bits},
+        {name: np.concatenate([it.types[name] for it in parts]) for name in parts[0].types},
+    )
+
+
+@dataclass
+class Losses:
+    """What no target carries: by name, in how many documents or readings."""
+
+    fields: Counter[str] = field(default_factory=Counter)  # documents with a field that is no reading's
+    readings: Counter[str] = field(default_factory=Counter)  # readings or buckets that can't be carried
+    _broken: set[str] = field(default_factory=set)
+
+    def broken(self, name: str, reason: str) -> None:
+        """Counts a bucket that breaks its model, once, however often it is met."""
+        if name not in self._broken and len(self._broken) < _EXAMPLES:
+            self._broken.add(name)
+            self.readings[f"buckets that break their model, such as {name}: {reason}"] += 1
+
+
+def exact_of(batch: Batch, policy: Policy, table: SeriesTable, losses: Losses) -> Exact:
+    """Returns the readings of sound buckets in the order of their `_id`s; `table` gets their series. Notes in
+    `losses` what can't be carried."""
+    decoded = decode(batch, policy)
+    columns, total = decoded.columns, len(decoded.columns.time)
+    for it in decoded.quarantined:
+        losses.broken(repr(it.id), f"{it.field}: {it.reason}")
+    index = np.array([table.index(it) for it in columns.series] or [0], dtype=np.int32)
+    bits: dict[str, NDArray[np.int64]] = {}
+    types: dict[str, NDArray[np.uint8]] = {}
+    for name in policy.value_names:
+        read = [_read_bits(it.group, it.shape.values[name]) for it in decoded.pieces]
+        bits[name] = column([it[0] for it in read], decoded.places, total, np.int64)
+        types[name] = column([it[1] for it in read], decoded.places, total, np.uint8)
+        for kind in np.unique(types[name]).tolist():
+            if kind and kind not in CARRIED:
+                what = f"readings whose {name} is {TYPE_NAMES[kind]}"
+                losses.readings[what] += int((types[name] == kind).sum())
+    for piece in decoded.pieces:
+        _note(piece, policy, losses)
+    return Exact(index[columns.series_of_readings], columns.time, bits, types)
+
+
+def _read_bits(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    shape = (len(group.matrix), len(cells))
+    bits, types = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.uint8)
+    for kind, at, elements in by_type(cells):
+        if kind in CARRIED:
+            group.put(bits, at, group.read(elements, _DTYPES[kind]).astype(np.int64, copy=False), elements)
+        group.put(types, at, np.array(kind, dtype=np.uint8), elements)
+    return bits, types
+
+
+def _note(piece: Piece, policy: Policy, losses: Losses) -> None:
+    for name in set(_unused(piece.group.layout, policy, piece.overflow)):
+        losses.fields[name] += len(piece.units)
+    if piece.shape.times is not None and not piece.shape.form.is_date:
+        finer = sum(_finer(piece.group, piece.shape.form, piece.shape.times))
+        if finer:
+            losses.readings["readings whose time is finer than a millisecond"] += finer
+
+
+def _finer(group: Group, form: TimeForm, cells: Sequence[Cell]) -> Iterator[int]:
+    """How many times say more than milliseconds do, type by type."""
+    times = form.read(group, cells)
+    for kind, at, elements in by_type(cells):
+        here = times[:, at]
+        if kind == STRING:
+            for place, element in enumerate(elements):
+                for row in np.flatnonzero(here[:, place] != NO_TIME).tolist():
+                    text = decode_value(STRING, group.raw(row, element))
+                    yield form.finer(text, int(here[row, place])) != 0
+        elif kind != DATE:
+            raw = group.read(elements, "<f8" if kind == DOUBLE else _DTYPES[kind])
+            per = PER_SECOND[form.unit or "s"]
+            if kind == DOUBLE:
+                exact = raw == here * float(per) / 1000.0
+            else:
+                exact = (raw == here * (per // 1000)) if per >= 1000 else (raw * 1000 == here)
+            yield int((~exact & (here != NO_TIME)).sum())
+
+
+def _unused(layout: Layout, policy: Policy, is_overflow: bool) -> Iterator[str]:
+    """The fields of a layout that hold nothing of a reading: an outer one stands for all inside."""
+    used = _in_overflow(policy) if is_overflow else used_paths(policy)
+    if policy.local_offset_field is not None and not is_overflow:
+        yield policy.local_offset_field
+    found: set[Path] = set()
+    values = [split(it) for it in policy.value_fields] if policy.model == "reading" else []
+    for it in layout.elements:
+        path = tuple("*" if depth and name.isdigit() else name for depth, name in enumerate(it.path))
+        if it.type in NOTHING and it.path in values:
+            yield f"{'.'.join(path)} (null)"
+        if path in ((), ("_id",)) or path[:-1] in found or any(_meets(path, other) for other in used):
+            if path[:-1] in found:
+                found.add(path)
+            continue
+        found.add(path)
+        yield ".".join(path)
+    yield from _attributes(layout, policy)
+    own = split(policy.samples_field or "")
+    for it in layout.elements if policy.samples_as == "pairs" else ():
+        if it.path[:-2] == own and int(it.path[-1]) > len(policy.value_fields):
+            yield f"{policy.samples_field}.*.{it.path[-1]}"
+
+
+def _attributes(layout: Layout, policy: Policy) -> Iterator[str]:
+    if policy.attributes_field is None:
+        return
+    array, key = split(policy.attributes_field), split(policy.attribute_key)
+    for it in layout.elements:
+        if it.type == STRING and it.path[: len(array)] == array and it.path[len(array) + 1 :] == key:
+            if (name := layout.text(it)) not in policy.value_fields:
+                yield f"{policy.attributes_field}: {name}"
+
+
+def _meets(path: Path, other: Path) -> bool:
+    """Whether one of the two is the other, or leads to it."""
+    return all(ours == theirs or theirs == "*" for ours, theirs in zip(path, other, strict=False))
+
+
+def _in_overflow(policy: Policy) -> list[Path]:
+    assert policy.overflow is not None
+    own, there = split(policy.samples_field or ""), split(policy.overflow.samples_field)
+    inside = [(*there, *it[len(own) :]) for it in used_paths(policy) if it[: len(own)] == own]
+    return [split(policy.overflow.ref_field), *(inside or [there, *used_paths(policy)])]
