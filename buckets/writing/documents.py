@@ -64,7 +64,7 @@ class Writer:
             self.made += 1
             body = make(self.target, times[start:end], {name: it[start:end] for name, it in values.items()})
             identity = {"_id": _identity(times[start], self.made)}
-            yield identity | _nested(_series(self.target, self.series[of[start]])) | body
+            yield _nested({**identity, **_series(self.target, self.series[of[start]]), **body})
 
     def _firsts(self, exact: Exact) -> NDArray[np.bool_]:
         """n: with which readings a document begins."""
@@ -88,7 +88,9 @@ def updates(target: Target, series: Sequence[Series], exact: Exact) -> Iterator[
             yield InsertOne(document)
         elif policy.model == "slots":
             when = {str(policy.time_field): document[str(policy.time_field)]}
-            yield UpdateOne({**of, **when}, {"$set": _places(target, int(one.time[0]), exact, i)}, upsert=True)
+            yield UpdateOne(
+                {**of, **when}, {"$set": _places(target, int(one.time[0]), exact, i)}, upsert=True
+            )
         else:
             at = DatetimeMS(int(one.time[0]))
             change = {
@@ -116,7 +118,7 @@ def _keys(target: Target, ms: int) -> list[str]:
 
 def _single(target: Target, times: list[int], values: dict[str, list[Any]]) -> Document:
     of = {name: it[0] for name, it in values.items() if it[0] is not None}
-    return {str(target.policy.time_field): DatetimeMS(times[0]), **_nested(of)}
+    return {str(target.policy.time_field): DatetimeMS(times[0]), **of}
 
 
 def _slotted(target: Target, times: list[int], values: dict[str, list[Any]]) -> Document:
@@ -133,7 +135,7 @@ def _slotted(target: Target, times: list[int], values: dict[str, list[Any]]) -> 
         if slots:
             body[name] = slots
     start = times[0] // target.span_ms * target.span_ms
-    return {str(target.policy.time_field): DatetimeMS(start), **_nested(body)}
+    return {str(target.policy.time_field): DatetimeMS(start), **body}
 
 
 def _sampled(target: Target, times: list[int], values: dict[str, list[Any]]) -> Document:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from buckets.bson.raw import Batch
 from buckets.bson.types import DATE, DOUBLE, INT32, INT64, NOTHING, STRING, TYPE_NAMES, decode_value
-from buckets.columns import Series
 from buckets.decoding.decode import decode
 from buckets.decoding.places import column
 from buckets.decoding.soundness import Piece
@@ -43,6 +42,13 @@ class Exact:
     def __len__(self) -> int:
         return len(self.time)
 
+    @classmethod
+    def none(cls, names: Sequence[str]) -> Exact:
+        """Returns no readings of these value fields."""
+        bits = {name: np.zeros(0, dtype=np.int64) for name in names}
+        types = {name: np.zeros(0, dtype=np.uint8) for name in names}
+        return cls(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64), bits, types)
+
     def take(self, at: NDArray[Any] | slice) -> Exact:
         """Returns these readings, in this order."""
         return Exact(
@@ -54,12 +60,15 @@ class Exact:
 
     def python(self, name: str) -> list[Any]:
         """Returns the values of a field as pymongo writes them; None where there is none."""
-        bits, types = self.bits[name], self.types[name]
+        types = self.types[name]
+        doubles: list[Any] = self.bits[name].view(np.float64).tolist()
         if (types == DOUBLE).all():
-            return bits.view(np.float64).tolist()
-        doubles = bits.view(np.float64).tolist()
-        made = {DOUBLE: lambda i: doubles[i], INT32: lambda i: int(bits[i]), INT64: lambda i: Int64(bits[i])}
-        return [made[kind](i) if kind else None for i, kind in enumerate(types.tolist())]
+            return doubles
+        ints = self.bits[name].tolist()
+        return [
+            doubles[i] if kind == DOUBLE else Int64(ints[i]) if kind == INT64 else ints[i] if kind else None
+            for i, kind in enumerate(types.tolist())
+        ]
 
     def differing(self, other: Exact) -> int:
         """Returns how many readings differ in series, time, type or bits, one held against one in order; what
@@ -97,9 +106,11 @@ class Losses:
             self.readings[f"buckets that break their model, such as {name}: {reason}"] += 1
 
 
-def exact_of(batch: Batch, policy: Policy, table: SeriesTable, losses: Losses) -> Exact:
-    """Returns the readings of sound buckets in the order of their `_id`s; `table` gets their series. Notes in
-    `losses` what can't be carried."""
+def exact_of(
+    batch: Batch, policy: Policy, table: SeriesTable, losses: Losses
+) -> tuple[Exact, NDArray[np.bytes_]]:
+    """Returns the readings of sound buckets in the order of their `_id`s, and of each reading what sorts as
+    that `_id` does; `table` gets their series. Notes in `losses` what can't be carried."""
     decoded = decode(batch, policy)
     columns, total = decoded.columns, len(decoded.columns.time)
     for it in decoded.quarantined:
@@ -117,7 +128,8 @@ def exact_of(batch: Batch, policy: Policy, table: SeriesTable, losses: Losses) -
                 losses.readings[what] += int((types[name] == kind).sum())
     for piece in decoded.pieces:
         _note(piece, policy, losses)
-    return Exact(index[columns.series_of_readings], columns.time, bits, types)
+    exact = Exact(index[columns.series_of_readings], columns.time, bits, types)
+    return exact, columns.bucket_order[columns.bucket]
 
 
 def _read_bits(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

@@ -57,7 +57,8 @@ class Target:
         policy = self.policy
         series = [(it, 1) for it in policy.stored_series.values()]
         if policy.model == "samples":
-            return [[*series, (str(policy.end_field), 1)], [(str(policy.start_field), 1)], [(str(policy.end_field), 1)]]
+            first, last = (str(policy.start_field), 1), (str(policy.end_field), 1)
+            return [[*series, last], [first], [last]]
         by_series = [*series, (str(policy.time_field), 1)]
         return [by_series] if policy.model == "timeseries" else [by_series, [(str(policy.time_field), 1)]]
 
@@ -92,7 +93,8 @@ def target_of(name: str, policy: Policy, collection: str, *, is_whole_minutes: b
     if name == "reading":
         keys |= {"model": "reading", "time_field": time}
     elif name == "timeseries":
-        if len({split(it)[0] for it in series}) > 1 or any(it.startswith("_id") for it in series):
+        outer = {split(it)[0] for it in series}
+        if len(outer) > 1 or outer & {"_id", *(split(it)[0] for it in policy.value_names)}:
             meta = _free(_META, taken | {time})
             series = [f"{meta}.{it}" for it in series]
         keys |= {"model": "timeseries", "time_field": time}

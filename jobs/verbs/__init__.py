@@ -10,7 +10,7 @@ from jobs.verbs.asking import coverage, explain, readings, receipts, status, sum
 from jobs.verbs.keeping import hold, pause, undelete
 from jobs.verbs.proving import audit, check, drill, sign, verify
 from jobs.verbs.returning import restore, unpin
-from jobs.verbs.working import archive, compact, erase, plan, rollup, run, schedule
+from jobs.verbs.working import archive, compact, erase, plan, remodel, rollup, run, schedule
 
 #: In the order in which --help lists them.
 VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "readings": (readings.readings, readings.EXAMPLES),
     "coverage": (coverage.coverage, coverage.EXAMPLES),
     "explain": (explain.explain, explain.EXAMPLES),
+    "remodel": (remodel.remodel, remodel.EXAMPLES),
     "schedule": (schedule.schedule, schedule.EXAMPLES),
     "compact": (compact.compact, compact.EXAMPLES),
     "verify": (verify.verify, verify.EXAMPLES),
