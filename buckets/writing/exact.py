@@ -16,8 +16,8 @@ from buckets.bson.types import DATE, DOUBLE, INT32, INT64, NOTHING, STRING, TYPE
 from buckets.decoding.decode import decode
 from buckets.decoding.places import column
 from buckets.decoding.soundness import Piece
-from buckets.fields.timeforms import TimeForm
-from buckets.fields.times import NO_TIME, PER_SECOND
+from buckets.fields.selectors import extended_json
+from buckets.fields.times import FIRST_MS, LAST_MS, NO_TIME, PER_SECOND
 from buckets.layouts.layout import Cell, Group, Layout, Path, by_type
 from buckets.models.series import SeriesTable
 from buckets.models.shape import split
@@ -28,6 +28,8 @@ from config.policies import Policy
 CARRIED = (DOUBLE, INT32, INT64)
 _DTYPES = {DOUBLE: "<i8", INT32: "<i4", INT64: "<i8"}
 _EXAMPLES = 1000
+#: All of time, in milliseconds.
+EVER = (FIRST_MS, LAST_MS + 1)
 
 
 @dataclass(frozen=True)
@@ -93,28 +95,37 @@ def joined(parts: Sequence[Exact]) -> Exact:
 
 @dataclass
 class Losses:
-    """What no target carries: by name, in how many documents or readings."""
+    """What no target carries, or not this one."""
 
-    fields: Counter[str] = field(default_factory=Counter)  # documents with a field that is no reading's
-    readings: Counter[str] = field(default_factory=Counter)  # readings or buckets that can't be carried
-    _broken: set[str] = field(default_factory=set)
+    fields: Counter[str] = field(default_factory=Counter)  # that no reading has -> documents
+    readings: Counter[str] = field(default_factory=Counter)  # what is wrong with them -> how many
+    broken: dict[str, str] = field(default_factory=dict)  # `_id` of a bucket that breaks its model -> how
 
-    def broken(self, name: str, reason: str) -> None:
-        """Counts a bucket that breaks its model, once, however often it is met."""
-        if name not in self._broken and len(self._broken) < _EXAMPLES:
-            self._broken.add(name)
-            self.readings[f"buckets that break their model, such as {name}: {reason}"] += 1
+    def add(self, other: Losses) -> None:
+        """Takes in what was found elsewhere."""
+        self.fields += other.fields
+        self.readings += other.readings
+        room = max(0, _EXAMPLES - len(self.broken))
+        self.broken |= dict(list(other.broken.items())[:room])
+
+    def told(self) -> dict[str, int]:
+        """Returns what keeps readings from being written: what it is, and how many there are."""
+        found = dict(+self.readings)
+        for name, reason in list(self.broken.items())[:1]:
+            found[f"buckets that break their model, such as {name}: {reason}"] = len(self.broken)
+        return found
 
 
 def exact_of(
-    batch: Batch, policy: Policy, table: SeriesTable, losses: Losses
+    batch: Batch, policy: Policy, table: SeriesTable, losses: Losses, span: tuple[int, int] = EVER
 ) -> tuple[Exact, NDArray[np.bytes_]]:
-    """Returns the readings of sound buckets in the order of their `_id`s, and of each reading what sorts as
-    that `_id` does; `table` gets their series. Notes in `losses` what can't be carried."""
+    """Returns the readings of sound buckets that lie in the span, in the order of their `_id`s, and of each
+    what sorts as that `_id` does; `table` gets their series. Notes in `losses` what can't be carried: fields
+    of the buckets that begin in the span."""
     decoded = decode(batch, policy)
     columns, total = decoded.columns, len(decoded.columns.time)
     for it in decoded.quarantined:
-        losses.broken(repr(it.id), f"{it.field}: {it.reason}")
+        losses.broken[extended_json(it.id)] = f"{it.field}: {it.reason}"
     index = np.array([table.index(it) for it in columns.series] or [0], dtype=np.int32)
     bits: dict[str, NDArray[np.int64]] = {}
     types: dict[str, NDArray[np.uint8]] = {}
@@ -122,14 +133,19 @@ def exact_of(
         read = [_read_bits(it.group, it.shape.values[name]) for it in decoded.pieces]
         bits[name] = column([it[0] for it in read], decoded.places, total, np.int64)
         types[name] = column([it[1] for it in read], decoded.places, total, np.uint8)
-        for kind in np.unique(types[name]).tolist():
+    first = np.full(len(batch), span[0])
+    first[decoded.units] = decoded.spans()[:, 0]
+    begins = (first >= span[0]) & (first < span[1])
+    for piece in decoded.pieces:
+        _note(piece, policy, losses, int(begins[piece.units].sum()), span)
+    inside = np.flatnonzero((columns.time >= span[0]) & (columns.time < span[1]))
+    exact = Exact(index[columns.series_of_readings], columns.time, bits, types).take(inside)
+    for name, held in exact.types.items():
+        for kind in np.unique(held).tolist():
             if kind and kind not in CARRIED:
                 what = f"readings whose {name} is {TYPE_NAMES[kind]}"
-                losses.readings[what] += int((types[name] == kind).sum())
-    for piece in decoded.pieces:
-        _note(piece, policy, losses)
-    exact = Exact(index[columns.series_of_readings], columns.time, bits, types)
-    return exact, columns.bucket_order[columns.bucket]
+                losses.readings[what] += int((held == kind).sum())
+    return exact, columns.bucket_order[columns.bucket[inside]]
 
 
 def _read_bits(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -142,19 +158,21 @@ def _read_bits(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.int64], 
     return bits, types
 
 
-def _note(piece: Piece, policy: Policy, losses: Losses) -> None:
-    for name in set(_unused(piece.group.layout, policy, piece.overflow)):
-        losses.fields[name] += len(piece.units)
+def _note(piece: Piece, policy: Policy, losses: Losses, buckets: int, span: tuple[int, int]) -> None:
+    for name in set(_unused(piece.group.layout, policy, piece.overflow)) if buckets else ():
+        losses.fields[name] += buckets
     if piece.shape.times is not None and not piece.shape.form.is_date:
-        finer = sum(_finer(piece.group, piece.shape.form, piece.shape.times))
+        finer = sum(_finer(piece, span))
         if finer:
             losses.readings["readings whose time is finer than a millisecond"] += finer
 
 
-def _finer(group: Group, form: TimeForm, cells: Sequence[Cell]) -> Iterator[int]:
-    """How many times say more than milliseconds do, type by type."""
-    times = form.read(group, cells)
-    for kind, at, elements in by_type(cells):
+def _finer(piece: Piece, span: tuple[int, int]) -> Iterator[int]:
+    """How many times in the span say more than milliseconds do, type by type."""
+    group, form = piece.group, piece.shape.form
+    times = form.read(group, piece.shape.times or ())
+    times[(times < span[0]) | (times >= span[1])] = NO_TIME
+    for kind, at, elements in by_type(piece.shape.times or ()):
         here = times[:, at]
         if kind == STRING:
             for place, element in enumerate(elements):
@@ -162,11 +180,11 @@ def _finer(group: Group, form: TimeForm, cells: Sequence[Cell]) -> Iterator[int]
                     text = decode_value(STRING, group.raw(row, element))
                     yield form.finer(text, int(here[row, place])) != 0
         elif kind != DATE:
-            raw = group.read(elements, "<f8" if kind == DOUBLE else _DTYPES[kind])
             per = PER_SECOND[form.unit or "s"]
             if kind == DOUBLE:
-                exact = raw == here * float(per) / 1000.0
+                exact = group.read(elements, "<f8") == here * float(per) / 1000.0
             else:
+                raw = group.read(elements, _DTYPES[kind]).astype(np.int64)
                 exact = (raw == here * (per // 1000)) if per >= 1000 else (raw * 1000 == here)
             yield int((~exact & (here != NO_TIME)).sum())
 
@@ -200,9 +218,9 @@ def _attributes(layout: Layout, policy: Policy) -> Iterator[str]:
         return
     array, key = split(policy.attributes_field), split(policy.attribute_key)
     for it in layout.elements:
-        if it.type == STRING and it.path[: len(array)] == array and it.path[len(array) + 1 :] == key:
-            if (name := layout.text(it)) not in policy.value_fields:
-                yield f"{policy.attributes_field}: {name}"
+        is_name = it.type == STRING and it.path[: len(array)] == array and it.path[len(array) + 1 :] == key
+        if is_name and layout.text(it) not in policy.value_fields:
+            yield f"{policy.attributes_field}: {layout.text(it)}"
 
 
 def _meets(path: Path, other: Path) -> bool:

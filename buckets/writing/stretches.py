@@ -56,15 +56,15 @@ def held_in(
     """Returns the readings of [start, end); None where these are more than `at_most`."""
     parts: list[Exact] = []
     orders: list[np.ndarray[tuple[int], np.dtype[np.bytes_]]] = []
-    count = 0
+    count, found = 0, Losses()
     for batch in source.batches(start, end):
-        exact, order = exact_of(batch, source.policy, table, losses)
-        inside = np.flatnonzero((exact.time >= start) & (exact.time < end))
-        parts.append(exact.take(inside))
-        orders.append(order[inside])
-        count += len(inside)
+        exact, order = exact_of(batch, source.policy, table, found, (start, end))
+        parts.append(exact)
+        orders.append(order)
+        count += len(exact)
         if at_most is not None and count > at_most:
             return None
+    losses.add(found)
     if not parts:
         return Exact.none(source.policy.value_names)
     whole = joined(parts)

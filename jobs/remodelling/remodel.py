@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -41,7 +40,7 @@ class Survey:
     @property
     def uncarried(self) -> dict[str, int]:
         """Returns the readings and buckets that the target can't carry: what, how many."""
-        return {name: count for name, count in self.losses.readings.items() if count}
+        return self.losses.told()
 
     @property
     def left_out(self) -> dict[str, int]:
@@ -147,15 +146,15 @@ class Remodel:
             wrong += stretch.exact.differing(again)
             read += len(again)
             self.progress("readings", len(stretch.exact))
-        if losses.readings:
+        if losses.told():
             raise BucketwiseError(
-                f"{self.into}: what was written can't be read again: {told(losses.readings)}. The source "
+                f"{self.into}: what was written can't be read again: {told(losses.told())}. The source "
                 f"was only read; drop {self.into}"
             )
         there = self._target.count_documents({})
         return wrong + abs(there - self.documents) + abs(read - self.survey.readings)
 
 
-def told(counted: Counter[str] | dict[str, int] | Iterable[tuple[str, int]]) -> str:
+def told(counted: dict[str, int]) -> str:
     """Returns counts in a line."""
-    return "; ".join(f"{count:,} {what}" for what, count in dict(counted).items())
+    return "; ".join(f"{count:,} {what}" for what, count in counted.items())
