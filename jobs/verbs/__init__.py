@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from jobs.output.report import Report
 from jobs.verbs import demo, init
-from jobs.verbs.asking import coverage, explain, readings, receipts, status, summarize
+from jobs.verbs.asking import advise, coverage, explain, readings, receipts, status, summarize
 from jobs.verbs.keeping import hold, pause, undelete
 from jobs.verbs.proving import audit, check, drill, sign, verify
 from jobs.verbs.returning import restore, unpin
@@ -26,6 +26,7 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "coverage": (coverage.coverage, coverage.EXAMPLES),
     "explain": (explain.explain, explain.EXAMPLES),
     "remodel": (remodel.remodel, remodel.EXAMPLES),
+    "advise": (advise.advise, advise.EXAMPLES),
     "schedule": (schedule.schedule, schedule.EXAMPLES),
     "compact": (compact.compact, compact.EXAMPLES),
     "verify": (verify.verify, verify.EXAMPLES),
