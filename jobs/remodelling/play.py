@@ -74,13 +74,13 @@ def _complaint(task: Remodel, differing: int | None) -> str | None:
     """What kept the readings from being written, or from being the same."""
     if task.survey.uncarried:
         return (
-            f"nothing was written: {task.model} has no place for {told(task.survey.uncarried)}. Mend or remove "
-            "these in the source, or name another model with --to"
+            f"nothing was written: {task.model} has no place for {told(task.survey.uncarried)}. Mend or "
+            "remove these in the source, or name another model with --to"
         )
     if differing:
         return (
-            f"{task.into}: {differing:,} readings differ from {task.subject.policy.collection}, which was only "
-            f"read. If it was written to meanwhile, stop that, drop {task.into} and run again"
+            f"{task.into}: {differing:,} readings differ from {task.subject.policy.collection}, which was "
+            f"only read. If it was written to meanwhile, stop that, drop {task.into} and run again"
         )
     return None
 
