@@ -34,12 +34,14 @@ def remodel_collection(call: Call, name: str, model: str, into: str, *, dry_run:
         with Lease(database, f"remodel {into}") as lease:
             done = task.bookmark.check()
             task.checks = [call.stop.check, lease.check]
-            with task.progress.step(f"writing {into}"):
-                task.write(done)
+            task.documents = done.documents if done else 0
+            if done is None or not done.done:
+                with task.progress.step(f"writing {into}"):
+                    task.write(is_begun=done is not None)
             with task.progress.step(f"comparing {into} with {name}"):
                 differing = task.differing()
             if not differing:
-                task.bookmark.remove()
+                task.bookmark.set(task.documents, done=True)
         return _report(call, task, policy, differing)
 
 
