@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -128,7 +129,7 @@ def test_every_reading_is_there_to_the_bit(found: list[Reading], cuts: list[int]
     edges = [(START - EPOCH) // timedelta(milliseconds=1) + cut * 1000 for cut in sorted(cuts)]
     bounds = [-(2**62), *edges, 2**62]
     parts: list[tuple[Exact, int | None]] = []
-    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+    for low, high in itertools.pairwise(bounds):
         part = whole.take(np.flatnonzero((whole.time >= low) & (whole.time < high)))
         parts.append((part, high if high != bounds[-1] else None))
     documents = written(target, table, parts)
