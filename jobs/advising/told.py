@@ -30,7 +30,8 @@ def _head(body: Body) -> list[str]:
     return [
         f"{body['collection']}: model {body['model']} ({by})",
         f"{_count(now['documents'])} documents, {_count(now['readings'])} readings; "
-        f"data {size(now['data_bytes'])}, on disk {size(now['storage_bytes'])}, indexes {size(now['index_bytes'])}",
+        f"data {size(now['data_bytes'])}, on disk {size(now['storage_bytes'])}, "
+        f"indexes {size(now['index_bytes'])}",
         f"sampled: {sample['buckets']:,} buckets with {sample['readings']:,} readings{fill}",
     ]
 

@@ -35,8 +35,8 @@ class Bookmark:
         return self.database.get_collection(COLLECTION, write_concern=majority(self.database))
 
     def check(self) -> Mark | None:
-        """Returns where the task stands; None where there is no target yet. Raises UsageError where the target
-        is not one that this very task has begun."""
+        """Returns where the task stands; None where there is no target yet. Raises UsageError where the
+        target is not one that this very task has begun."""
         is_there = bool(self.database.list_collection_names(filter={"name": self.into}))
         found = self._marks.find_one({"_id": self.into})
         if not is_there:
@@ -46,8 +46,8 @@ class Bookmark:
         other = [key for key, it in self.task.items() if found["task"].get(key) != it]
         if other:
             raise UsageError(
-                f"--into {self.into}: it was begun with another {' and '.join(other)}. Give the same, or drop it "
-                "to begin anew"
+                f"--into {self.into}: it was begun with another {' and '.join(other)}. Give the same, or drop "
+                "it to begin anew"
             )
         return Mark(int(found["documents"]), bool(found["done"]))
 

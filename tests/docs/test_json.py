@@ -130,7 +130,7 @@ _CIRCUMSTANCES = ("by", "version", "hosts", "database", "config")
 
 
 def test_each_is_shown() -> None:
-    assert set(SHOWN) == {*BEFORE, "init"}
+    assert set(SHOWN) == {*BEFORE, "init", "advise", "remodel"}
 
 
 def test_what_init_prints_is_shown(place: Place) -> None:
@@ -139,6 +139,15 @@ def test_what_init_prints_is_shown(place: Place) -> None:
     printed = place("init", f"{base}/{place.database.name}?{options}", "ticks", "--json", "-o", "new.toml")
     own = {key: it for key, it in printed.json.items() if key not in _COMMON}
     assert differences(shape(SHOWN["init"]), shape(own), "init") == [], printed
+
+
+def test_what_advise_and_remodel_print_is_shown(place: Place) -> None:
+    scratch = ("--scratch", f"{place.database.name}_try", "--readings", "600")
+    remodelled = ("--to", "slots-hour", "--into", "ticks_by_hour")
+    for verb, options in {"advise": scratch, "remodel": remodelled}.items():
+        printed = place(verb, "ticks", "--json", *options)
+        own = {key: it for key, it in printed.json.items() if key not in _COMMON}
+        assert differences(shape(SHOWN[verb]), shape(own), verb) == [], printed
 
 
 @pytest.mark.parametrize("verb", BEFORE)

@@ -139,6 +139,7 @@ def planted(
 
 RANGE = ("--since", "2018-06-30", "--until", "2018-07-01")
 VERBS: list[tuple[str, ...]] = [
+    ("advise", "ticks", "--no-candidates"), ("remodel", "ticks", "--to", "slots", "--into", "again"),
     ("check",), ("plan",), ("plan", "--against", "new.toml"), ("rollup",), ("archive",), ("run",),
     ("verify",), ("drill",),
     ("audit", "--html", "audit.html"), ("status",), ("summarize", "-p", "ticks", *RANGE),
