@@ -10,6 +10,7 @@ from pymongo.errors import ExecutionTimeout, OperationFailure
 
 from buckets.fields.times import as_text
 from buckets.health.finding import Finding, share
+from buckets.inferring.notes import quoted
 from buckets.models.covered import first_and_last
 from buckets.sampling.sample import has_index
 from jobs.advising.subject import Subject
@@ -82,7 +83,7 @@ def of_indexes(subject: Subject, there: Standing) -> Iterator[Finding]:
         cost = (
             f"{size(taken)}, {share(taken, there.index_bytes)} of all indexes, and an entry written each time"
         )
-        drop = f"db.getCollection({collection.name!r}).dropIndex({name!r})"
+        drop = f"db.getCollection({quoted(collection.name)}).dropIndex({quoted(name)})"
         has_duty = index.get("unique") or "expireAfterSeconds" in index
         if longer and not has_duty:
             message = f"the index {name} is the beginning of {longer[0]}, which serves for it"
@@ -117,14 +118,14 @@ def _missing(subject: Subject, there: Standing) -> Iterator[Finding]:
             else fields in [it[: len(fields)] for it in held]
         )
         if not is_there:
-            keys = ", ".join(f"{it!r}: 1" for it in fields)
+            keys = ", ".join(f"{quoted(it)}: 1" for it in fields)
             what = "a range of time" if len(fields) == 1 else "one series"
             yield Finding(
                 "index-missing",
                 fields[0],
                 f"no index finds {what}: {{{keys}}}",
                 f"each such query reads all {size(there.data_bytes)}",
-                f"db.getCollection({collection.name!r}).createIndex({{{keys}}})",
+                f"db.getCollection({quoted(collection.name)}).createIndex({{{keys}}})",
             )
 
 

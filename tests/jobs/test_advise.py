@@ -140,7 +140,7 @@ def test_indexes(place: Place) -> None:
     found = {it["code"]: it for it in advise(place, "iot").json["findings"]}
     assert "t_1 " in found["index-unused"]["message"]
     assert "at_1 is the beginning of at_1_t_1" in found["index-redundant"]["message"]
-    assert "'sensor': 1, 'at': 1" in found["index-missing"]["remedy"]
+    assert '"sensor": 1, "at": 1' in found["index-missing"]["remedy"]
     place.database.iot.find_one({"t": 20.5})
     assert "index-unused" not in codes(advise(place, "iot"))
 
