@@ -51,7 +51,7 @@ def advise_on(call: Call, name: str, options: Options) -> Report:
             sampled = _sampled(subject, there)
             each = sampled.fit.readings_a_bucket or 1.0
             part = extract(subject.source, _series(sampled), options.readings, each, call.stop.check)
-            hot = hot_share(subject)
+            hot = hot_share(subject.policy, sampled.fit.span)
             found = [
                 *findings(sampled),
                 *together(part.exact, subject.policy),

@@ -13,6 +13,7 @@ from buckets.health.finding import Finding, share
 from buckets.inferring.notes import quoted
 from buckets.models.covered import first_and_last
 from buckets.sampling.sample import has_index
+from config.policies import Policy
 from jobs.advising.subject import Subject
 from jobs.output.tables import size
 
@@ -144,13 +145,10 @@ def working_set(there: Standing, hot: float) -> Iterator[Finding]:
     )
 
 
-def hot_share(subject: Subject) -> float:
-    """Returns which share of the time that is covered is in use: the policy's `after`, or 30 days."""
-    source = subject.source.rough
-    earliest, latest = source.earliest(), source.latest()
-    if earliest is None or latest is None or latest <= earliest:
-        return 1.0
-    archive = subject.policy.archive
-    after = archive.after if archive and archive.after else None
+def hot_share(policy: Policy, covered: tuple[int, int] | None) -> float:
+    """Returns which share of the time that is covered is in use: the policy's `after`, or 30 days. `covered`:
+    first and last, in milliseconds."""
+    after = policy.archive.after if policy.archive else None
     hot = after.total_seconds() * 1000 if after else _HOT_DAYS * 86_400_000
-    return min(1.0, hot / (latest - earliest))
+    length = covered[1] - covered[0] if covered else 0
+    return min(1.0, hot / length) if length else 1.0

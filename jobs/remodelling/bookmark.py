@@ -46,8 +46,8 @@ class Bookmark:
         other = [key for key, it in self.task.items() if found["task"].get(key) != it]
         if other:
             raise UsageError(
-                f"--into {self.into}: it was begun with another {' and '.join(other)}. Give the same, or drop "
-                "it to begin anew"
+                f"--into {self.into}: it was begun with another {' and '.join(other)}. Give the same, or "
+                "drop it to begin anew"
             )
         return Mark(int(found["documents"]), bool(found["done"]))
 
