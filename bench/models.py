@@ -70,7 +70,7 @@ def _section(extract: Extract, found: dict[str, Measured]) -> Iterator[str]:
     yield f"`{told['command']}`: one round. {told['machine']}; {told['versions']}.\n"
     symbols = len(extract.series)
     yield f"A price a second in market hours, four weeks; symbols: {symbols:,}; readings: {readings:,}. MB,"
-    yield "thousand readings a second as whole documents and one by one, milliseconds a query of one symbol.\n"
+    yield "thousand readings a second as whole documents and one by one, ms a query of one symbol.\n"
     heads = ("documents", "data", "on disk", "indexes", "inserts", "updates", "last", *SPANS)
     yield from head("model", *heads)
     for it in found.values():
@@ -96,8 +96,8 @@ def _why(single: Measured, samples: Measured, slots: Measured, readings: int) ->
     yield "Why they differ: the ratio of data depends on what a document holds beside its reading, which a"
     yield f"bucket holds once. Here that is little: {each[0]:.0f} bytes a document with names of one letter."
     yield f"BSON repeats the names in each sample of an array, so it still takes {each[1]:.0f} bytes; a slot"
-    yield f"takes {each[2]:.1f}: its key and its value. Longer names and more fields save more. Indexes shrink with"
-    yield "the number of documents; here each model has three: `_id`, series and time, and time.\n"
+    yield f"takes {each[2]:.1f}: its key and its value. Longer names and more fields save more. Indexes shrink"
+    yield "with the number of documents; here each model has three: `_id`, series and time, and time.\n"
 
 
 def _compared(name: str, pairs: Sequence[tuple[float, float]]) -> str:

@@ -183,8 +183,8 @@ def _late(it: Sampled) -> Iterator[Finding]:
             f"{span(float(after.max()))}, by the time in their ObjectIds",
             f"the windows of {share(len(after), len(known))} of the buckets are rolled up twice: before they "
             "came in, and after",
-            f"none for what was imported later; else let rollup.settle be {span(float(np.median(after)))} or more, "
-            f'and rollup.recheck more than {span(float(after.max()))} where late_data is "scan"',
+            f"none for what was imported later; else let rollup.settle be {span(float(np.median(after)))} or "
+            f'more, and rollup.recheck more than {span(float(after.max()))} where late_data is "scan"',
         )
 
 
