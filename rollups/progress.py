@@ -46,7 +46,17 @@ class Progress:
 
 def load(database: Database[Document], policy: Policy) -> Progress:
     """Empty where nothing is rolled up yet, or was with settings that gave other summaries."""
-    found = _collection(database).find_one({"_id": policy.name})
+    return _progress(_collection(database).find_one({"_id": policy.name}), policy)
+
+
+def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:
+    """Returns the same of several policies, by name."""
+    named = {"_id": {"$in": [it.name for it in policies]}}
+    found = {it["_id"]: it for it in _collection(database).find(named)} if policies else {}
+    return {it.name: _progress(found.get(it.name), it) for it in policies}
+
+
+def _progress(found: Document | None, policy: Policy) -> Progress:
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return Progress()
     # Other collections for hours and days change the fingerprint; for a further level only its own progress.
@@ -86,14 +96,15 @@ def store(database: Database[Document], policy: Policy, progress: Progress) -> N
     _collection(database).replace_one({"_id": policy.name}, document, upsert=True)
 
 
-def mark_id(policy: Policy) -> Document:
-    return {"mark": policy.name}
+def mark_id(policies: Sequence[Policy]) -> Document:
+    """Returns the `_id` of the mark of one policy, or of that which several have in common."""
+    return {"mark": policies[0].name if len(policies) == 1 else None}
 
 
-def leave_mark(database: Database[Document], policy: Policy) -> str:
+def leave_mark(database: Database[Document], policies: Sequence[Policy]) -> str:
     """Write something into the change stream that is known when it is met."""
     mark = uuid.uuid4().hex
-    _collection(database).replace_one({"_id": mark_id(policy)}, {"mark": mark}, upsert=True)
+    _collection(database).replace_one({"_id": mark_id(policies)}, {"mark": mark}, upsert=True)
     return mark
 
 

@@ -42,7 +42,7 @@ from rollups.holds import COLLECTION as HOLDS
 from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
 from rollups.rolling.expiry import count_expired, expire_summaries
-from rollups.rolling.options import RollupReport
+from rollups.rolling.options import RollupOptions, RollupReport
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
@@ -85,7 +85,10 @@ def check_archived(turn: Turn) -> None:
 def _roll_up(turn: Turn) -> Done:
     prepare(turn)
     report = roll_up_all(
-        turn.context, turn.within, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run
+        turn.context,
+        RollupOptions(
+            turn.within, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run, shared=turn.shared
+        ),
     )
     empty = report.empty_fields(turn.policy)
     body = {
@@ -280,7 +283,7 @@ def finding_body(found: Any) -> Body:
     return {key: getattr(found, key) for key in ("code", "policy", "place", "severity", "message")}
 
 
-ROLLUP = Step("rollup", _roll_up, by_present=True)
+ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True)
 ARCHIVE = Step("archive", _archive, by_present=True)
 EXPIRY = Step("expiry", _expire, by_present=True)
 AUDIT = audit_step()
