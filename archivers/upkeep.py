@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -17,20 +17,25 @@ from rollups.calendar.levels import Span
 from rollups.changes.late import Watch
 from rollups.context import silent
 from rollups.guarded import dry
-from rollups.rolling.options import Archived, RollupOptions, RollupReport
+from rollups.rolling.options import Archived, RollupOptions, RollupReport, unheard
 from rollups.rolling.rollup import roll_up
 
 
 def roll_up_all(
-    context: ArchiveContext, within: TimeRange = EVER, *, is_cleared: bool = False, dry_run: bool = False
+    context: ArchiveContext,
+    within: TimeRange = EVER,
+    *,
+    is_cleared: bool = False,
+    dry_run: bool = False,
+    reached: Callable[[int], None] = unheard,
 ) -> RollupReport:
     """Rolls up what is due, from live and archived buckets. `is_cleared`: something removes raw data that is
-    in no archive of this policy."""
+    in no archive of this policy. `reached`: see `RollupOptions`."""
     archived = archived_reader(context.connections, context.policy, context.state.listed)
     reader = slice_reader(context.executor, context.connections, context.policy, archived)
     return roll_up(
         context,
-        RollupOptions(within, is_cleared=is_cleared, dry_run=dry_run),
+        RollupOptions(within, is_cleared=is_cleared, dry_run=dry_run, reached=reached),
         Archived(reader, RECEIPTS, archived.span(), archived.superseded, archived.earliest),
     )
 

@@ -16,6 +16,10 @@ from rollups.rolling.slices import Reader
 from rollups.summaries.targets import Counts
 
 
+def unheard(_at: int) -> None:
+    """Takes no note of how far a roll-up has come."""
+
+
 @dataclass(frozen=True)
 class RollupOptions:
     """Which windows to roll up, and how.
@@ -28,6 +32,7 @@ class RollupOptions:
     resting: Sequence[Span] = ()  # where windows are not looked at, and taken as they stand
     is_cleared: bool = False  # something removes raw data that the reader does not find in an archive
     dry_run: bool = False  # only count what would be written
+    reached: Callable[[int], None] = unheard  # up to which instant all that is asked for is written
 
     @property
     def range(self) -> Span | None:
