@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from buckets.fields.times import TimeRange
 from config.durations import parse_duration
@@ -15,7 +17,7 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Executor, Since, Until, WorkerCount
 from jobs.output.pauses import pause_lines
-from jobs.output.report import Report
+from jobs.output.report import Report, Result
 from jobs.output.tables import rollup_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.working import ROLLUP, backfill_step
@@ -57,7 +59,8 @@ def rollup(
     with call.database() as database:
         runner = Runner.of(call, database, [step], RunOptions(within, staff=staff))
         results = runner.run_all(policies)
-    return Report(call.command, call.now, results, [*rollup_tables(results), *pause_lines(results)])
+    tables = [*rollup_tables(results), *_resumed(results), *pause_lines(results)]
+    return Report(call.command, call.now, results, tables)
 
 
 def _length(slices: str, within: TimeRange) -> timedelta:
@@ -65,11 +68,17 @@ def _length(slices: str, within: TimeRange) -> timedelta:
     try:
         length = parse_duration(slices)
     except InvalidValueError as error:
-        raise UsageError(f"--slices {slices}: {error.message}; {error.mend}") from None
+        raise UsageError(f"--slices {slices}: {error.fault.message}; {error.fault.mend}") from None
     if not length:
-        raise UsageError(
-            f"--slices {slices}: a slice has a beginning and an end: give its length, such as 30d"
-        )
+        raise UsageError(f"--slices {slices}: a slice has an end; give its length, such as 30d")
     if within.since is None or within.until is None:
         raise UsageError(f"--slices {slices}: give --since and --until as well; the range is what is resumed")
     return length
+
+
+def _resumed(results: Sequence[Result]) -> Iterator[Text]:
+    for result in results:
+        it = result.body.get("slices", {})
+        if it.get("before"):
+            before, total = it["before"], it["total"]
+            yield Text(f"{result.policy}: resumed; an earlier call had done {before:,} of {total:,} slices")
