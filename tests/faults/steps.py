@@ -83,6 +83,7 @@ STEPS = (
     Step("ledger's index", "mongo createIndexes bucketwise_runs", _LEDGER + "start", ("first run",)),
     Step("the dead marked", "mongo update bucketwise_runs died", _LEDGER + "_mark_died", _ALL),
     Step("ledger entry begun", "mongo insert bucketwise_runs", _LEDGER + "start", _ALL),
+    Step("earlier ones closed", "mongo update bucketwise_runs closed", _LEDGER + "_close_earlier", _ALL),
     Step("ledger entry ended", "mongo update bucketwise_runs", _LEDGER + "finish", _ALL),
     Step("entry before read", "mongo find bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
     Step("entries joined", "mongo update bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
