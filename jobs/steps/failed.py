@@ -10,7 +10,7 @@ from typing import Any
 from pymongo.database import Database
 
 from jobs.running.ledger import Ledger, Repeat
-from jobs.running.turn import Done, Document, Step, Turn
+from jobs.running.turn import Document, Done, Step, Turn
 
 Body = dict[str, Any]
 
