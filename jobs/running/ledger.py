@@ -243,6 +243,16 @@ class Ledger:
                 open_.setdefault(run.policy, []).append(Repeat(run, it["arguments"]))
         return open_
 
+    def latest(self, policies: Sequence[str], count: int) -> dict[str, tuple[Document | None, list[Run]]]:
+        """Returns the pause of each policy and its latest entries, the newest first; nothing of one that never
+        ran. It takes one command, and one more for each run that has not ended."""
+        newest: list[Document] = [{"$sort": {"started": DESCENDING, "_id": DESCENDING}}, {"$limit": count}]
+        joined = {"localField": "_id", "foreignField": "policy", "pipeline": newest, "as": "runs"}
+        found = self._database[lease.COLLECTION].aggregate(
+            [{"$match": {"_id": {"$in": list(policies)}}}, {"$lookup": {"from": COLLECTION, **joined}}]
+        )
+        return {it["_id"]: (it.get("paused"), [self._read(run) for run in it["runs"]]) for it in found}
+
     def last_completed(self, policy: str, verb: str) -> datetime | None:
         """When the latest run that came to its end without failing began.
 
