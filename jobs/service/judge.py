@@ -86,7 +86,7 @@ def _of_runs(seen: Seen, again: str) -> Iterator[Trouble]:
 def _of_place(seen: Seen, why: str) -> Iterator[Trouble]:
     if error := seen.place.get("error"):
         yield Trouble("error", error, why)
-    for what, key in (("rolled up", "rollup_lag_seconds"), ("archived", "archive_lag_seconds")):
+    for what, key in (("roll-up", "rollup_lag_seconds"), ("archive", "archive_lag_seconds")):
         lag = timedelta(seconds=seen.place.get(key, 0))
-        if lag > _OVERDUE and not seen.paused:
-            yield Trouble("warning", f"what is due for {lag.days:,} days is not {what}", why)
+        if lag > _OVERDUE and not (seen.paused or seen.failed or seen.is_in_hand):
+            yield Trouble("warning", f"the {what} is {lag.days:,} days behind", why)

@@ -93,7 +93,7 @@ class Service:
     hosts: str
     notifier: Notifier = field(default_factory=lambda: Notifier(Notify(), log.warning))
     in_hand: dict[str, Hand] = field(default_factory=dict)  # by policy
-    ended: dict[str, tuple[datetime, Result]] = field(default_factory=dict)  # the last turns, by policy
+    ended: dict[str, tuple[datetime, Result]] = field(default_factory=dict)  # the last run of each, by policy
     _scheduler: Any = None  # once it serves
     _beat: float = field(default_factory=clock.steady)
     #: One for each policy: its tasks would find its lease held.
@@ -170,7 +170,8 @@ class Service:
             log.info("nothing is due", policy=task.policy.name, verb=task.verb)
             return
         heap.give_back()
-        self.ended[task.policy.name] = clock.current(), result
+        if task.verb == SCHEDULED:
+            self.ended[task.policy.name] = clock.current(), result
         task.on_result(result)  # before it is told: who reads of its end finds it in the metrics
         self.notifier.ended(Report(task.verb, now, [result]))
         self._tell(task, result)

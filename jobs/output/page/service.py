@@ -14,7 +14,12 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 def service_page(told: dict[str, Any]) -> tuple[str, str]:
     """Returns the page of what a service tells, and its content security policy."""
     broken = [it for it in told["told"] if any(one["severity"] == "error" for one in it["troubles"])]
-    return render("service.html", {"span": span}, it=told, broken=broken, every=EVERY)
+    return render("service.html", {"span": span, "instant": instant}, it=told, broken=broken, every=EVERY)
+
+
+def instant(text: str | None) -> str:
+    """An instant of the JSON, to the second."""
+    return "–" if text is None else text[:19].replace("T", " ")
 
 
 def span(seconds: float | None) -> str:
