@@ -69,6 +69,7 @@ class Runner:
     is_now_given: bool = False  # by a person, who may mean another instant than the present
     hosts: str = ""
     keys: Keys = UNSIGNED
+    arguments: Sequence[str] | None = ()  # given with the verb; None: they name series
     known: Sequence[Policy] = ()  # all policies of the file
     keep: timedelta | None = None  # entries of the ledger; None: forever
     tells_late: bool = False  # whether a firing was missed before
@@ -98,6 +99,7 @@ class Runner:
             is_now_given=call.is_now_given,
             hosts=call.hosts,
             keys=call.keys,
+            arguments=call.arguments,
             known=tuple(call.settings.policies.values()),
             keep=call.settings.ledger.keep,
             tells_late=call.command == SCHEDULED and call.settings.notify.tells_late,
@@ -184,7 +186,7 @@ class Runner:
 
     def _do_recorded(self, result: Result, policy: Policy, lease: Lease, executor: Executor) -> None:
         ledger = Ledger(self.database)
-        entry = ledger.start(self.run, self.verb, policy.name, self.now, lease)
+        entry = ledger.start(self.run, self.verb, policy.name, self.now, lease, self.arguments)
         turn = self._turn(policy, lease, executor)
         try:
             self._do(result, turn)

@@ -17,6 +17,10 @@ from rollups.rolling.slices import Reader
 from rollups.summaries.targets import Counts
 
 
+def unheard(_at: int) -> None:
+    """Takes no note of how far a roll-up has come."""
+
+
 @dataclass(frozen=True)
 class RollupOptions:
     """Which windows to roll up, and how.
@@ -30,6 +34,7 @@ class RollupOptions:
     is_cleared: bool = False  # something removes raw data that the reader does not find in an archive
     dry_run: bool = False  # only count what would be written
     shared: SharedChanges | None = None  # what is known of the policy's changes already
+    reached: Callable[[int], None] = unheard  # up to which instant all that is asked for is written
 
     @property
     def range(self) -> Span | None:
