@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.output.page.render import page
+from jobs.output.page.template import render
 from jobs.output.tables import printable, size
 
 Body = dict[str, Any]
@@ -96,4 +96,7 @@ def _size(number: int | None) -> str:
 
 def advice_page(report: Body) -> str:
     """Returns the page of a report, as its JSON tells it."""
-    return page("advice.html", report=report, head=_head(report), rows=candidate_rows(report), heads=_HEADS)
+    page, _ = render(
+        "advice.html", {}, report=report, head=_head(report), rows=candidate_rows(report), heads=_HEADS
+    )
+    return page
