@@ -97,7 +97,7 @@ def _why(single: Measured, samples: Measured, slots: Measured, readings: int) ->
     yield f"bucket holds once. Here that is little: {each[0]:.0f} bytes a document with names of one letter."
     yield f"BSON repeats the names in each sample of an array, so it still takes {each[1]:.0f} bytes; a slot"
     yield f"takes {each[2]:.1f}: its key and its value. Longer names and more fields save more. Indexes"
-    yield "shrink with the number of documents; here each model has three: `_id`, series and time, and time.\n"
+    yield "shrink with the number of documents; here each has three: `_id`, series and time, and time.\n"
 
 
 def _compared(name: str, pairs: Sequence[tuple[float, float]]) -> str:
