@@ -1,0 +1,96 @@
+"""Documents drawn at random: of each its size, when it arrived, and what shard keys are made of."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bson.raw import Docs, as_queried
+from buckets.bson.types import ARRAY, NULL, OBJECT_ID, decode_value, first_at
+from buckets.fields.timeforms import own_form
+from buckets.fields.times import NO_TIME
+from buckets.models.covered import first_and_last
+from buckets.models.shape import split
+from buckets.sharding.keys import ShardKey, part_of
+from config.policies import Policy
+
+#: The field of a drawn document that tells the size of the whole.
+SIZE = "_bytes"
+#: `_id`s tell when documents arrived if they span this share of what the times span: else all came at once.
+_TELLING = 0.5
+
+
+@dataclass(frozen=True)
+class Column:
+    """What the documents hold in one field. `raws`: type and bytes; empty where there is nothing."""
+
+    raws: list[bytes]
+    has_arrays: bool
+
+    @cached_property
+    def numbers(self) -> NDArray[np.int64]:
+        """n: the place of each value among the distinct ones, in MongoDB's order."""
+        return np.unique(np.array([part_of(it, is_hashed=False) for it in self.raws]), return_inverse=True)[1]
+
+    @property
+    def missing(self) -> float:
+        """Returns the share of documents that have nothing there, or null."""
+        return sum(it[:1] in (b"", bytes([NULL])) for it in self.raws) / max(1, len(self.raws))
+
+
+class Drawn:
+    """n documents. `documents` and `data`: how many the collection has, and their bytes."""
+
+    def __init__(self, docs: Docs, policy: Policy, paths: Sequence[str], documents: int, data: int) -> None:
+        self.columns = {path: _column(docs, path) for path in dict.fromkeys((*paths, "_id"))}
+        self.documents, self.data = documents, data
+        sizes = [first_at(document, (SIZE,)) for document in docs]
+        self.sizes = np.array([decode_value(it[0], it[1:]) for it in sizes], dtype=np.int64)
+        self.time_field, _ = first_and_last(policy)
+        form = own_form(policy)
+        times = [form.milliseconds(as_queried(it)) for it in self.columns[self.time_field].raws]
+        self.times = np.array([NO_TIME if it is None else it for it in times], dtype=np.int64)
+        self.arrival_by, self.arrived = self._arrival()
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def raws(self, key: ShardKey) -> list[list[bytes]]:
+        """Returns what the documents hold in each field of a key."""
+        return [self.columns[path].raws for path in key.paths]
+
+    def _arrival(self) -> tuple[str, NDArray[np.int64]]:
+        ids = self.columns["_id"].raws
+        if all(it[:1] == bytes([OBJECT_ID]) for it in ids):
+            made = np.array([struct.unpack_from(">I", it, 1)[0] for it in ids], dtype=np.int64) * 1000
+            there = self.times[self.times != NO_TIME]
+            if len(there) and np.ptp(made) >= _TELLING * np.ptp(there):
+                return "_id", made
+        return self.time_field, self.times
+
+
+def _column(docs: Docs, path: str) -> Column:
+    parts = split(path)
+    ways = [parts[:depth] for depth in range(1, len(parts) + 1)]
+    arrays = any(first_at(document, way)[:1] == bytes([ARRAY]) for document in docs for way in ways)
+    return Column([first_at(document, parts) for document in docs], arrays)
+
+
+def rank_correlation(some: NDArray[np.int64], others: NDArray[np.int64]) -> float:
+    """Returns Spearman's rank correlation, from -1 to 1; 0 where either is all the same."""
+    ranks = [_ranks(it) for it in (some, others)]
+    if any(np.ptp(it) == 0 for it in ranks if len(it)) or len(some) < 2:
+        return 0.0
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _ranks(values: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The rank of each value; equal ones share the middle of theirs."""
+    _, numbers, counts = np.unique(values, return_inverse=True, return_counts=True)
+    middles = np.cumsum(counts) - (counts - 1) / 2
+    return np.asarray(middles[numbers], dtype=np.float64)
