@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ class Column:
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
         """n: the place of each value among the distinct ones, in MongoDB's order."""
-        return np.unique(np.array([part_of(it, is_hashed=False) for it in self.raws]), return_inverse=True)[1]
+        return numbered([part_of(it, is_hashed=False) for it in self.raws])
 
     @property
     def missing(self) -> float:
@@ -64,6 +65,10 @@ class Drawn:
         """Returns what the documents hold in each field of a key."""
         return [self.columns[path].raws for path in key.paths]
 
+    def value(self, path: str, row: int) -> Any:
+        """Returns what a document holds in a field, as pymongo gives it."""
+        return as_queried(self.columns[path].raws[row])
+
     def _arrival(self) -> tuple[str, NDArray[np.int64]]:
         ids = self.columns["_id"].raws
         if all(it[:1] == bytes([OBJECT_ID]) for it in ids):
@@ -81,12 +86,17 @@ def _column(docs: Docs, path: str) -> Column:
     return Column([first_at(document, parts) for document in docs], arrays)
 
 
+def numbered(values: Sequence[bytes]) -> NDArray[np.int64]:
+    """Returns the place of each value among the distinct ones, in their order."""
+    places = {value: place for place, value in enumerate(sorted(set(values)))}
+    return np.array([places[it] for it in values], dtype=np.int64)
+
+
 def rank_correlation(some: NDArray[np.int64], others: NDArray[np.int64]) -> float:
     """Returns Spearman's rank correlation, from -1 to 1; 0 where either is all the same."""
-    ranks = [_ranks(it) for it in (some, others)]
-    if any(np.ptp(it) == 0 for it in ranks if len(it)) or len(some) < 2:
+    if len(some) < 2 or not np.ptp(some) or not np.ptp(others):
         return 0.0
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(_ranks(some), _ranks(others))[0, 1])
 
 
 def _ranks(values: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -30,7 +30,10 @@ class ShardKey:
     @property
     def document(self) -> dict[str, int | str]:
         """Returns it as `sh.shardCollection` takes it."""
-        return {path: "hashed" if is_hashed else 1 for path, is_hashed in self.fields}
+        found: dict[str, int | str] = {}
+        for path, is_hashed in self.fields:
+            found[path] = "hashed" if is_hashed else 1
+        return found
 
     @property
     def paths(self) -> list[str]:

@@ -97,7 +97,7 @@ class _Ranges:
         """Returns of what is in the cells how much each shard has."""
         starts, owners = self.bounds()
         below = _interpolated(np.append(starts, len(cells)), _summed(cells))
-        return np.bincount(owners, np.diff(below), self._shards)
+        return np.bincount(owners, np.diff(below), self._shards).astype(np.float64)
 
     def balance(self, held: Floats) -> Floats:
         """Moves ranges until the shards are balanced, as far as they can be. Returns the bytes of each."""
