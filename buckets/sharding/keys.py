@@ -72,7 +72,7 @@ def _parse(part: str, text: str) -> ShardKey:
 def part_of(raw: bytes, *, is_hashed: bool) -> bytes:
     """Returns the bytes of one value, given by its type and bytes (none: null). A hash is not MongoDB's own,
     and as even as that."""
-    key = sort_key(raw[0], raw[1:]) if raw else sort_key(NULL, b"")
+    key: bytes = sort_key(raw[0], raw[1:]) if raw else sort_key(NULL, b"")
     return _HASH + hashlib.blake2b(key, digest_size=_HASH_BYTES).digest() if is_hashed else key
 
 

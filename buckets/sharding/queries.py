@@ -84,13 +84,11 @@ def _bounds(conditions: list[Mapping[str, Any]]) -> Span:
     low, high = b"", ABOVE
     for condition in conditions:
         for name, value in condition.items():
-            if name in ("$gt", "$gte", "$lt", "$lte"):
-                part = part_of(_raw(value), is_hashed=False)
-                from_below = part if name.startswith("$g") else part[:1]
-                up_to = (
-                    part[:1] + ABOVE if name.startswith("$g") else part + (ABOVE if name == "$lte" else b"")
-                )
-                low, high = max(low, from_below), min(high, up_to)
+            part = part_of(_raw(value), is_hashed=False) if name in ("$gt", "$gte", "$lt", "$lte") else b""
+            if name in ("$gt", "$gte"):
+                low, high = max(low, part), min(high, part[:1] + ABOVE)
+            elif part:
+                low, high = max(low, part[:1]), min(high, part + (ABOVE if name == "$lte" else b""))
     return low, high
 
 

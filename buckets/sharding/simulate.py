@@ -158,7 +158,7 @@ class _Ranges:
             return float(len(self._solid))
         if self._solid[cell]:
             return float(cell if cell > start else cell + 1)
-        return cell + (target - below[cell]) / (below[cell + 1] - below[cell])
+        return float(cell + (target - below[cell]) / (below[cell + 1] - below[cell]))
 
     def _cut(self, start: float, at: float, shard: int) -> None:
         self._ends[start], self._ends[at] = at, self._ends[start]

@@ -89,13 +89,9 @@ class Study:
             if self._is_coarse(first):
                 return (
                     "multi-hotspot",
-                    f"{told} in coarse steps, and {later[0]} spreads each step over ranges",
+                    f"{told} in coarse steps; {later[0]} spreads each over ranges",
                 )
-            return (
-                "firehose",
-                f"{told}: every insert goes to one shard, which zones can make the strong one; {later[0]} lets "
-                "ranges of one instant split",
-            )
+            return "firehose", f"{told}: every insert goes to one shard, which zones can make the strong one"
         if ascending := next((path for path in later if self._ascends(path)), None):
             return "multi-hotspot", f"each value of {first} has a place of its own, where {ascending} ascends"
         if _single(self.drawn, first) >= _UNIQUE:
