@@ -10,9 +10,14 @@ from buckets.models.covered import first_and_last
 from buckets.sharding.keys import ShardKey
 from config.policies import Policy
 
-_PLACES = frozenset(
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PLACES = _set(
     "location place region country state city site zone area plant building floor room datacenter dc rack "
-    "store branch gateway tenant customer account org group".split()
+    "store branch gateway tenant customer account org group"
 )
 #: Fields beside those of the policy are looked at, so many of each kind.
 _FURTHER = 2

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 from bson.binary import Binary
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
@@ -19,7 +20,8 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
-from buckets.fields.times import as_date
+from buckets.fields.isotimes import date_text
+from buckets.fields.times import as_date, to_numbers
 from buckets.sharding.drawn import Drawn
 from buckets.sharding.keys import ShardKey
 from buckets.sharding.study import Study
@@ -37,7 +39,7 @@ def sharding(study: Study, namespace: str, names: Sequence[str], *, is_native: b
     key, space = study.key, json.dumps(namespace)
     made = f"sh.shardCollection({space}, {js(key.document)}"
     if key.is_hashed_first and len(key.fields) > 1 and not is_native:
-        low, high = ({path: end for path in key.paths} for end in (MinKey(), MaxKey()))
+        low, high = (dict.fromkeys(key.paths, end) for end in (MinKey(), MaxKey()))
         return [
             "// For a collection that is empty or not there: MongoDB makes a range for each shard.",
             *(f'sh.addShardToZone({json.dumps(name)}, "all")' for name in names),
@@ -73,14 +75,12 @@ def tiering(
     key: ShardKey, drawn: Drawn, namespace: str, names: Sequence[str], hot_from: int, days: float
 ) -> list[str]:
     """Returns the commands of zones by age: what is since `hot_from` (milliseconds) on the first half of the
-    shards. None where the key does not begin with the time as a date: ages are no ranges of it."""
+    shards. None where the key does not begin with the time: ages are no ranges of it."""
     if key.fields[0] != (drawn.time_field, False) or len(names) < 2:
         return []
-    if not isinstance(drawn.value(drawn.time_field, 0), datetime):
-        return []
     space, hot = json.dumps(namespace), max(1, len(names) // 2)
-    low, high = ({path: end for path in key.paths} for end in (MinKey(), MaxKey()))
-    edge = {path: as_date(hot_from) if path == drawn.time_field else MinKey() for path in key.paths}
+    low, high = (dict.fromkeys(key.paths, end) for end in (MinKey(), MaxKey()))
+    edge = {path: _instant(drawn, hot_from) if path == drawn.time_field else MinKey() for path in key.paths}
     zones = ["hot"] * hot + ["cold"] * (len(names) - hot)
     return [
         f"// The last {days:g} days stay on the hot shards. Each day: remove both ranges, and set them anew.",
@@ -90,12 +90,22 @@ def tiering(
     ]
 
 
+def _instant(drawn: Drawn, ms: int) -> Any:
+    """An instant, as the documents tell times."""
+    held = drawn.value(drawn.time_field, 0)
+    if isinstance(held, str):
+        return date_text(ms)
+    if isinstance(held, int | float):
+        return int(to_numbers(np.array([ms]), drawn.form.unit or "s")[0])
+    return as_date(ms)
+
+
 def _collection(namespace: str) -> str:
     database, _, name = namespace.partition(".")
     return f"db.getSiblingDB({json.dumps(database)}).getCollection({json.dumps(name)})"
 
 
-def js(value: Any) -> str:  # noqa: PLR0911  (one a type)
+def js(value: Any) -> str:
     """Returns a value as mongosh reads it. Raises UnwrittenError."""
     if isinstance(value, RawBSONDocument | Mapping):
         return "{ " + ", ".join(f"{json.dumps(name)}: {js(it)}" for name, it in value.items()) + " }"

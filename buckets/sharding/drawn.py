@@ -53,8 +53,8 @@ class Drawn:
         sizes = [first_at(document, (SIZE,)) for document in docs]
         self.sizes = np.array([decode_value(it[0], it[1:]) for it in sizes], dtype=np.int64)
         self.time_field, _ = first_and_last(policy)
-        form = own_form(policy)
-        times = [form.milliseconds(as_queried(it)) for it in self.columns[self.time_field].raws]
+        self.form = own_form(policy)
+        times = [self.form.milliseconds(as_queried(it)) for it in self.columns[self.time_field].raws]
         self.times = np.array([NO_TIME if it is None else it for it in times], dtype=np.int64)
         self.arrival_by, self.arrived = self._arrival()
 

@@ -72,13 +72,13 @@ def _parse(part: str, text: str) -> ShardKey:
 def part_of(raw: bytes, *, is_hashed: bool) -> bytes:
     """Returns the bytes of one value, given by its type and bytes (none: null). A hash is not MongoDB's own,
     and as even as that."""
-    key: bytes = sort_key(raw[0], raw[1:]) if raw else sort_key(NULL, b"")
+    key = sort_key(raw[0], raw[1:]) if raw else sort_key(NULL, b"")
     return _HASH + hashlib.blake2b(key, digest_size=_HASH_BYTES).digest() if is_hashed else key
 
 
 def hash_bound(number: int, of: int) -> bytes:
     """Returns the lower end of a slice of all hashes, cut into slices of one size."""
-    return _HASH + (number * 2 ** (8 * _HASH_BYTES) // of).to_bytes(_HASH_BYTES, "big")
+    return _HASH + ((number << 8 * _HASH_BYTES) // of).to_bytes(_HASH_BYTES, "big")
 
 
 def joined(key: ShardKey, raws: Sequence[Sequence[bytes]]) -> list[bytes]:

@@ -77,7 +77,10 @@ def _written(policy: Policy) -> set[str | None]:
     return {last, policy.count_field, *policy.sum_fields.values()}
 
 
-UNIQUE = "only inside a shard does MongoDB see to it that no two documents have one _id: let the driver make ObjectIds"
+UNIQUE = (
+    "MongoDB keeps _id unique inside a shard only: let drivers make ObjectIds. A run that meets two documents "
+    "with one _id halts, and deletes nothing"
+)
 
 
 def keeps_ids_unique(paths: list[str]) -> bool:
