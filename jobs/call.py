@@ -43,12 +43,13 @@ class Call:
     stop: Stop
     metrics_option: Path | None = None  # --metrics-file
     is_measured: bool = False  # it runs policies, and changes what it finds due
+    needs_policies: bool = True  # a policy file without any is refused
     hosts: str = ""  # where MongoDB is, once that is known
 
     @cached_property
     def settings(self) -> Settings:
         """Raises ConfigError."""
-        settings = load(self.config, os.environ)
+        settings = load(self.config, os.environ, needs_policies=self.needs_policies)
         self.hosts = connect.hosts(settings.mongodb)
         return settings
 

@@ -28,22 +28,24 @@ _TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "policies")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
-def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
+def load(path: Path | None, environ: Mapping[str, str], *, needs_policies: bool = True) -> Settings:
     """The settings in the file at `path`, or else BUCKETWISE_CONFIG, or else ./bucketwise.toml.
 
     Raises ConfigError, which holds every problem.
     """
     path = path or (Path(environ[PATH_VARIABLE]) if environ.get(PATH_VARIABLE) else DEFAULT_PATH)
-    return settings_in(_read(path), path, environ)
+    return settings_in(_read(path), path, environ, needs_policies=needs_policies)
 
 
-def settings_in(text: str, path: Path, environ: Mapping[str, str]) -> Settings:
+def settings_in(
+    text: str, path: Path, environ: Mapping[str, str], *, needs_policies: bool = True
+) -> Settings:
     """Returns the settings that a policy file of this text has; `path` is where it lies, or will. Raises
-    ConfigError."""
+    ConfigError; without `needs_policies` not for want of a policy."""
     written, variables = override(_parse(text, path), environ)
     report = Report(str(path), written, lines_of(text), variables)
     document = expand(written, environ, variables, report)
-    settings = _settings(document, path, report)
+    settings = _settings(document, path, report, needs_policies=needs_policies)
     check_mongodb(settings.mongodb, report)
     if settings.store is not None:
         check_store(settings.store, report)
@@ -86,7 +88,7 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
     raise ConfigError([Problem(str(path), "", None, *fault, line=line)])
 
 
-def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
+def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_policies: bool) -> Settings:
     document = known_keys(document, (*TopLevel.model_fields, *_TABLES), (), report)
     top = read_table(TopLevel, {key: it for key, it in document.items() if key not in _TABLES}, (), report)
     check_metrics_file(top, report)
@@ -95,7 +97,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
         key = ("policies", name)
         if (table := _table({name: table}, key, report)) is not None:
             policies[name] = read_table(Policy, table, key, report, name=name)
-    if not policies:
+    if not policies and needs_policies:
         mend = "add [policies.NAME] for each collection to look after"
         report.add(("policies",), Fault("there is no policy", mend))
     mongodb = _table(document, ("mongodb",), report) or {}

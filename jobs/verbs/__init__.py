@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from jobs.output.report import Report
 from jobs.verbs import demo, init
-from jobs.verbs.asking import coverage, explain, readings, receipts, status, summarize
+from jobs.verbs.asking import advise, coverage, explain, readings, receipts, status, summarize
 from jobs.verbs.keeping import hold, pause, undelete
 from jobs.verbs.proving import audit, check, drill, sign, verify
 from jobs.verbs.returning import restore, unpin
-from jobs.verbs.working import archive, compact, erase, plan, rollup, run, schedule
+from jobs.verbs.working import archive, compact, erase, plan, remodel, rollup, run, schedule
 
 #: In the order in which --help lists them.
 VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
@@ -25,6 +25,8 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "readings": (readings.readings, readings.EXAMPLES),
     "coverage": (coverage.coverage, coverage.EXAMPLES),
     "explain": (explain.explain, explain.EXAMPLES),
+    "remodel": (remodel.remodel, remodel.EXAMPLES),
+    "advise": (advise.advise, advise.EXAMPLES),
     "schedule": (schedule.schedule, schedule.EXAMPLES),
     "compact": (compact.compact, compact.EXAMPLES),
     "verify": (verify.verify, verify.EXAMPLES),

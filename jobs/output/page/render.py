@@ -1,4 +1,4 @@
-"""The audit's JSON as an HTML page: one file, no script, nothing from elsewhere."""
+"""What a command tells in JSON as an HTML page: one file, no script, nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -24,6 +24,20 @@ MOST_MONTHS = 8_000
 
 def audit_page(report: Body) -> str:
     """Returns the page of a report, as its JSON tells it."""
+    found = report["policies"]
+    is_brief = sum(len(_runs(it)) for it in found) > MOST_RUNS
+    is_yearly = sum(len(it.get(key) or ()) for it in found for key in _BY_MONTH) > MOST_MONTHS
+    return page(
+        "page.html",
+        report=report,
+        policies=[_shown(it, is_brief, is_yearly) for it in found],
+        broken=sum(it["exit_code"] != 0 for it in found),
+        heights={"strip": strip.HEIGHT, "bars": bars.HEIGHT},
+    )
+
+
+def page(name: str, **given: Any) -> str:
+    """Returns a template of this folder with what it is given, and the style."""
     template = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -33,18 +47,9 @@ def audit_page(report: Body) -> str:
         finalize=_printable,
     )
     template.filters |= {"size": size, "number": _number, "coded": _coded}
-    found = report["policies"]
-    is_brief = sum(len(_runs(it)) for it in found) > MOST_RUNS
-    is_yearly = sum(len(it.get(key) or ()) for it in found for key in _BY_MONTH) > MOST_MONTHS
     style = Markup(_text("style.css"))
-    return template.from_string(_text("page.html")).render(
-        report=report,
-        policies=[_shown(it, is_brief, is_yearly) for it in found],
-        broken=sum(it["exit_code"] != 0 for it in found),
-        style=style,
-        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        heights={"strip": strip.HEIGHT, "bars": bars.HEIGHT},
-    )
+    style_hash = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return template.from_string(_text(name)).render(style=style, style_hash=style_hash, **given)
 
 
 _BY_MONTH = ("months", "deleted_by_month")
