@@ -78,8 +78,8 @@ def _written(policy: Policy) -> set[str | None]:
 
 
 UNIQUE = (
-    "MongoDB keeps _id unique inside a shard only: let drivers make ObjectIds. A run that meets two documents "
-    "with one _id halts, and deletes nothing"
+    "MongoDB keeps _id unique inside a shard only: let drivers make ObjectIds. A run that meets two "
+    "documents with one _id halts, and deletes nothing"
 )
 
 

@@ -26,8 +26,11 @@ from buckets.sharding.simulate import RANGE_BYTES
 from buckets.sharding.study import Study
 from buckets.source import Source
 from config.policies import Policy
+from jobs.advising.subject import subject_of
 from jobs.call import Call
+from jobs.output.report import Report
 from jobs.sharding.drawing import draw, profiled, queries_of
+from jobs.sharding.told import shard_tables
 
 Body = dict[str, Any]
 DEFAULT_SHARDS = 3
@@ -48,11 +51,26 @@ class ShardOptions:
     readings: float | None = None
 
 
-def compare_keys(call: Call, database: Database[Body], policy: Policy, options: ShardOptions) -> Body:
-    """Returns what the JSON says of shard keys: those that are named, in their order, then candidates, the
-    best first. Raises UsageError and PyMongoError."""
+def shard_keys_of(call: Call, name: str, options: ShardOptions) -> Report:
+    """Compares shard keys for a collection: those that are named, in their order, then candidates, the best
+    first. Raises UsageError and PyMongoError."""
     named = parse_keys(options.keys) if options.keys is not None else []
     given = queries_of(options.queries) if options.queries is not None else []
+    with call.database() as database:
+        policy = subject_of(call, database, name).policy
+        body = _compared(call, database, policy, options, named, given)
+    body = {"collection": name, "model": policy.model, **body}
+    return Report(call.command, call.now, [], shard_tables(body), extra=body)
+
+
+def _compared(
+    call: Call,
+    database: Database[Body],
+    policy: Policy,
+    options: ShardOptions,
+    named: list[ShardKey],
+    given: list[Query],
+) -> Body:
     with call.progress.step(f"{policy.collection}: shard keys"):
         some = sample(Source(database, policy))
         keys = [*named, *candidates(policy, decoded(list(some.main)[:_TELLING]))]

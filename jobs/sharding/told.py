@@ -36,8 +36,8 @@ def shard_tables(body: Body) -> list[RenderableType]:
 def _title(of: Body) -> str:
     asked = {"usual": "the usual queries", "file": "queries of the file", "profiler": "profiled queries"}
     return (
-        f"Shard keys: {of['readings']:,} readings on {of['shards']} shards, by {of['sampled']:,} documents as "
-        f"they arrived (by {printable(of['arrival'])}), and {asked[of['queries']]}"
+        f"Shard keys: {of['readings']:,} readings on {of['shards']} shards, by {of['sampled']:,} documents, "
+        f"in the order of {printable(of['arrival'])}, and {asked[of['queries']]}"
     )
 
 
