@@ -113,7 +113,7 @@ def target_of(name: str, policy: Policy, collection: str, *, is_whole_minutes: b
 
 
 def misfits(target: Target, exact: Exact) -> Iterator[tuple[str, int]]:
-    """Yields what the model has no place for, and in how many readings. `exact`: sorted by series and time."""
+    """Yields what the model has no place for, and of how many readings. `exact`: by series, then time."""
     if target.policy.model != "slots":
         return
     step = target.slot_ms

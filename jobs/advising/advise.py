@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pymongo.database import Database
+
 from buckets.columns import Series
 from buckets.decoding.decode import decode
 from buckets.health.finding import Finding
@@ -21,15 +23,17 @@ from jobs.advising.subject import Subject, subject_of
 from jobs.advising.summaries import from_summaries
 from jobs.advising.told import advice_lines, advice_page
 from jobs.call import Call
+from jobs.output.progress import Progress
 from jobs.output.report import Report
 from jobs.output.streams import appearing
+from jobs.stopping import Stop
 
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked for. `scratch`: a database to make on the server itself; `readings`: to try models with."""
+    """What is asked for. `scratch`: a database to make on the server itself; `readings`: so many are tried."""
 
     scratch: str | None
     readings: int
@@ -52,12 +56,12 @@ def advise_on(call: Call, name: str, options: Options) -> Report:
                 *findings(sampled),
                 *together(part.exact, subject.policy),
                 *of_indexes(subject, there),
-                *working_set(subject, there, hot),
+                *working_set(there, hot),
             ]
         body = _body(subject, there, sampled, part, found)
         if options.candidates and len(part.exact):
             with scratch_database(database, options.scratch) as scratch:
-                body |= _candidates(call, scratch, part, body)
+                body |= _candidates(scratch, part, body, call.stop, progress)
             body["candidates"].append(_with_archive(body, hot))
     report = Report(call.command, call.now, [], advice_lines(body), None, 0, body)
     if options.html is not None:
@@ -108,16 +112,16 @@ def _body(subject: Subject, there: Standing, sampled: Sampled, part: Extract, fo
     }
 
 
-def _candidates(call: Call, scratch: Any, part: Extract, body: Body) -> Body:
+def _candidates(scratch: Database[Body], part: Extract, body: Body, stop: Stop, progress: Progress) -> Body:
     readings = body["current"]["readings"] or len(part.exact)
     factor = readings / len(part.exact)
     found = []
-    with call.progress.step(f"trying {len(part.exact):,} readings in each model"):
-        for it in measured(scratch, part, call.stop.check):
+    with progress.step(f"trying {len(part.exact):,} readings in each model"):
+        for it in measured(scratch, part, stop.check):
             found.append(scaled(it, factor))
-            call.progress("models", 1)
-        call.stop.check()
-        summaries = from_summaries(scratch, part, call.stop)
+            progress("models", 1)
+        stop.check()
+        summaries = from_summaries(scratch, part, stop)
     if "data_bytes" in summaries:
         summaries["data_bytes"] = round(summaries["data_bytes"] * factor)
     return {"candidates": found, "summaries": summaries}

@@ -109,7 +109,7 @@ def _sizes(database: Database[Document], target: Target, found: Measured) -> Non
     stats = database.command("collStats", held)
     found.data_bytes, found.index_bytes = stats["size"], stats["totalIndexSize"]
     if target.policy.model == "timeseries":
-        found.documents = stats["count"]
+        found.documents = stats["timeseries"]["bucketCount"]
 
 
 def _update(database: Database[Document], target: Target, extract: Extract, found: Measured) -> None:

@@ -38,7 +38,7 @@ def standing(subject: Subject) -> Standing:
     database, name = subject.database, subject.policy.collection
     native = subject.kind == "timeseries"
     stats = database.command("collStats", f"system.buckets.{name}" if native else name)
-    documents: int | None = stats["count"]
+    documents: int | None = stats.get("count")
     if native:
         try:
             documents = database[name].count_documents({}, maxTimeMS=_LONGEST)
@@ -106,7 +106,7 @@ def _uses(subject: Subject) -> dict[str, tuple[int, str]]:
 def _missing(subject: Subject, there: Standing) -> Iterator[Finding]:
     policy, collection = subject.policy, subject.source.collection
     wanted = [[it] for it in dict.fromkeys(first_and_last(policy))]
-    series = [it for it in policy.stored_series.values()]
+    series = list(policy.stored_series.values())
     if series and not policy.sample_series and not any(it.startswith("_id") for it in series):
         wanted.append([*series, subject.source.last_field])
     held = [list(it["key"]) for it in collection.list_indexes()]
@@ -128,7 +128,7 @@ def _missing(subject: Subject, there: Standing) -> Iterator[Finding]:
             )
 
 
-def working_set(subject: Subject, there: Standing, hot: float) -> Iterator[Finding]:
+def working_set(there: Standing, hot: float) -> Iterator[Finding]:
     """Yields whether what is in use fits into the cache. `hot`: the share of the data that is."""
     used = there.index_bytes + hot * there.data_bytes
     if there.cache_bytes is None or used <= there.cache_bytes:
@@ -144,7 +144,7 @@ def working_set(subject: Subject, there: Standing, hot: float) -> Iterator[Findi
 
 
 def hot_share(subject: Subject) -> float:
-    """Returns which share of the time that the collection covers is in use: the policy's `after`, or 30 days."""
+    """Returns which share of the time that is covered is in use: the policy's `after`, or 30 days."""
     source = subject.source.rough
     earliest, latest = source.earliest(), source.latest()
     if earliest is None or latest is None or latest <= earliest:

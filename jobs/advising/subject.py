@@ -34,8 +34,9 @@ class Subject:
 
 
 def subject_of(call: Call, database: Database[Document], name: str) -> Subject:
-    """Looks at a collection: by the policy of the file that is for it, else by what its documents hold. Raises
-    UsageError where there is no such collection, or no readings are in it that bucketwise understands."""
+    """Looks at a collection: by the policy of the file that is for it, else by what its documents hold.
+
+    Raises UsageError where there is no such collection, or no readings in it that bucketwise understands."""
     looker = Looker(database)
     looker.wanted([name])
     kind = looker.listed[name]["type"]

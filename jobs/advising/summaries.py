@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from pymongo.database import Database
@@ -18,7 +19,8 @@ from jobs.output.progress import Progress
 from jobs.running.runner import Runner
 from jobs.steps.working import ROLLUP
 from jobs.stopping import Stop
-from rollups.answers.summarize import Question, summarize_range
+from rollups.answers.summarize import Question
+from rollups.answers.summarize import summarize as summarize_range
 
 Document = dict[str, Any]
 
@@ -33,7 +35,9 @@ def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -
     database["rolled"].insert_many(list(Writer(target, extract.series).add(extract.exact, None)))
     last = as_date(int(extract.exact.time[extract.exact.of == extract.busiest].max()))
     now = last + timedelta(days=2)
-    (result,) = Runner("rollup", [ROLLUP], database, None, now, stop, Progress(quiet=True)).run_all([policy])
+    quiet = Progress(quiet=True)
+    runner = Runner("rollup", [ROLLUP], database, None, now, stop, quiet, is_now_given=True)
+    (result,) = runner.run_all([policy])
     if result.error is not None:
         return {"error": result.error}
     series = extract.series[extract.busiest]
@@ -41,8 +45,8 @@ def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -
     found: Document = {}
     for name in SPANS:
         since, until = _window(last, name)
-        question = Question(since, until, asked)
-        found[name] = round(timed(lambda: summarize_range(database, policy, now, question, stop.check)), 3)
+        answer = partial(summarize_range, database, policy, now, Question(since, until, asked), stop.check)
+        found[name] = round(timed(answer), 3)
     sizes = [database.command("collStats", it)["size"] for it in rollup.targets.values()]
     return {"query_ms": found, "data_bytes": sum(sizes)}
 

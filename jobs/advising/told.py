@@ -14,8 +14,8 @@ from jobs.output.tables import printable, size
 
 Body = dict[str, Any]
 QUERIES = ("last", "hour", "day", "month")
-_HEADS = ("model", "documents", "data", "on disk", "indexes", "inserts/s", "updates/s")
-_HEADS += tuple(f"{it} ms" for it in QUERIES)
+_HEADS = ["model", "documents", "data", "on disk", "indexes", "inserts/s", "updates/s"]
+_HEADS += [f"{it} ms" for it in QUERIES]
 
 
 def advice_lines(body: Body) -> list[RenderableType]:
@@ -29,8 +29,8 @@ def _head(body: Body) -> list[str]:
     fill = "" if sample["fill"] is None else f"; buckets are filled to {sample['fill']:.0%} on average"
     return [
         f"{body['collection']}: model {body['model']} ({by})",
-        f"{_count(now['documents'])} documents, {_count(now['readings'])} readings; data {size(now['data_bytes'])}, "
-        f"on disk {size(now['storage_bytes'])}, indexes {size(now['index_bytes'])}",
+        f"{_count(now['documents'])} documents, {_count(now['readings'])} readings; data "
+        f"{size(now['data_bytes'])}, on disk {size(now['storage_bytes'])}, indexes {size(now['index_bytes'])}",
         f"sampled: {sample['buckets']:,} buckets with {sample['readings']:,} readings{fill}",
     ]
 
@@ -56,8 +56,9 @@ def _candidates(body: Body) -> list[RenderableType]:
         table.add_row(*row)
     sample = body["sample"]
     notes = [
-        f"Measured with {sample['tried_readings']:,} readings ({sample['tried']}), and scaled to the whole collection. "
-        "Speeds are of this machine, with a warm cache; readings a second, milliseconds a query of one series.",
+        f"Measured with {sample['tried_readings']:,} readings ({sample['tried']}), and scaled to the whole "
+        "collection. Speeds are of this machine, with a warm cache: readings a second, milliseconds a query "
+        "of one series.",
         *(f"{it['model']}: no place for {it['unfit']}" for it in body["candidates"] if it["unfit"]),
     ]
     return [table, *(Text(printable(it)) for it in notes)]

@@ -39,13 +39,13 @@ class Bookmark:
         other = [key for key, it in self.task.items() if found["task"].get(key) != it]
         if other:
             raise UsageError(
-                f"--into {self.into}: it was begun with another {' and '.join(other)}. Give the same, or drop "
-                f"it to begin anew, with the document of {COLLECTION} that has its name as _id"
+                f"--into {self.into}: it was begun with another {' and '.join(other)}. Give the same, or "
+                f"drop it to begin anew, with the document of {COLLECTION} that has its name as _id"
             )
         if self.into not in listed:
             raise UsageError(
-                f"--into {self.into}: it was begun, and is gone by now. Remove the document of {COLLECTION} that "
-                "has its name as _id to begin anew"
+                f"--into {self.into}: it was begun, and is gone by now. Remove the document of {COLLECTION} "
+                "that has its name as _id to begin anew"
             )
         return int(found["documents"])
 

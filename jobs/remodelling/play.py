@@ -63,24 +63,26 @@ def _report(call: Call, task: Remodel, policy: str, differing: int | None) -> Re
         "uncarried": survey.uncarried,
         "policy": policy,
     }
-    error, code = None, LEFT_SOMETHING if survey.left_out and differing == 0 else 0
-    if survey.uncarried:
-        error, code = (
-            (
-                f"nothing was written: {task.model} has no place for {told(survey.uncarried)}. Mend or remove these "
-                "in the source, or name another model with --to"
-            ),
-            REFUSED,
-        )
-    elif differing:
-        error, code = (
-            (
-                f"{task.into}: {differing:,} readings differ from {task.subject.policy.collection}, which was only "
-                f"read. If it was written to meanwhile, stop that, drop {task.into} and run again"
-            ),
-            FAILED,
-        )
+    code = LEFT_SOMETHING if survey.left_out and differing == 0 else 0
+    error = _complaint(task, differing)
+    if error is not None:
+        code = FAILED if differing else REFUSED
     return Report(call.command, call.now, [], _shown(body, differing), error, code, body)
+
+
+def _complaint(task: Remodel, differing: int | None) -> str | None:
+    """What kept the readings from being written, or from being the same."""
+    if task.survey.uncarried:
+        return (
+            f"nothing was written: {task.model} has no place for {told(task.survey.uncarried)}. Mend or remove "
+            "these in the source, or name another model with --to"
+        )
+    if differing:
+        return (
+            f"{task.into}: {differing:,} readings differ from {task.subject.policy.collection}, which was only "
+            f"read. If it was written to meanwhile, stop that, drop {task.into} and run again"
+        )
+    return None
 
 
 def _shown(body: dict[str, Any], differing: int | None) -> list[RenderableType]:
