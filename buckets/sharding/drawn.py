@@ -33,10 +33,27 @@ class Column:
     raws: list[bytes]
     has_arrays: bool
 
+    def parts(self, *, is_hashed: bool) -> list[bytes]:
+        """Returns each value as it is part of a key."""
+        return self._hashed if is_hashed else self._plain
+
+    @cached_property
+    def _plain(self) -> list[bytes]:
+        return [part_of(it, is_hashed=False) for it in self.raws]
+
+    @cached_property
+    def _hashed(self) -> list[bytes]:
+        return [part_of(it, is_hashed=True) for it in self.raws]
+
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
         """n: the place of each value among the distinct ones, in MongoDB's order."""
-        return numbered([part_of(it, is_hashed=False) for it in self.raws])
+        return numbered(self._plain)
+
+    @cached_property
+    def single(self) -> float:
+        """Returns the share of documents whose value no other has."""
+        return float((np.bincount(self.numbers) == 1).sum()) / len(self.raws)
 
     @property
     def missing(self) -> float:
@@ -61,9 +78,15 @@ class Drawn:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def raws(self, key: ShardKey) -> list[list[bytes]]:
-        """Returns what the documents hold in each field of a key."""
-        return [self.columns[path].raws for path in key.paths]
+    def keys(self, key: ShardKey) -> list[bytes]:
+        """Returns the key of each document, as bytes that sort as MongoDB sorts them."""
+        parts = [self.columns[path].parts(is_hashed=is_hashed) for path, is_hashed in key.fields]
+        return list(map(b"".join, zip(*parts, strict=True)))
+
+    @cached_property
+    def arriving(self) -> dict[str, float]:
+        """Returns the rank correlation of each field with the order of arrival."""
+        return {path: rank_correlation(it.numbers, self.arrived) for path, it in self.columns.items()}
 
     def value(self, path: str, row: int) -> Any:
         """Returns what a document holds in a field, as pymongo gives it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from buckets.bson.types import NULL
@@ -79,12 +78,3 @@ def part_of(raw: bytes, *, is_hashed: bool) -> bytes:
 def hash_bound(number: int, of: int) -> bytes:
     """Returns the lower end of a slice of all hashes, cut into slices of one size."""
     return _HASH + ((number << 8 * _HASH_BYTES) // of).to_bytes(_HASH_BYTES, "big")
-
-
-def joined(key: ShardKey, raws: Sequence[Sequence[bytes]]) -> list[bytes]:
-    """Returns the key of each document. `raws`: of each field, what the documents hold there."""
-    columns = [
-        [part_of(raw, is_hashed=is_hashed) for raw in held]
-        for (_, is_hashed), held in zip(key.fields, raws, strict=True)
-    ]
-    return [b"".join(parts) for parts in zip(*columns, strict=True)]

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 RANGE_BYTES = 128 << 20
 _THRESHOLD = 3
 #: Of more data than so many ranges, several are moved as one: it takes no longer.
-_MOST_RANGES = 20_000
+_MOST_RANGES = 5000
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.sharding.drawn import Drawn, numbered, rank_correlation
-from buckets.sharding.keys import ShardKey, hash_bound, joined
+from buckets.sharding.keys import ShardKey, hash_bound
 from buckets.sharding.queries import Query, Span, spans
 from buckets.sharding.simulate import RANGE_BYTES, Flow, Placed, simulate
 
@@ -41,7 +41,7 @@ class Study:
     @cached_property
     def values(self) -> list[bytes]:
         """Returns the key of each document."""
-        return joined(self.key, self.drawn.raws(self.key))
+        return self.drawn.keys(self.key)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -69,11 +69,12 @@ class Study:
     @cached_property
     def is_growing(self) -> bool:
         """Returns whether more documents bring more values: in any of its fields."""
-        return any(_single(self.drawn, path) >= _GROWING or self._ascends(path) for path in self.key.paths)
+        return any(
+            self.drawn.columns[path].single >= _GROWING or self._ascends(path) for path in self.key.paths
+        )
 
     def _ascends(self, path: str) -> bool:
-        numbers = self.drawn.columns[path].numbers
-        return abs(rank_correlation(numbers, self.drawn.arrived)) >= _MONOTONIC
+        return abs(self.drawn.arriving[path]) >= _MONOTONIC
 
     @cached_property
     def pattern(self) -> tuple[str, str]:
@@ -94,7 +95,7 @@ class Study:
             return "firehose", f"{told}: every insert goes to one shard, which zones can make the strong one"
         if ascending := next((path for path in later if self._ascends(path)), None):
             return "multi-hotspot", f"each value of {first} has a place of its own, where {ascending} ascends"
-        if _single(self.drawn, first) >= _UNIQUE:
+        if self.drawn.columns[first].single >= _UNIQUE:
             return "random", f"nearly every document has its own {first}, in no order of arrival"
         return "location", f"documents of one {first} lie together ({count:,} values in the sample)"
 
@@ -108,10 +109,10 @@ class Study:
             return [hash_bound(number, _SLICES) for number in range(_SLICES)]
         return sorted(set(self.values))
 
-    @property
+    @cached_property
     def _is_even(self) -> bool:
         """Whether hashes are all different, so that each slice of them has as much as any other."""
-        return self.key.is_hashed_first and _single(self.drawn, self.key.paths[0]) >= _UNIQUE
+        return self.key.is_hashed_first and self.drawn.columns[self.key.paths[0]].single >= _UNIQUE
 
     @cached_property
     def windows(self) -> list[NDArray[np.int64]]:
@@ -137,7 +138,8 @@ class Study:
         return sorted({it for it in places if 0 < it < len(self.cells)})
 
     def _quantiles(self, below: NDArray[np.float64]) -> list[int]:
-        """Cells that part the documents evenly. Where a value of the first field begins nearby, there."""
+        """Cells that part the documents evenly; where a value of the first field begins, if one does nearby,
+        or each has a range that grows at its end."""
         wanted = np.arange(1, self.shards) / self.shards
         firsts = np.flatnonzero(np.diff(self._first_of_cells)) + 1
         shares = np.concatenate([[0.0], below])
@@ -146,7 +148,8 @@ class Study:
             place = int(np.abs(shares - share).argmin())
             if len(firsts):
                 near = int(firsts[np.abs(shares[firsts] - share).argmin()])
-                place = near if abs(shares[near] - share) <= 1 / (4 * self.shards) else place
+                if self.pattern[0] == "multi-hotspot" or abs(shares[near] - share) * 4 * self.shards <= 1:
+                    place = near
             places.append(place)
         return places
 
@@ -200,9 +203,3 @@ class Study:
             first = max(0, min(first, behind - 1))
             found |= self.placed.shards_of(first, max(behind, first + 1))
         return found
-
-
-def _single(drawn: Drawn, path: str) -> float:
-    """The share of the documents whose value in a field no other has."""
-    counts = np.bincount(drawn.columns[path].numbers)
-    return float((counts == 1).sum()) / len(drawn)
