@@ -16,6 +16,7 @@ from archivers.writes.delete import MAX_BUCKETS, compare, same_id
 from archivers.writes.inserts import insert_raw
 from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.decoding.decode import decode
+from buckets.bson.cluster import is_sharded
 from buckets.fields.selectors import extended_json
 from buckets.models.timeseries import measurement
 from buckets.source import Source, find_by_ids
@@ -51,6 +52,8 @@ def put(target: Target, piece: Batch, here: Indices, note: Note) -> Put:
             for (collection, documents, owner), missing in zip(places, absent, strict=True):
                 new = documents.take([i for i in missing if owner[i] not in blocked])
                 insert_raw(database, collection, new, session)
+                if is_sharded(database):  # another shard may have a document with the same `_id`
+                    standing_in(database, collection, new, session)
             note(here[[i for i in range(len(piece)) if i not in blocked]], session)
 
         transaction(database, target.guard, step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from buckets.bson.cluster import keeps_ids_unique
 from buckets.sharding.keys import ShardKey
 from buckets.sharding.study import Study
 from config.policies import Policy
@@ -66,7 +67,7 @@ def remarks(study: Study, policy: Policy) -> Iterator[Rule]:
             f"{', '.join(written)} changes as buckets fill: allowed since 4.2, but each change may move it"
         )
         yield Rule("immutable", "warning", message)
-    if policy.model != "timeseries" and not keeps_ids_unique(key.paths):
+    if policy.model != "timeseries" and not keeps_ids_unique(key.document):
         yield Rule("unique-id", "note", UNIQUE)
 
 
@@ -81,9 +82,3 @@ UNIQUE = (
     "MongoDB keeps _id unique inside a shard only: let drivers make ObjectIds. A run that meets two "
     "documents with one _id halts, and deletes nothing"
 )
-
-
-def keeps_ids_unique(paths: list[str]) -> bool:
-    """Returns whether documents with one `_id` always lie on one shard, which sees to it that there is one:
-    where all fields of the shard key are of the `_id`."""
-    return all(path.split(".")[0] == "_id" for path in paths)

@@ -56,6 +56,14 @@ def draw(database: Database[Document], policy: Policy, paths: Sequence[str], tim
     return Drawn(docs, policy, [it for it in paths if "*" not in it], max(documents, 1), int(stats["size"]))
 
 
+def measurements(collection: Collection[Document]) -> int | None:
+    """Returns how many measurements a native time-series collection has; None where that takes too long."""
+    try:
+        return collection.estimated_document_count(maxTimeMS=_LONGEST)
+    except ExecutionTimeout:
+        return None
+
+
 def _drawn(collection: Collection[Document], stages: list[Document]) -> Docs:
     parts, size = [Docs.none()], 0
     with collection.aggregate_raw_batches(stages, maxTimeMS=_LONGEST) as found:

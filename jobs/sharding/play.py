@@ -29,7 +29,7 @@ from config.policies import Policy
 from jobs.advising.subject import subject_of
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.sharding.drawing import draw, profiled, queries_of
+from jobs.sharding.drawing import draw, measurements, profiled, queries_of
 from jobs.sharding.told import shard_tables
 
 Body = dict[str, Any]
@@ -79,8 +79,9 @@ def _compared(
         time, _ = first_and_last(policy)
         drawn = draw(database, policy, [*policy.series_fields, *(p for it in taken for p in it.paths)], time)
         queries, asked = _queries(database, policy, drawn, given)
-        a_document = 1 if native else fit_of(some, policy).readings_a_bucket or 1
-        readings = drawn.documents * a_document
+        readings = drawn.documents * (fit_of(some, policy).readings_a_bucket or 1)
+        if native:  # its documents are MongoDB's own buckets
+            readings = measurements(database[policy.collection]) or readings
         wanted = options.readings or readings
         place = _Place(policy, drawn, queries, _shard_names(database, options.shards), call, native)
         found = []
