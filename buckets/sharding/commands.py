@@ -109,6 +109,8 @@ def js(value: Any) -> str:
     """Returns a value as mongosh reads it. Raises UnwrittenError."""
     if isinstance(value, RawBSONDocument | Mapping):
         return "{ " + ", ".join(f"{json.dumps(name)}: {js(it)}" for name, it in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(js, value)) + "]"
     if isinstance(value, MinKey | MaxKey):
         return f"{type(value).__name__}()"
     if isinstance(value, datetime):
