@@ -62,13 +62,15 @@ class Column:
 
 
 class Drawn:
-    """n documents. `documents` and `data`: how many the collection has, and their bytes."""
+    """n documents. `documents` and `data`: how many the collection has, and their bytes; by the sample where
+    None."""
 
-    def __init__(self, docs: Docs, policy: Policy, paths: Sequence[str], documents: int, data: int) -> None:
+    def __init__(self, docs: Docs, policy: Policy, paths: Sequence[str], documents: int, data: float | None) -> None:
         self.columns = {path: _column(docs, path) for path in dict.fromkeys((*paths, "_id"))}
-        self.documents, self.data = documents, data
         sizes = [first_at(document, (SIZE,)) for document in docs]
         self.sizes = np.array([decode_value(it[0], it[1:]) for it in sizes], dtype=np.int64)
+        self.documents = documents
+        self.data = documents * float(self.sizes.mean()) if data is None else data
         self.time_field, _ = first_and_last(policy)
         self.form = own_form(policy)
         times = [self.form.milliseconds(as_queried(it)) for it in self.columns[self.time_field].raws]

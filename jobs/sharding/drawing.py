@@ -36,9 +36,8 @@ def draw(database: Database[Document], policy: Policy, paths: Sequence[str], tim
     """Returns documents of a collection, at random, with what they hold at these paths. Raises UsageError
     where there are none, or they can't be drawn in time."""
     name = policy.collection
-    stats = database.command("collStats", name)
-    buckets = stats.get("timeseries", {}).get("bucketCount")
-    documents = int(stats.get("count") or buckets or 0)
+    stats = _stats(database, name)
+    documents = int(stats.get("count") or stats.get("timeseries", {}).get("bucketCount") or 0)
     wanted = {*(it for it in paths if "*" not in it), time, "_id"}
     kept = [it for it in wanted if not any(it.startswith(f"{other}.") for other in wanted)]
     project: Document = {"$project": {**dict.fromkeys(kept, 1), SIZE: {"$bsonSize": "$$ROOT"}}}
@@ -53,11 +52,21 @@ def draw(database: Database[Document], policy: Policy, paths: Sequence[str], tim
         ) from error
     if not len(docs):
         raise UsageError(f"{name}: it is empty, so there is nothing to look at")
-    return Drawn(docs, policy, [it for it in paths if "*" not in it], max(documents, 1), int(stats["size"]))
+    wanted_paths = [it for it in paths if "*" not in it]
+    return Drawn(docs, policy, wanted_paths, max(documents, len(docs)), stats.get("size"))
+
+
+def _stats(database: Database[Document], name: str) -> Document:
+    """What MongoDB tells of a collection; its count alone where the user may not ask for more."""
+    try:
+        return database.command("collStats", name)
+    except OperationFailure:
+        return {"count": measurements(database[name])}
 
 
 def measurements(collection: Collection[Document]) -> int | None:
-    """Returns how many measurements a native time-series collection has; None where that takes too long."""
+    """Returns how many documents there are, of a native time-series collection measurements; None where that
+    takes too long."""
     try:
         return collection.estimated_document_count(maxTimeMS=_LONGEST)
     except ExecutionTimeout:

@@ -64,7 +64,7 @@ def test_check_warns(sharded: Place) -> None:
 
 def test_buckets_are_counted_one_by_one(sharded: Place) -> None:
     """And not as MongoDB estimates, which counts what a migration has left behind."""
-    policy = ticks_policy()
+    policy = ticks_policy(to="offline")
     counted = Counts()
     with MongoClient[dict[str, Any]](sharded.uri, event_listeners=[counted]) as client:
         client.admin.command("ping")
