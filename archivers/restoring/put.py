@@ -14,9 +14,9 @@ from pymongo.errors import BulkWriteError
 from archivers.restoring.target import Target
 from archivers.writes.delete import MAX_BUCKETS, compare, same_id
 from archivers.writes.inserts import insert_raw
+from buckets.bson.cluster import is_sharded
 from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.decoding.decode import decode
-from buckets.bson.cluster import is_sharded
 from buckets.fields.selectors import extended_json
 from buckets.models.timeseries import measurement
 from buckets.source import Source, find_by_ids

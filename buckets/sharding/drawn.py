@@ -65,7 +65,9 @@ class Drawn:
     """n documents. `documents` and `data`: how many the collection has, and their bytes; by the sample where
     None."""
 
-    def __init__(self, docs: Docs, policy: Policy, paths: Sequence[str], documents: int, data: float | None) -> None:
+    def __init__(
+        self, docs: Docs, policy: Policy, paths: Sequence[str], documents: int, data: float | None
+    ) -> None:
         self.columns = {path: _column(docs, path) for path in dict.fromkeys((*paths, "_id"))}
         sizes = [first_at(document, (SIZE,)) for document in docs]
         self.sizes = np.array([decode_value(it[0], it[1:]) for it in sizes], dtype=np.int64)

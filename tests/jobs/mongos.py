@@ -1,4 +1,5 @@
-"""A mongod that says it is a mongos: a driver then does as with a sharded cluster, and every command is answered.
+"""A mongod that says it is a mongos: a driver then does as with a sharded cluster, and every command is
+answered.
 
 It stands between the two, and changes nothing but what `hello` says of the server.
 """
@@ -19,7 +20,8 @@ _REPLY, _MESSAGE = 1, 2013
 #: Of a reply, what stands before its document: flags, cursor, and the like; of a message flags and a kind.
 _BEFORE = {_REPLY: 20, _MESSAGE: 5}
 _OF_SETS = (
-    "setName", "setVersion", "hosts", "primary", "me", "electionId", "topologyVersion", "secondary", "lastWrite",
+    "setName", "setVersion", "hosts", "primary", "me", "electionId", "topologyVersion", "secondary",
+    "lastWrite",
 )  # fmt: skip
 
 

@@ -99,8 +99,8 @@ def test_each_pattern_has_its_name_and_its_numbers(place: Place, advise: Advise)
     body = advise("ticks", "--shard-keys", KEYS, "--shards", "4")
     assert place.everything() == before
     assert body["sharding"] == {
-        "shards": 4, "documents": 2000, "sampled": 2000, "readings": 2000, "range_bytes": 128 << 20, "arrival": "_id",
-        "queries": "usual", "bytes": body["sharding"]["bytes"],
+        "shards": 4, "documents": 2000, "sampled": 2000, "readings": 2000, "range_bytes": 128 << 20,
+        "arrival": "_id", "queries": "usual", "bytes": body["sharding"]["bytes"],
     }  # fmt: skip
     assert [it["named"] for it in body["shard_keys"]][: len(KEYS.split(";"))] == [True] * len(KEYS.split(";"))
     found = by_key(body)
