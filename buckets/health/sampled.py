@@ -142,8 +142,8 @@ def _slots(it: Sampled) -> Iterator[Finding]:
         "slots-unused",
         it.policy.value_fields[0],
         f"{len(never):,} of {room:,} slots hold nothing in any of {len(it.decoded.units):,} buckets: {told}",
-        f"a bucket holds {room - len(never):,} readings at most: {room / max(1, len(used)):.3g} times the documents "
-        "that full ones would take",
+        f"a bucket holds {room - len(never):,} readings at most: {room / max(1, len(used)):.3g} times the "
+        "documents that full ones would take",
         f"a slot of {span(step * every)} would do"
         if every > 1
         else "none, if these times are never measured; else look at what writes them",
@@ -181,8 +181,8 @@ def _late(it: Sampled) -> Iterator[Finding]:
             "_id",
             f"{it.of_all(len(after))} were written more than {span(settle)} after their last reading: up to "
             f"{span(float(after.max()))}, by the time in their ObjectIds",
-            f"the windows of {share(len(after), len(known))} of the buckets are rolled up twice: before they came "
-            "in, and after",
+            f"the windows of {share(len(after), len(known))} of the buckets are rolled up twice: before they "
+            "came in, and after",
             f"let rollup.settle be {span(float(np.percentile(after, 50)))} or more if that is usual, and "
             f"rollup.recheck more than {span(float(after.max()))} where changes are looked for by scans",
         )

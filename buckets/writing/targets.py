@@ -88,7 +88,7 @@ def target_of(name: str, policy: Policy, collection: str, *, is_whole_minutes: b
     taken = {split(it)[0] for it in (*policy.series_names, *policy.value_names)}
     series = list(policy.series_names)
     keys: Document = {"value_fields": policy.value_names}
-    time = _free((policy.time_field or "time").rpartition(".")[2], taken)
+    time = _free((policy.time_field or policy.sample_time_field or "time").rpartition(".")[2], taken)
     size = 0
     if name == "reading":
         keys |= {"model": "reading", "time_field": time}

@@ -33,7 +33,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked for. `scratch`: a database to make on the server itself; `readings`: so many are tried."""
+    """What is asked for. `scratch`: a database to make on the server; `readings`: so many are tried."""
 
     scratch: str | None
     readings: int

@@ -29,8 +29,8 @@ def _head(body: Body) -> list[str]:
     fill = "" if sample["fill"] is None else f"; buckets are filled to {sample['fill']:.0%} on average"
     return [
         f"{body['collection']}: model {body['model']} ({by})",
-        f"{_count(now['documents'])} documents, {_count(now['readings'])} readings; data "
-        f"{size(now['data_bytes'])}, on disk {size(now['storage_bytes'])}, indexes {size(now['index_bytes'])}",
+        f"{_count(now['documents'])} documents, {_count(now['readings'])} readings; "
+        f"data {size(now['data_bytes'])}, on disk {size(now['storage_bytes'])}, indexes {size(now['index_bytes'])}",
         f"sampled: {sample['buckets']:,} buckets with {sample['readings']:,} readings{fill}",
     ]
 

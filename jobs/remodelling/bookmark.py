@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pymongo.collection import Collection
 from pymongo.database import Database
@@ -15,45 +15,43 @@ COLLECTION = "bucketwise_remodel"
 Document = dict[str, Any]
 
 
+class Mark(NamedTuple):
+    """How many documents are known to be written, and whether the target was found to equal its source."""
+
+    documents: int
+    done: bool
+
+
 @dataclass(frozen=True)
 class Bookmark:
-    """What is written where. It is there until the target was held against its source, and equals it."""
+    """What is written where."""
 
     database: Database[Document]
     into: str
-    task: Document  # source, model, and the keys of the policy that reads the source
+    task: Document  # source, model, and what tells the policy that reads the source
 
     @property
     def _marks(self) -> Collection[Document]:
         return self.database.get_collection(COLLECTION, write_concern=majority(self.database))
 
-    def check(self) -> int | None:
-        """Returns how many documents are known to be written; None where there is no target yet. Raises
-        UsageError where the target is not one that this very task has begun."""
-        listed = set(self.database.list_collection_names())
+    def check(self) -> Mark | None:
+        """Returns where the task stands; None where there is no target yet. Raises UsageError where the target
+        is not one that this very task has begun."""
+        is_there = bool(self.database.list_collection_names(filter={"name": self.into}))
         found = self._marks.find_one({"_id": self.into})
-        if found is None and self.into in listed:
-            raise UsageError(f"--into {self.into}: there is such a collection already. Name a new one")
-        if found is None or (self.into not in listed and not found["documents"]):
+        if not is_there:
             return None
+        if found is None:
+            raise UsageError(f"--into {self.into}: there is such a collection already. Name a new one")
         other = [key for key, it in self.task.items() if found["task"].get(key) != it]
         if other:
             raise UsageError(
-                f"--into {self.into}: it was begun with another {' and '.join(other)}. Give the same, or "
-                f"drop it to begin anew, with the document of {COLLECTION} that has its name as _id"
+                f"--into {self.into}: it was begun with another {' and '.join(other)}. Give the same, or drop it "
+                "to begin anew"
             )
-        if self.into not in listed:
-            raise UsageError(
-                f"--into {self.into}: it was begun, and is gone by now. Remove the document of {COLLECTION} "
-                "that has its name as _id to begin anew"
-            )
-        return int(found["documents"])
+        return Mark(int(found["documents"]), bool(found["done"]))
 
-    def set(self, documents: int) -> None:
-        """Writes down how many documents are there; before the target is made: none."""
-        mark = {"$set": {"task": self.task, "documents": documents}}
+    def set(self, documents: int, *, done: bool = False) -> None:
+        """Writes down where the task stands; before the target is made: with none."""
+        mark = {"$set": {"task": self.task, "documents": documents, "done": done}}
         self._marks.update_one({"_id": self.into}, mark, upsert=True)
-
-    def remove(self) -> None:
-        """Forgets the task: from now on the target is a collection as any other."""
-        self._marks.delete_one({"_id": self.into})

@@ -34,12 +34,14 @@ def remodel_collection(call: Call, name: str, model: str, into: str, *, dry_run:
         with Lease(database, f"remodel {into}") as lease:
             done = task.bookmark.check()
             task.checks = [call.stop.check, lease.check]
-            with task.progress.step(f"writing {into}"):
-                task.write(done)
+            task.documents = done.documents if done else 0
+            if done is None or not done.done:
+                with task.progress.step(f"writing {into}"):
+                    task.write(is_begun=done is not None)
             with task.progress.step(f"comparing {into} with {name}"):
                 differing = task.differing()
             if not differing:
-                task.bookmark.remove()
+                task.bookmark.set(task.documents, done=True)
         return _report(call, task, policy, differing)
 
 
@@ -74,13 +76,13 @@ def _complaint(task: Remodel, differing: int | None) -> str | None:
     """What kept the readings from being written, or from being the same."""
     if task.survey.uncarried:
         return (
-            f"nothing was written: {task.model} has no place for {told(task.survey.uncarried)}. Mend or remove "
-            "these in the source, or name another model with --to"
+            f"nothing was written: {task.model} has no place for {told(task.survey.uncarried)}. Mend or "
+            "remove these in the source, or name another model with --to"
         )
     if differing:
         return (
-            f"{task.into}: {differing:,} readings differ from {task.subject.policy.collection}, which was only "
-            f"read. If it was written to meanwhile, stop that, drop {task.into} and run again"
+            f"{task.into}: {differing:,} readings differ from {task.subject.policy.collection}, which was "
+            f"only read. If it was written to meanwhile, stop that, drop {task.into} and run again"
         )
     return None
 

@@ -100,25 +100,22 @@ class Remodel:
                 survey.losses.readings[what] += count
             self.progress("readings", len(stretch.exact))
 
-    def write(self, done: int | None) -> None:
-        """Writes what is not there yet. The first `done` documents are; None: not even the collection is."""
-        if done is None:
+    def write(self, *, is_begun: bool) -> None:
+        """Writes what is not there yet: the first `documents` are. `is_begun`: there is a target."""
+        if not is_begun:
             self.bookmark.set(0)
             self.subject.database.create_collection(self.into, **self.target.options)
         for keys in self.target.indexes:
             self._target.create_index(keys)
-        documents, at = self._documents(), done or 0
+        documents, at = self._documents(), self.documents
         for _ in islice(documents, at):
             pass
-        is_first = done is not None
         while some := list(islice(documents, _AT_ONCE)):
             self.check()
-            if is_first:  # those that were written just before the end that it came to
+            present = set()
+            if is_begun and at == self.documents:  # some may be there, of the last that was written
                 there = self._target.find({"_id": {"$in": [it["_id"] for it in some]}}, {"_id": 1})
                 present = {it["_id"] for it in there}
-                is_first = False
-            else:
-                present = set()
             if new := [it for it in some if it["_id"] not in present]:
                 self._target.insert_many(new, ordered=False)
             at += len(some)
