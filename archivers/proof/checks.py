@@ -190,7 +190,8 @@ class _Check:
             if key is not None and not keeps_ids_unique(key):
                 message = (
                     f"it is sharded by {', '.join(key)}, so that two shards may each have a document "
-                    "with the same _id: a run that meets two halts, and deletes nothing. Let drivers make ObjectIds"
+                    "with the same _id: a run that meets two halts, and deletes nothing. Let drivers make "
+                    "ObjectIds"
                 )
                 yield self._finding("sharded-id", name, "warning", message)
 

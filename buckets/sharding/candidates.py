@@ -51,8 +51,8 @@ def _keys(policy: Policy, documents: Sequence[Document]) -> Iterator[ShardKey]:
     places = [it for it, held in further.items() if hints(it, _PLACES) and all(map(is_text, held))][:_FURTHER]
     coarse = [it for it, held in further.items() if _is_coarse(held)][:_FURTHER]
     if series:
-        yield ShardKey.of(*series)
         yield ShardKey.of(*series, time)
+        yield ShardKey.of(*series)
         yield ShardKey.of(time, *series)
         yield ShardKey.of(series[0], hashed=series[0])
         yield ShardKey.of(*series, time, hashed=series[0])
