@@ -50,7 +50,7 @@ def parse_keys(text: str) -> list[ShardKey]:
     """Returns the keys of a text such as `symbol,d;_id:hashed`. Raises UsageError."""
     keys = [_parse(part.strip(), text) for part in text.split(";") if part.strip()]
     if not keys:
-        raise UsageError(f"--shard-keys {text!r}: it names no field. Write fields as in symbol,d;_id:hashed")
+        raise UsageError(f"--shard-keys {text}: it names no field. Write fields as in symbol,d;_id:hashed")
     return list(dict.fromkeys(keys))
 
 
@@ -61,10 +61,10 @@ def _parse(part: str, text: str) -> ShardKey:
         if how not in ("1", "hashed") or not path:
             path, how = name.strip(), "1"
         if fault := field_fault(path):
-            raise UsageError(f"--shard-keys {text!r}: {path!r}: {fault.message}; {fault.mend}")
+            raise UsageError(f"--shard-keys {text}: {path}: {fault.message}; {fault.mend}")
         fields.append((path, how == "hashed"))
     if len({path for path, _ in fields}) < len(fields):
-        raise UsageError(f"--shard-keys {text!r}: {part!r} names a field twice. Name each once")
+        raise UsageError(f"--shard-keys {text}: {part} names a field twice. Name each once")
     return ShardKey(tuple(fields))
 
 
