@@ -6,9 +6,11 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Executor, Since, Until, WorkerCount
 from jobs.output.pauses import pause_lines
+from jobs.output.publish import publish_lines
 from jobs.output.report import Report
 from jobs.output.tables import rollup_tables
 from jobs.running.runner import Runner, RunOptions
+from jobs.steps.publish import publishing
 from jobs.steps.working import ROLLUP
 
 EXAMPLES = [
@@ -32,6 +34,13 @@ def rollup(
     within = parse_range(since, until)
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        runner = Runner.of(call, database, [ROLLUP], RunOptions(within, staff=staff))
+        runner = Runner.of(
+            call, database, [ROLLUP], RunOptions(within, staff=staff, follower=publishing(call.settings))
+        )
         results = runner.run_all(policies)
-    return Report(call.command, call.now, results, [*rollup_tables(results), *pause_lines(results)])
+    return Report(
+        call.command,
+        call.now,
+        results,
+        [*rollup_tables(results), *publish_lines(results), *pause_lines(results)],
+    )
