@@ -75,9 +75,8 @@ class Publishing:
         except PublishError as error:
             if (changed := _changed(turn)) is not None:
                 changed.is_all = True
-            place = f"{shown(redis.url.get_secret_value())}, keys under {redis.prefix}:{turn.policy.name}:"
             why = f"the series may still be there: {error}. Erase it again, or run `bucketwise publish --all`"
-            return [Remaining(place, why, True)]
+            return [Remaining(_place(redis, turn.policy.name), why, True)]
         return []
 
     def findings(self, turn: Turn) -> list[Finding]:
@@ -86,12 +85,13 @@ class Publishing:
         if redis is None:
             return []
         try:
-            why = self._with(turn, lambda it: it.behind(), _PATIENCE)
+            if (why := self._with(turn, lambda it: it.behind(), _PATIENCE)) is None:
+                return []
+            message = f"{why}: run `bucketwise publish`"
         except PublishError as error:
-            why = str(error)
-        place = f"{shown(redis.url.get_secret_value())}, keys under {redis.prefix}:{turn.policy.name}:"
+            message = str(error)
         name = turn.policy.name
-        return [Finding("publish-behind", name, place, "warning", f"{why}")] if why is not None else []
+        return [Finding("publish-behind", name, _place(redis, name), "warning", message)]
 
     def _with(self, turn: Turn, act: Callable[[Publisher], T], patience: float | None = None) -> T:
         redis = self.redis_of(turn.policy)
@@ -109,6 +109,10 @@ class Publishing:
 def publishing(settings: Settings) -> Publishing | None:
     """Returns what publishes; None where nothing is to be published."""
     return None if settings.publish.redis is None else Publishing(settings)
+
+
+def _place(redis: Redis, policy: str) -> str:
+    return f"{shown(redis.url.get_secret_value())}, keys under {redis.prefix}:{policy}:"
 
 
 def _changed(turn: Turn) -> Changed | None:

@@ -41,15 +41,13 @@ class Newest:
         return self.levels[0].name
 
     def of(self, series: Series) -> ByLevel:
-        """Returns the newest summaries of a series. Where nothing is left of the finest level, they have at
-        least one of the next finer one that has any."""
-        found: ByLevel = {
-            level.name: self._newest(level, series) for level in self.levels if self._count(level)
-        }
+        """Returns the newest summaries of a series. Where none is left of these levels, one of the next finest
+        level that has any is there."""
+        counted = [level for level in self.levels if self._count(level)]
+        found: ByLevel = {level.name: self._newest(level, series) for level in counted}
         for level in self.levels:
-            if any(found.values()):
-                break
-            found[level.name] = self._newest(level, series)
+            if not any(found.values()):
+                found[level.name] = self._newest(level, series)
         return found
 
     def changed(self, some: Sequence[ChangedSeries]) -> dict[bytes, ByLevel]:
