@@ -77,17 +77,20 @@ class Stage:
             for i, it in enumerate(values)
         )
 
-    def run(self, hour: int = 200, steps: tuple[Step, ...] = (ROLLUP,)) -> tuple[Result, Counts]:
+    def run(
+        self, hour: int = 200, steps: tuple[Step, ...] = (ROLLUP,), **options: Any
+    ) -> tuple[Result, Counts]:
         """Rolls up, and publishes, as `bucketwise rollup` does."""
         now = START + hour * HOUR
         follower = self.publishing if steps[0] is ROLLUP else None
         uri, name = self.uri, self.database.name
-        [result], counts = run_counted(uri, name, steps, [self.policy], None, now, follower=follower)
-        return result, counts
+        options["follower"] = follower
+        results, counts = run_counted(uri, name, steps, [self.policy], None, now, **options)
+        return results[0], counts
 
-    def well(self, hour: int = 200) -> int:
+    def well(self, **options: Any) -> int:
         """Returns how many keys a run has written."""
-        result, _ = self.run(hour)
+        result, _ = self.run(**options)
         assert (result.exit_code, result.error) == (0, None)
         keys: int = result.body["publish"]["keys"]
         return keys
@@ -129,7 +132,7 @@ class Stage:
         found: Document = {}
         for key in self.client.scan_iter("bw:*", count=1000):
             kind = key.split(":")[2]
-            assert 0 < self.client.pttl(key), key
+            assert self.client.pttl(key) > 0, key
             if kind == "last":
                 found[key] = _read(self.client.hgetall(key))
             elif kind in ("hourly", "daily"):

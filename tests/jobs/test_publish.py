@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from config.errors import InterruptedRun
 from jobs.steps.redis_link import Link
 from rollups.publishing import publish as publishing
 from rollups.publishing.publish import Publisher
+from tests.conftest import free_port
 from tests.jobs.place import Db
 from tests.jobs.publishing import HOUR, START, Stage
 from tests.redis_servers import RedisServer, redis_server
@@ -96,7 +98,7 @@ def test_nothing_to_do_is_nothing_written(stage: Stage, server: RedisServer) -> 
 def test_what_is_gone_from_mongodb_goes(stage: Stage) -> None:
     stage.well()
     stage.database["ticks"].delete_many({"symbol": "MDB", "d": {"$gte": START + 4 * HOUR}})
-    stage.database["ticks"].delete_many({"symbol": 7})
+    stage.database["ticks"].update_many({"symbol": 7}, {"$set": {"symbol": "MDB"}})
     stage.well()
     assert stage.held() == stage.expected()
     assert stage.client.smembers("bw:ticks:series") == {"MDB:NYSE", '"7":X%3A%7B1%7D'}
@@ -262,8 +264,9 @@ def test_a_reader_never_sees_half(stage: Stage) -> None:
     assert faults == []
 
 
-def test_all_keys_of_a_series_are_in_one_slot(database: Db, mongodb_uri: str) -> None:
-    with redis_server("--cluster-enabled", "yes", "--cluster-config-file", "/dev/null") as it:
+def test_all_keys_of_a_series_are_in_one_slot(database: Db, mongodb_uri: str, tmp_path: Path) -> None:
+    cluster = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--dir", str(tmp_path))
+    with redis_server(*cluster) as it:
         it.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         stage = Stage(database, mongodb_uri, it.client, it.url, {"latest_hours": 3, "latest_days": 2})
         stage.add("MDB", 1, 2.5)
