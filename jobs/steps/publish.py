@@ -15,7 +15,7 @@ from buckets.fields.selectors import Selector
 from config.policies import Policy, Redis, Settings
 from jobs import clock
 from jobs.running.turn import Done, Step, Turn
-from jobs.steps.redis_link import Link, shown
+from jobs.steps.redis_link import Link, LinkError, shown
 from rollups.context import Heard, unheard
 from rollups.publishing.bookmark import Changed
 from rollups.publishing.publish import Publisher, PublishError
@@ -34,7 +34,7 @@ class Publishing:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._failed: tuple[float, PublishError] | None = None
+        self._failed: tuple[float, LinkError] | None = None
 
     def redis_of(self, policy: Policy) -> Redis | None:
         """Returns what is published of a policy; None where nothing is."""
@@ -101,7 +101,7 @@ class Publishing:
         try:
             with Link(redis.url.get_secret_value(), patience) as link:
                 return act(Publisher(turn.context, redis, link.ask, clock.current()))
-        except PublishError as error:
+        except LinkError as error:
             self._failed = clock.steady(), error
             raise
 

@@ -16,6 +16,10 @@ _SECONDS = 5
 _OLDEST = 6
 
 
+class LinkError(PublishError):
+    """Redis can't be reached, takes too long, or refuses."""
+
+
 class Link:
     """Connects with the first request. `patience`: seconds that all requests may take; None: any."""
 
@@ -26,7 +30,7 @@ class Link:
             from redis.retry import Retry
         except ImportError:
             install = "pip install 'bucketwise[redis]'"
-            raise PublishError(f"the Python package redis is missing: {install}") from None
+            raise LinkError(f"the Python package redis is missing: {install}") from None
         self._errors = (redis.RedisError, OSError)
         self._refused = redis.ResponseError
         limits = {"socket_timeout": _SECONDS, "socket_connect_timeout": _SECONDS}
@@ -48,8 +52,7 @@ class Link:
         self._pool.disconnect()
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Sends the commands at once and returns their replies. Raises PublishError where Redis can't be
-        reached, takes too long, or refuses one."""
+        """Sends the commands at once and returns their replies. Raises LinkError."""
         begun = clock.steady()
         try:
             if self._connection is None:
@@ -58,10 +61,10 @@ class Link:
             replies = self._send(commands)
         except self._errors as error:
             self._pool.disconnect()
-            raise PublishError(f"Redis at {self._place}: {' '.join(str(error).split())}") from error
+            raise LinkError(f"Redis at {self._place}: {' '.join(str(error).split())}") from error
         self._waited += clock.steady() - begun
         if self._patience is not None and self._waited > self._patience:
-            raise PublishError(f"Redis at {self._place}: it is slow. The next run goes on with it")
+            raise LinkError(f"Redis at {self._place}: it is slow. The next run goes on with it")
         return replies
 
     def _send(self, commands: Sequence[Command]) -> list[Any]:
@@ -83,7 +86,7 @@ class Link:
         lines = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
         version = lines.get("redis_version", "0")
         if int(version.partition(".")[0]) < _OLDEST:
-            raise PublishError(f"Redis at {self._place} is {version}; {_OLDEST}.0 or later is needed")
+            raise LinkError(f"Redis at {self._place} is {version}; {_OLDEST}.0 or later is needed")
 
 
 def shown(url: str) -> str:

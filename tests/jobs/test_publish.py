@@ -253,7 +253,7 @@ def test_a_reader_never_sees_half(stage: Stage) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        for hour in range(6, 16):
+        for hour in range(6, 12):
             stage.add("MDB", hour, float(hour))
             stage.well()
             stage.publish(everything=True)
