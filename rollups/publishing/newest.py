@@ -41,8 +41,8 @@ class Newest:
         return self.levels[0].name
 
     def of(self, series: Series) -> ByLevel:
-        """Returns the newest summaries of a series. Where none is left of these levels, one of the next finest
-        level that has any is there."""
+        """Returns the newest summaries of a series. Where these levels have none, the last one of the finest
+        level that has any."""
         counted = [level for level in self.levels if self._count(level)]
         found: ByLevel = {level.name: self._newest(level, series) for level in counted}
         for level in self.levels:

@@ -79,13 +79,14 @@ class Publisher:
         """Returns why Redis has not all that it should; None where it has. Raises PublishError. Changes
         nothing."""
         state = self._bookmarks.load()
+        is_lost = self._is_lost(state)
         if state.number == 0:
             return "nothing is published yet"
         if state.settings != self._settings:
             return "the settings have changed since"
         if state.pending or state.whole is not None:
             return "summaries have changed that are not published"
-        return "Redis has lost keys, or was put back" if self._is_lost(state) else None
+        return "Redis has lost keys, or was put back" if is_lost else None
 
     @cached_property
     def _bookmarks(self) -> Bookmarks:
