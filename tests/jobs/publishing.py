@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from config.policies import MongoDB, Policy, Publish, Redis, Settings
+from config.policies import MongoDB, Policy, Publish, Redis, Rollup, Settings
 from jobs.output.report import Result
 from jobs.running.turn import Done, Step
 from jobs.steps.publish import Publishing
@@ -52,7 +52,7 @@ class Stage:
             time_field="d",
             series_fields=("symbol", "exchange"),
             value_fields=("p", "v.size"),
-            rollup={"hourly": "hourly", "daily": "daily", "percentiles": (50.0,)},
+            rollup=Rollup(hourly="hourly", daily="daily", percentiles=(50.0,)),
         )
 
     @property

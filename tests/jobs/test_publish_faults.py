@@ -78,7 +78,7 @@ def hanging(server: RedisServer) -> Iterator[str]:
 def other_password(server: RedisServer) -> Iterator[str]:
     server.client.config_set("requirepass", "other")
     yield "invalid username-password pair"
-    server.client.execute_command("AUTH", "other")
+    server.client.execute_command("AUTH", "other")  # type: ignore[no-untyped-call]
     server.client.config_set("requirepass", "hunter2@Zq7")
 
 
