@@ -60,7 +60,7 @@ def measure(folder: Path | None) -> None:
         in_redis = (kept.info("memory")["used_memory"] - empty) / (SERIES * (LATEST + 1))
         in_mongodb = (stats["size"] + stats["totalIndexSize"]) / (SERIES * HOURS)
         lines = [
-            f"{SERIES:,} series of {HOURS} hours, {LATEST} in Redis: rolled up and published in {seconds:.1f} s",
+            f"{SERIES:,} series of {HOURS} hours, {LATEST} in Redis: rolled up, published in {seconds:.1f} s",
             f"bytes a summary: {in_redis:,.0f} in Redis, {in_mongodb:,.0f} in MongoDB (BSON and indexes)",
             "| read | Redis | MongoDB | MongoDB / Redis |\n|---|---|---|---|",
         ]

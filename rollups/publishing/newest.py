@@ -91,15 +91,11 @@ class Newest:
         return self.counts.get(level.name, 1 if level is self.levels[0] else 0)
 
     def _newest(self, level: Level, series: Series) -> list[Document]:
-        policy, key, count = self.context.policy, series_key(series), self._count(level) or 1
+        policy, count = self.context.policy, self._count(level) or 1
         query = dict(zip(stored_fields(policy), series, strict=True))
         found = self._collection(level).find(query, self._fields(), batch_size=count + 1).sort("start", -1)
-        equal = (
-            it
-            for it in found  # numbers of other types are equal to MongoDB
-            if documents.is_of_series(policy, it) and series_key(documents.series_of(policy, it)) == key
-        )
-        return [self._told(level, it) for it in islice(equal, count)]
+        ours = (it for it in found if documents.is_of_series(policy, it))
+        return [self._told(level, it) for it in islice(ours, count)]
 
     def _fields(self) -> dict[str, int]:
         return {"coverage": 0, **{f"{name}.state": 0 for name in self.context.policy.value_names}}

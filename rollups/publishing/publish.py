@@ -48,7 +48,7 @@ class Publisher:
         many keys of series were written or removed. Raises PublishError."""
         state = self._bookmarks.load()
         is_unknown = state.pending and (changed is None or not changed.is_noted or changed.is_all)
-        is_lost = state.whole is None and self._is_lost(state)
+        is_lost = self._is_lost(state) and state.whole is None
         is_new = everything or is_unknown or is_lost or state.settings != self._settings
         some = [] if is_new or changed is None or changed.is_all else list(changed.series.values())
         if not is_new and not some and state.whole is None:

@@ -250,6 +250,10 @@ def test_a_publication_goes_on_where_it_stopped(
         patch.setattr(Link, "ask", cut)
         assert stage.run()[0].exit_code == 130
     assert len(stage.client.keys("bw:ticks:last:*")) == 2
+    owner = stage.client.hget("bw:ticks:meta", "owner")
+    stage.client.hset("bw:ticks:meta", "owner", "another")
+    assert "were not written for this database" in stage.run()[0].body["publish"]["error"]
+    stage.client.hset("bw:ticks:meta", "owner", owner)
     asked(server)
     assert stage.well() == 3
     assert asked(server)["exec"] == 1
