@@ -13,16 +13,13 @@ from datetime import datetime
 from typing import Any
 
 import bson
-from bson.codec_options import CodecOptions
 from pymongo import ReturnDocument
-from pymongo.collection import Collection
 from pymongo.database import Database
 
 from buckets.columns import Series
 from buckets.models.series import series_key
 from config.policies import Policy
-from rollups.guarded import majority
-from rollups.progress import COLLECTION
+from rollups.progress import books
 from rollups.summaries import documents
 
 Document = dict[str, Any]
@@ -47,10 +44,7 @@ class Bookmarks:
 
     def __init__(self, database: Database[Document], policy: Policy) -> None:
         self._id = {"publish": policy.name}
-        options: CodecOptions[Document] = CodecOptions(tz_aware=True)
-        self._collection: Collection[Document] = database.get_collection(
-            COLLECTION, codec_options=options, write_concern=majority(database)
-        )
+        self._collection = books(database)
 
     def load(self) -> Bookmark:
         """Returns an empty one, which is pending, where nothing was published yet."""
