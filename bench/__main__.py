@@ -9,7 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import models
+from bench import models, publish
 from bench.age.measuring import Column, after_commits, for_policies, with_series
 from bench.age.receipts import Room, of_receipts
 from bench.age.tables import write as write_age
@@ -37,6 +37,9 @@ def main() -> None:
         ):
             readings = (options.scale or [models.READINGS])[0]
             models.write(*models.measure(mongod.uri, readings), options.output)
+        return
+    if options.publish:
+        publish.measure(options.folder)
         return
     cases = [
         case
@@ -111,6 +114,8 @@ def _options() -> argparse.Namespace:
     )
     add("--age", action="store_true", help=age)
     add("--models", action="store_true", help="instead: the same prices in each bucket model")
+    published = "instead: sizes and reads of summaries in Redis, beside MongoDB"
+    add("--publish", action="store_true", help=published)
     growth = "further sizes at which our own jobs and their bounds are measured, once, on minute buckets"
     add("--growth", type=_scale, nargs="+", default=[], help=growth)
     add("--rounds", type=int, default=5, help="how often each job is measured (default 5; the median counts)")

@@ -85,6 +85,33 @@ class Drill(Table):
     days: int = 1  # of each policy in a scheduled drill
 
 
+class Redis(Table):
+    """Where the newest summaries are published, and how many of each series."""
+
+    url: SecretStr
+    prefix: str = "bw"
+    latest_hours: int | None = None
+    latest_days: int | None = None
+    secondary: str | None = None  # a series field that has an index
+
+
+class Publish(Table):
+    redis: Redis | None = None
+
+
+class PolicyRedis(Table):
+    """What is otherwise than in `[publish.redis]`."""
+
+    enabled: bool = True
+    latest_hours: int | None = None
+    latest_days: int | None = None
+    secondary: str | None = None
+
+
+class PolicyPublish(Table):
+    redis: PolicyRedis = PolicyRedis()
+
+
 #: A level of summaries: how long their windows are. The finest comes first.
 LevelName = Literal["5m", "15m", "hourly", "daily", "weekly", "monthly"]
 LEVEL_NAMES: tuple[LevelName, ...] = get_args(LevelName)
@@ -208,6 +235,7 @@ class Policy(Table):
     audit: Audit = Audit()
     retain: Retain | None = None
     overflow: Overflow | None = None
+    publish: PolicyPublish | None = None
 
     def __hash__(self) -> int:  # a dict has none
         return hash((self.name, self.collection, self.model))
@@ -282,5 +310,22 @@ class Settings(Table):
     metrics_file: Path | None = None
     notify: Notify = Notify()
     drill: Drill = Drill()
+    publish: Publish = Publish()
     policies: dict[str, Policy]
     path: Path
+
+    def redis_of(self, policy: Policy) -> Redis | None:
+        """Returns what is published of a policy; None where nothing is."""
+        own = policy.publish.redis if policy.publish else PolicyRedis()
+        targets = policy.rollup.targets if policy.rollup else {}
+        if self.publish.redis is None or not own.enabled or not targets:
+            return None
+        said = {key: getattr(own, key) for key in own.model_fields_set - {"enabled"}}
+        redis = self.publish.redis.model_copy(update=said)
+        return redis.model_copy(
+            update={
+                "latest_hours": redis.latest_hours if "hourly" in targets else None,
+                "latest_days": redis.latest_days if "daily" in targets else None,
+                "secondary": redis.secondary if redis.secondary in policy.series_names else None,
+            }
+        )

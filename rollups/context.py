@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -22,6 +22,17 @@ class Progress(Protocol):
     much of all that is to be done is done by now, from 0 to 1; None: not known."""
 
     def __call__(self, what: str, count: int, share: float | None = None, /) -> None: ...
+
+
+class Heard(Protocol):
+    """Hears of summaries before they are written: of a collection, the `_id`s of those that are put, and of
+    those that are deleted; BSON."""
+
+    def __call__(self, collection: str, put: Iterable[bytes], deleted: Iterable[bytes], /) -> None: ...
+
+
+def unheard(_collection: str, _put: Iterable[bytes], _deleted: Iterable[bytes], /) -> None:
+    """Hears of nothing."""
 
 
 def silent(_what: str, _count: int, _share: float | None = None, /) -> None:
@@ -48,3 +59,4 @@ class RunContext:
     guard: Guard
     check: Check
     progress: Progress = silent
+    heard: Heard = unheard

@@ -14,17 +14,29 @@ from config.checks.locations import check_mongodb, check_store
 from config.checks.metrics import check_metrics_file
 from config.checks.notify import check_notify
 from config.checks.policy import check_policy
+from config.checks.publish import check_publish
 from config.checks.storage import check_object_lock, check_storage_class
 from config.checks.targets import check_targets
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.lines import lines_of
 from config.loading.tables import known_keys, read_table
-from config.policies import Drill, MongoDB, Notify, Policy, RunLedger, Settings, Store, TopLevel, Workers
+from config.policies import (
+    Drill,
+    MongoDB,
+    Notify,
+    Policy,
+    Publish,
+    RunLedger,
+    Settings,
+    Store,
+    TopLevel,
+    Workers,
+)
 from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
 from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
-_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "policies")
+_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "publish", "policies")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
@@ -54,6 +66,7 @@ def settings_in(
     check_ledger(settings.ledger, report)
     check_notify(settings.notify, report)
     check_drill(settings, report)
+    check_publish(settings, report)
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
         check_storage_class(policy, settings.store, report)
@@ -106,6 +119,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_pol
     ledger = _table(document, ("ledger",), report) or {}
     notify = _table(document, ("notify",), report) or {}
     drill = _table(document, ("drill",), report) or {}
+    publish = _table(document, ("publish",), report) or {}
     return Settings(
         mongodb=read_table(MongoDB, mongodb, ("mongodb",), report),
         store=None if store is None else read_table(Store, store, ("store",), report),
@@ -114,6 +128,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_pol
         metrics_file=None if top.metrics_file is None else Path(top.metrics_file),
         notify=read_table(Notify, notify, ("notify",), report),
         drill=read_table(Drill, drill, ("drill",), report),
+        publish=read_table(Publish, publish, ("publish",), report),
         policies=policies,
         path=path,
     )

@@ -31,9 +31,10 @@ from jobs.running.lease import Lease
 from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
 from jobs.running.pausing import PAUSABLE
 from jobs.running.standing import standing
-from jobs.running.turn import Document, Step, Turn
+from jobs.running.turn import Document, Follower, Step, Turn
 from jobs.stopping import Stop
 from rollups.changes.shared import SharedChanges
+from rollups.context import unheard
 from rollups.guarded import dry
 
 #: Who does the tasks, for one policy's turn.
@@ -46,12 +47,13 @@ log = structlog.get_logger()
 @dataclass(frozen=True)
 class RunOptions:
     """What is asked of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease.
-    `allow_large`: it may delete more than `max_delete` says."""
+    `allow_large`: it may delete more than `max_delete` says. `follower`: what comes after all steps."""
 
     within: TimeRange = EVER
     dry_run: bool = False
     staff: Staff = local
     allow_large: bool = False
+    follower: Follower | None = None
 
 
 @dataclass
@@ -195,6 +197,7 @@ class Runner:
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
             # Once another run has the lease, what was found changed or missing is its doing.
             self._fail(result, lease.taken() or error)
+        self._follow(result, turn, lease)
         if result.exit_code in COMPLETED and turn.context.state.is_clean:
             lease.leave_clean()
         counts = _counts(result.body)
@@ -208,6 +211,16 @@ class Runner:
             result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
             result.exit_code = worst([result.exit_code, done.exit_code])
 
+    def _follow(self, result: Result, turn: Turn, lease: Lease) -> None:
+        if (follower := self.options.follower) is None:
+            return
+        try:
+            turn.context.check()
+            body = follower.follow(turn)
+            result.body.update({} if body is None else {follower.name: body})
+        except Exception as error:  # noqa: BLE001  # as above
+            self._fail(result, lease.taken() or error)
+
     def _turn(self, policy: Policy, lease: Lease | None, executor: Executor) -> Turn:
         """Returns a policy's turn; without a lease it can't write."""
 
@@ -217,6 +230,7 @@ class Runner:
             self.stop.check()
             executor.check()
 
+        follower = self.options.follower
         context = ArchiveContext(
             self.database,
             policy,
@@ -230,6 +244,7 @@ class Runner:
             fence=0 if lease is None else lease.fence,
             knows_run=partial(Ledger(self.database).knows, policy.name),
             state=ArchiveState(is_clean=lease is not None and lease.is_clean),
+            heard=follower.hear(self.database, policy) if follower and lease else unheard,
         )
         others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]
         return Turn(

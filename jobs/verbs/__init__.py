@@ -10,7 +10,7 @@ from jobs.verbs.asking import advise, coverage, explain, readings, receipts, sta
 from jobs.verbs.keeping import hold, pause, undelete
 from jobs.verbs.proving import audit, check, drill, sign, verify
 from jobs.verbs.returning import restore, unpin
-from jobs.verbs.working import archive, compact, erase, plan, remodel, rollup, run, schedule
+from jobs.verbs.working import archive, compact, erase, plan, publish, remodel, rollup, run, schedule
 
 #: In the order in which --help lists them.
 VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "advise": (advise.advise, advise.EXAMPLES),
     "remodel": (remodel.remodel, remodel.EXAMPLES),
     "schedule": (schedule.schedule, schedule.EXAMPLES),
+    "publish": (publish.publish, publish.EXAMPLES),
     "compact": (compact.compact, compact.EXAMPLES),
     "verify": (verify.verify, verify.EXAMPLES),
     "drill": (drill.drill, drill.EXAMPLES),

@@ -66,6 +66,15 @@ def _run(place: Place) -> None:
     place("run")
 
 
+def _publish(place: Place) -> None:
+    """It tells of none: the policy publishes nothing."""
+    place.write_config('[publish.redis]\nurl = "redis://h"\n' + POLICIES)
+    text = place.config.read_text().replace(
+        "[policies.ticks.rollup]", "[policies.ticks.publish.redis]\nenabled = false\n[policies.ticks.rollup]"
+    )
+    place.config.write_text(text)
+
+
 def _pause(place: Place) -> None:
     place("pause", "--reason", "The cluster is being moved")
 
@@ -111,6 +120,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "archive": (_leave, []),
     "run": (_nothing, []),
     "compact": (_run, []),
+    "publish": (_publish, ["--all"]),
     "verify": (_damage, []),
     "drill": (_run, []),
     "receipts": (_run, []),

@@ -27,6 +27,8 @@ from config.policies import (
     ObjectLock,
     Overflow,
     Policy,
+    PolicyRedis,
+    Redis,
     Retain,
     Rollup,
     RollupLevel,
@@ -54,6 +56,7 @@ TABLES: dict[str, type[Table]] = {
     "`[ledger]`": RunLedger,
     "`[notify]`": Notify,
     "`[drill]`": Drill,
+    "`[publish.redis]`": Redis,
     "`[policies.NAME]`": Policy,
     "`[policies.NAME.rollup]`": Rollup,
     "`[[policies.NAME.rollup.levels]]`": RollupLevel,
@@ -62,6 +65,7 @@ TABLES: dict[str, type[Table]] = {
     "`[policies.NAME.audit]`": Audit,
     "`[policies.NAME.retain]`": Retain,
     "`[policies.NAME.overflow]`": Overflow,
+    "`[policies.NAME.publish.redis]`": PolicyRedis,
 }
 
 
