@@ -17,6 +17,8 @@ from jobs.embedded import EmbeddedMongodError, embedded_mongod
 
 Document = dict[str, Any]
 _EMBEDDED = "scratch"
+#: How the names begin of what models and summaries are tried in.
+_OWN = ("try_", "rolled", "bucketwise_")
 
 
 @contextmanager
@@ -53,4 +55,14 @@ def _beside(database: Database[Document], name: str) -> Iterator[Database[Docume
     try:
         yield database.client[name]
     finally:
-        database.client.drop_database(name)
+        _clear(database.client[name])
+
+
+def _clear(scratch: Database[Document]) -> None:
+    """Drops what was made, and the database with it unless somebody else has made something there since."""
+    held = scratch.list_collection_names()
+    own = [it for it in held if it.startswith(_OWN)]
+    if all(it in own or it.startswith("system.") for it in held):
+        scratch.client.drop_database(scratch.name)
+    for it in own:
+        scratch.drop_collection(it)
