@@ -1,5 +1,5 @@
-"""For a process of the command line: while models are tried, it is asked to stop, the server fails, or another program
-writes into the scratch database."""
+"""For a process of the command line, while models are tried: it is asked to stop, the server fails, or
+somebody else writes into the scratch database."""
 
 from __future__ import annotations
 
