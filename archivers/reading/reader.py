@@ -95,7 +95,7 @@ class ArchivedReader:
     def _moved(self, asked: Asked) -> Iterator[Batch]:
         """Of an online archive."""
         receipts = Receipts(self._database, self._policy.name)
-        query = selector_query(self._policy, asked.series)
+        query = selector_query(self._policy, *asked.series)
         for batch in self._archived_source().batches(asked.start, asked.end, query):
             raw_ids = [batch.main.raw_id(i) for i in range(len(batch))]
             copied = receipts.copied(batch.main.ids, self._session)
@@ -149,7 +149,7 @@ class ArchivedReader:
         # What reaches into the next range is read last: it is at hand when that is asked for.
         for manifest in sorted(archive.manifests(asked.start, asked.end), key=lambda it: (it.first, it.last)):
             is_around = any(it.touches(asked.start, asked.end) for it in manifest.parts)
-            if is_around and manifest.may_hold(self._policy, asked.series):
+            if is_around and (not asked.series or manifest.may_hold(self._policy, *asked.series)):
                 yield manifest
 
     def _buckets(self, archive: OfflineArchive, manifest: Manifest, asked: Asked) -> Iterator[Batch]:
@@ -166,7 +166,7 @@ class ArchivedReader:
         """Buckets with a reading that is asked for; and those that break the policy's model, as it is now."""
         decoded = decode(batch, self._policy)
         columns = decoded.columns
-        wanted = selected(columns.series, self._policy, asked.series)[columns.series_of_readings]
+        wanted = selected(columns.series, self._policy, *asked.series)[columns.series_of_readings]
         wanted &= (columns.time >= asked.start) & (columns.time < asked.end)
         chosen = np.ones(len(batch), dtype=np.bool_)
         chosen[decoded.units] = False
