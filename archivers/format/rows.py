@@ -19,8 +19,8 @@ from buckets.packing.pack import Rows
 
 
 class Asked(NamedTuple):
-    """Which readings: those in [start, end), in milliseconds, of the series that any of the selectors selects;
-    without any, of all."""
+    """Which readings: those in [start, end), in milliseconds, of the series that any of the selectors
+    selects; without any, of all."""
 
     start: int
     end: int

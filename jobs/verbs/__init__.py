@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from jobs.output.report import Report
 from jobs.verbs import demo, init
-from jobs.verbs.asking import coverage, explain, readings, receipts, status, summarize
+from jobs.verbs.asking import coverage, explain, query, readings, receipts, status, summarize
 from jobs.verbs.keeping import hold, pause, undelete
 from jobs.verbs.proving import audit, check, drill, sign, verify
 from jobs.verbs.returning import restore, unpin
@@ -23,6 +23,7 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "run": (run.run, run.EXAMPLES),
     "summarize": (summarize.summarize, summarize.EXAMPLES),
     "readings": (readings.readings, readings.EXAMPLES),
+    "query": (query.query, query.EXAMPLES),
     "coverage": (coverage.coverage, coverage.EXAMPLES),
     "explain": (explain.explain, explain.EXAMPLES),
     "schedule": (schedule.schedule, schedule.EXAMPLES),

@@ -58,7 +58,7 @@ def percentile_key(percent: float) -> str:
 
 def state_of(document: Mapping[str, Any], policy: Policy) -> State:
     """The mergeable state of a summary read from MongoDB. Raises ValueError where it has no sound one."""
-    values = {name: _value_state(_at(document, name), name) for name in policy.value_names}
+    values = {name: _value_state(at(document, name), name) for name in policy.value_names}
     interval = coverage.interval_of(policy)
     if interval is None:
         return State(document["count"], values)
@@ -68,7 +68,7 @@ def state_of(document: Mapping[str, Any], policy: Policy) -> State:
 
 def series_of(policy: Policy, document: Mapping[str, Any]) -> Series:
     """The series that a summary stands for."""
-    found = [_at(document["_id"]["series"], name) for name in policy.series_names]
+    found = [at(document["_id"]["series"], name) for name in policy.series_names]
     return tuple(int(value) if type(value) is Int64 else value for value in found)
 
 
@@ -218,7 +218,8 @@ def _put(target: dict[str, Any], name: str, value: Any) -> None:
     target[leaf] = value
 
 
-def _at(document: Mapping[str, Any], name: str) -> Any:
+def at(document: Mapping[str, Any], name: str) -> Any:
+    """Returns what lies under a dotted name; None where nothing does."""
     found: Any = document
     for part in name.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None

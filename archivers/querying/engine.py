@@ -1,0 +1,163 @@
+"""DuckDB over the views of policies. It reads nothing else: no files, no network, no Python variables."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import duckdb
+import pyarrow as pa
+
+from archivers.context import ArchiveContext
+from archivers.querying.served import Served, Watched
+from archivers.querying.tables import Misfit, ReadingsTable, Table, Types, types_of
+from archivers.querying.views import View, check_columns, views_of
+from buckets.columns import Quarantined
+from config.errors import BucketwiseError, UsageError
+
+_ROWS = 20_000  # of a batch of the result
+#: Disk that a query may take where its memory does not do, as a multiple of that.
+_SPILL = 25
+_SETTINGS = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,  # a name in SQL is no variable of the program
+}
+
+
+class Engine:
+    """DuckDB with the views of some policies. Not for several threads.
+
+    `memory`: bytes that DuckDB may take; beyond them it writes to a folder of its own, which goes with it.
+    """
+
+    def __init__(self, contexts: Sequence[ArchiveContext], memory: int) -> None:
+        self.views = {it.name: it for it in views_of(contexts)}
+        self._check = contexts[0].check if contexts else lambda: None
+        self._types: dict[str, Types] = {}
+        self._tables: dict[str, Table] = {}
+        self.watched = Watched()
+        self._folder = tempfile.TemporaryDirectory(prefix="bucketwise-query-")
+        self.connection = _open(memory, self._folder.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.connection.close()
+        self._folder.cleanup()
+
+    @property
+    def quarantined(self) -> dict[str, list[Quarantined]]:
+        """Returns the buckets that broke their model where readings were asked for, by policy."""
+        tables = [(self.views[name], it) for name, it in self._tables.items()]
+        return {
+            view.context.policy.name: list(it.quarantined.values())
+            for view, it in tables
+            if isinstance(it, ReadingsTable) and it.quarantined
+        }
+
+    @property
+    def asked(self) -> list[str]:
+        """Returns the policies that the last query read, in the order in which it did."""
+        found = [self.views[scan.view].context.policy.name for scan in self.watched.scans]
+        return list(dict.fromkeys(found))
+
+    def offer(self, views: Sequence[View]) -> None:
+        """Make these views, unless they are there already."""
+        for view in views:
+            if view.name not in self._tables:
+                self._offer(view)
+
+    def _offer(self, view: View) -> None:
+        policy = view.context.policy.name
+        if policy not in self._types:
+            self._types[policy] = types_of(view.context)
+        self._tables[view.name] = table = view.make(self._types[policy])
+        check_columns(view.name, table.schema.names)
+        # A filter on doubles is DuckDB's own to apply, to which NaN is the greatest number: it is not handed
+        # down through a function, and Arrow never sees it.
+        columns = [
+            f"greatest({quoted(it.name)}, {quoted(it.name)}) AS {quoted(it.name)}"
+            if pa.types.is_floating(it.type)
+            else quoted(it.name)
+            for it in table.schema
+        ]
+        served = self.connection.from_arrow(Served(view.name, table, self.watched))
+        served.project(", ".join(columns)).create_view(view.name, replace=True)
+
+    def widen(self, misfit: Misfit) -> None:
+        """Make the views of a policy anew, with columns that hold what was met."""
+        self._types[misfit.policy] = misfit.types
+        for name in [it for it in self._tables if self.views[it].context.policy.name == misfit.policy]:
+            self._offer(self.views[name])
+
+    def prepare(self, sql: str) -> str:
+        """Returns the one statement that a text consists of, once the views that it names are there. Raises
+        UsageError where it is none that reads."""
+        with self._told():
+            statements = self.connection.extract_statements(sql)
+        if len(statements) != 1:
+            raise UsageError(f"the SQL holds {len(statements)} statements; write one")
+        kind = statements[0].type
+        if kind != duckdb.StatementType.SELECT:
+            raise UsageError(
+                f"the SQL is a statement of the kind {kind.name}, and `query` only reads: write SELECT, or "
+                "WITH, FROM, VALUES, DESCRIBE, SHOW or SUMMARIZE"
+            )
+        self.offer(self._named(sql))
+        return sql
+
+    def _named(self, sql: str) -> list[View]:
+        """The views that a statement names; all, where it names none that can be seen."""
+        words = {word.lower().strip('"') for word in re.findall(r'"[^"]+"|\w+', sql)}
+        return [it for it in self.views.values() if it.name.lower() in words] or list(self.views.values())
+
+    def run(self, sql: str, deliver: Callable[[pa.RecordBatchReader], Any]) -> Any:
+        """Returns what `deliver` makes of the rows of a statement, which come batch by batch.
+
+        Raises UsageError with what DuckDB says, and whatever reading raises: among it Misfit."""
+        statement = self.prepare(sql)
+        self.watched.failures.clear()
+        self.watched.scans.clear()
+        with self._told():
+            return deliver(self.connection.sql(statement).to_arrow_reader(_ROWS))
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """DuckDB's errors, and those that it wraps, as ours."""
+        try:
+            yield
+        except duckdb.OutOfMemoryException as error:
+            raise BucketwiseError(
+                f"{_first_line(error)}. [work] memory says how much a query may take"
+            ) from None
+        except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
+            if isinstance(error, OSError) and not isinstance(error, pa.ArrowException) and error.errno:
+                raise  # of who writes the result
+            if self.watched.failures:
+                raise self.watched.failures[0] from None
+            self._check()  # interrupted
+            raise UsageError(str(error).strip()) from None
+
+
+def quoted(name: str) -> str:
+    """Returns a name as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _open(memory: int, folder: str) -> duckdb.DuckDBPyConnection:
+    """A database in memory that can do nothing but compute."""
+    settings: Mapping[str, Any] = {
+        **_SETTINGS,
+        "memory_limit": f"{memory // 10**6}MB",
+        "temp_directory": folder,
+        "max_temp_directory_size": f"{memory * _SPILL // 10**6}MB",
+    }
+    connection = duckdb.connect(config=dict(settings))
+    for statement in ("TimeZone = 'UTC'", "enable_external_access = false", "lock_configuration = true"):
+        connection.execute(f"SET {statement}")
+    return connection
