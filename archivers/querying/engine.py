@@ -14,7 +14,7 @@ import pyarrow as pa
 from archivers.context import ArchiveContext
 from archivers.querying.served import Served, Watched
 from archivers.querying.tables import Misfit, ReadingsTable, Table, Types, types_of
-from archivers.querying.views import View, check_columns, views_of
+from archivers.querying.views import View, check_columns, quoted, views_of
 from buckets.columns import Quarantined
 from config.errors import BucketwiseError, UsageError
 
@@ -89,6 +89,16 @@ class Engine:
         served = self.connection.from_arrow(Served(view.name, table, self.watched))
         served.project(", ".join(columns)).create_view(view.name, replace=True)
 
+    def schema(self, name: str) -> str:
+        """Returns the columns of a view, as SQL would create it. Raises UsageError where there is none."""
+        if name not in self.views:
+            raise UsageError(f"{name}: there is no such view; there are {', '.join(self.views)}")
+        self.offer([self.views[name]])
+        with self._told():
+            columns = self.connection.sql(f"DESCRIBE {quoted(name)}").fetchall()
+        told = ",\n".join(f"  {quoted(column)} {kind}" for column, kind, *_ in columns)
+        return f"CREATE VIEW {quoted(name)} (\n{told}\n);"
+
     def widen(self, misfit: Misfit) -> None:
         """Make the views of a policy anew, with columns that hold what was met."""
         self._types[misfit.policy] = misfit.types
@@ -108,11 +118,11 @@ class Engine:
                 f"the SQL is a statement of the kind {kind.name}, and `query` only reads: write SELECT, or "
                 "WITH, FROM, VALUES, DESCRIBE, SHOW or SUMMARIZE"
             )
-        self.offer(self._named(sql))
+        self.offer(self.named(sql))
         return sql
 
-    def _named(self, sql: str) -> list[View]:
-        """The views that a statement names; all, where it names none that can be seen."""
+    def named(self, sql: str) -> list[View]:
+        """Returns the views that a statement names; all, where it names none that can be seen."""
         words = {word.lower().strip('"') for word in re.findall(r'"[^"]+"|\w+', sql)}
         return [it for it in self.views.values() if it.name.lower() in words] or list(self.views.values())
 
@@ -132,9 +142,8 @@ class Engine:
         try:
             yield
         except duckdb.OutOfMemoryException as error:
-            raise BucketwiseError(
-                f"{_first_line(error)}. [work] memory says how much a query may take"
-            ) from None
+            told = str(error).strip().partition("\n")[0].rstrip(".")
+            raise BucketwiseError(f"{told}. [work] memory says how much a query may take") from None
         except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not isinstance(error, pa.ArrowException) and error.errno:
                 raise  # of who writes the result
@@ -142,11 +151,6 @@ class Engine:
                 raise self.watched.failures[0] from None
             self._check()  # interrupted
             raise UsageError(str(error).strip()) from None
-
-
-def quoted(name: str) -> str:
-    """Returns a name as an identifier of SQL."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _open(memory: int, folder: str) -> duckdb.DuckDBPyConnection:

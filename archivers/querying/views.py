@@ -81,3 +81,8 @@ def check_columns(view: str, names: Sequence[str]) -> None:
                 f"view {view}: SQL can't tell its columns {other} and {name}. `bucketwise readings` has them "
                 "both; to ask for other policies, name them with --policy"
             )
+
+
+def quoted(name: str) -> str:
+    """Returns a name as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'

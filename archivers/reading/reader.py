@@ -13,7 +13,7 @@ from pymongo.database import Database
 from archivers.context import offline_archive
 from archivers.format.archive import OfflineArchive
 from archivers.format.finding import Listed
-from archivers.format.manifest import Manifest
+from archivers.format.manifest import Manifest, Part
 from archivers.format.rows import Asked
 from archivers.moving.online import archived_source
 from archivers.records.receipts import Receipts
@@ -84,6 +84,11 @@ class ArchivedReader:
                 yield from self._offline.rows(manifest, asked)
             else:
                 yield from self._buckets(self._offline, manifest, asked)
+
+    def parts(self, asked: Asked) -> Iterator[Part]:
+        """Yields the parts of an offline archive that may hold something of what is asked for."""
+        for manifest in self._holding(self._offline, asked) if self._offline is not None else ():
+            yield from (it for it in manifest.parts if it.touches(asked.start, asked.end))
 
     def _rows_tell(self, manifest: Manifest) -> bool:
         """Whether the rows of a commit are what is archived of it, and not known to be live."""

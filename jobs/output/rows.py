@@ -18,7 +18,8 @@ from rich.table import Table
 
 from archivers.reading.formats import csv_text
 from config.errors import UsageError
-from jobs.output.tables import printable
+from jobs.clock import iso
+from jobs.output.tables import printable, size
 
 #: Rows that a table shows.
 MOST_SHOWN = 1_000
@@ -97,6 +98,33 @@ def shown(columns: list[str], rows: list[list[Any]], *, is_all: bool) -> Table:
     for row in rows:
         table.add_row(*("NULL" if it is None else printable(_text(it)) for it in row))
     return table
+
+
+def explained_lines(body: dict[str, Any]) -> Iterator[str]:
+    """Yields what a query would read, in words."""
+    for read in body["reads"]:
+        yield f"{read['view']}: columns {', '.join(read['columns'])}"
+        spans = [_span(it["since"], it["until"]) for it in read["ranges"]]
+        yield f"  time: {'; '.join(spans) or 'nothing'}"
+        named = ["; ".join(f"{name}={text}" for name, text in it.items()) for it in read["series"]]
+        yield f"  series: {' or '.join(named) or 'all'}"
+        if read["parts"] is not None:
+            yield f"  archive: {read['parts']:,} part{'' if read['parts'] == 1 else 's'}, {size(read['bytes'])}"
+        if read["live"] is not None:
+            yield f"  live: buckets from {iso(read['live']['first'])} to {iso(read['live']['last'])}"
+    for view in body["unread"]:
+        yield f"{view}: as far as what else is found asks for it"
+    if not body["reads"] and not body["unread"]:
+        yield "nothing is read"
+    if (found := body["summaries"]) is not None:
+        through = iso(found["rolled_up_through"]) if found["rolled_up_through"] else "nowhere yet"
+        yield f"Summaries answer it where all numbers are finite, as far as it is rolled up ({through}):"
+        yield f"  {found['sql']}"
+
+
+def _span(since: datetime | None, until: datetime | None) -> str:
+    sides = [f"from {iso(since)}" if since else "", f"until {iso(until)}" if until else ""]
+    return " ".join(filter(None, sides)) or "all"
 
 
 def _text(value: Any) -> str:

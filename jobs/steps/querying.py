@@ -6,22 +6,26 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from rich.text import Text
 
+from buckets.fields.times import FIRST_MS, LAST_MS, as_date
 from jobs.call import Call
 from jobs.output.left_out import tell_quarantined
+from jobs.output.progress import Progress
 from jobs.output.report import Report, Result
-from jobs.output.rows import MOST_SHOWN, Format, rows_of, shown, write
+from jobs.output.rows import MOST_SHOWN, Format, explained_lines, rows_of, shown, write
 from jobs.output.streams import abandon, appearing
 from jobs.output.tables import printable
 from jobs.steps.working import LEFT_SOMETHING, quarantine_body
 
 if TYPE_CHECKING:
     from archivers.querying.engine import Engine
+    from archivers.querying.explaining import Explained, Told
 
 #: The rest of a report: its own keys, and what people see.
 Found = tuple[dict[str, Any], list[Any]]
@@ -30,8 +34,11 @@ Found = tuple[dict[str, Any], list[Any]]
 class Answers:
     """Asks an engine, and delivers what it finds."""
 
-    def __init__(self, call: Call, engine: Engine, form: Format, output: Path | None) -> None:
-        self._call, self._engine, self._form, self._output = call, engine, form, output
+    def __init__(
+        self, call: Call, engine: Engine, progress: Progress, form: Format, output: Path | None
+    ) -> None:
+        self._call, self._engine, self._progress = call, engine, progress
+        self._form, self._output = form, output
         self._has_written = False  # to stdout, where nothing is taken back
 
     def found(self, sql: str) -> Report:
@@ -41,7 +48,8 @@ class Answers:
         deliver = self._deliverer()
         while True:
             try:
-                extra, tables = self._engine.run(sql, deliver)
+                with self._progress.step("query"):
+                    extra, tables = self._engine.run(sql, deliver)
                 break
             except Misfit as misfit:
                 if self._has_written:
@@ -50,6 +58,15 @@ class Answers:
         results = self._results()
         tell_quarantined(results)
         return Report(self._call.command, self._call.now, results, tables, extra=extra)
+
+    def explained(self, sql: str) -> Report:
+        """Returns the report of what a statement would read."""
+        from archivers.querying.explaining import explain
+
+        body = _explained_body(explain(self._engine, sql))
+        results = [Result(policy) for policy in self._engine.asked]
+        told = [Text(printable(line)) for line in explained_lines(body)]
+        return Report(self._call.command, self._call.now, results, list(told), extra={"explain": body})
 
     def _results(self) -> list[Result]:
         """Of the policies that were asked, and what was left out."""
@@ -100,3 +117,33 @@ class Answers:
         except BrokenPipeError:
             abandon(sys.stdout)  # who reads has enough: `head`, for one
         return {}, []
+
+
+def _explained_body(found: Explained) -> dict[str, Any]:
+    summaries = None
+    if (it := found.rewritten) is not None:
+        through = None if it.through is None else as_date(it.through)
+        summaries = {"view": it.view, "sql": it.sql, "rolled_up_through": through}
+    return {
+        "reads": [_read_body(it) for it in found.reads],
+        "unread": list(found.unread),
+        "summaries": summaries,
+    }
+
+
+def _read_body(told: Told) -> dict[str, Any]:
+    scan = told.scan
+    return {
+        "view": scan.view,
+        "policy": told.view.context.policy.name,
+        "ranges": [{"since": _bound(a), "until": _bound(b)} for a, b in scan.narrowed.ranges],
+        "series": [dict(it) for it in scan.narrowed.selectors],
+        "columns": list(scan.columns),
+        "parts": told.parts,
+        "bytes": told.bytes,
+        "live": told.live and {"first": as_date(told.live[0]), "last": as_date(told.live[1])},
+    }
+
+
+def _bound(at: int) -> datetime | None:
+    return as_date(at) if FIRST_MS < at <= LAST_MS else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +14,12 @@ import typer
 from archivers.tasks import Connections
 from config.errors import UsageError
 from jobs.call import Call
+from jobs.output.progress import Progress
 from jobs.output.report import Report
 from jobs.output.rows import Format
 from jobs.steps.querying import Answers
 from jobs.stopping import waking
+from jobs.verbs.asking.prompt import prompt
 
 if TYPE_CHECKING:
     from archivers.querying.engine import Engine
@@ -70,9 +73,15 @@ def query(
     """
     _check(call, form, output)
     text = None if interactive else _text(sql)
-    with _engine(call) as engine, waking(engine.connection.interrupt), call.progress.step("query"):
-        answers = Answers(call, engine, _format(form, output), output)
-        return answers.found(text or "")
+    chosen = _format(form, output)
+    if output is None and chosen is not Format.table and sys.stdout.isatty():
+        call = replace(call, quiet=True)  # a moving bar among the rows
+    progress = call.progress
+    with _engine(call, progress) as engine, waking(engine.connection.interrupt):
+        answers = Answers(call, engine, progress, chosen, output)
+        if text is None:
+            return prompt(call, engine, answers)
+        return answers.explained(text) if explain else answers.found(text)
 
 
 def _format(form: Format | None, output: Path | None) -> Format:
@@ -111,7 +120,7 @@ def _text(sql: str | None) -> str:
 
 
 @contextmanager
-def _engine(call: Call) -> Iterator[Engine]:
+def _engine(call: Call, progress: Progress) -> Iterator[Engine]:
     try:
         from archivers.querying.engine import Engine
         from archivers.querying.views import looking
@@ -120,6 +129,6 @@ def _engine(call: Call) -> Iterator[Engine]:
     policies, memory = call.policies, int(call.settings.work.memory)
     with call.database() as database:
         connections = Connections(database, call.store)
-        contexts = [looking(connections, it, call.now, call.stop.check, call.progress) for it in policies]
+        contexts = [looking(connections, it, call.now, call.stop.check, progress) for it in policies]
         with Engine(contexts, memory) as engine:
             yield engine
