@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-import duckdb
 import pyarrow as pa
 
 from archivers.context import ArchiveContext
@@ -17,6 +17,13 @@ from archivers.querying.tables import Misfit, ReadingsTable, Table, Types, types
 from archivers.querying.views import View, check_columns, quoted, views_of
 from buckets.columns import Quarantined
 from config.errors import BucketwiseError, UsageError
+
+try:
+    import duckdb
+except ImportError as error:
+    raise ImportError(
+        f"DuckDB is not installed here ({error}). Run: pip install 'bucketwise[query]'"
+    ) from None
 
 _ROWS = 20_000  # of a batch of the result
 #: Disk that a query may take where its memory does not do, as a multiple of that.
@@ -42,13 +49,14 @@ class Engine:
         self.watched = Watched()
         self._folder = tempfile.TemporaryDirectory(prefix="bucketwise-query-")
         self.connection = _open(memory, self._folder.name)
+        weakref.finalize(self.connection, self._folder.cleanup)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.connection.close()
-        self._folder.cleanup()
+        self._folder.cleanup()  # now
 
     @property
     def quarantined(self) -> dict[str, list[Quarantined]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from archivers.reading.reader import archived_reader
 from archivers.reading.readings import Readings
 from buckets.columns import Quarantined, Series
 from buckets.decoding.decode import decode
-from buckets.fields.selectors import extended_json, summary_query
+from buckets.fields.selectors import Selector, extended_json, summary_query
 from buckets.fields.times import TimeRange, as_date
 from buckets.sampling.sample import sample
 from config.errors import BucketwiseError
@@ -198,6 +199,24 @@ def _fit(policy: Policy, series: Sequence[Series], types: Types) -> None:
             is_number = types[field] in ("int64", "double") and type(value) in (int, float)
             kind = "double" if is_number and types[field] == "int64" and type(value) is float else "string"
             raise Misfit(policy.name, field, value, types | {field: kind})
+
+
+def readings_reader(
+    context: ArchiveContext, since: datetime | None, until: datetime | None, series: Selector
+) -> pa.RecordBatchReader:
+    """Returns the readings of a range as batches with the columns of parts, in the order of time. Raises
+    UsageError where the policy has no such series field; while it is read, Misfit."""
+    policy, types = context.policy, types_of(context)
+    found = Readings(context.database, policy, context.store, since=since, until=until, series=series)
+    values = [(column_name(it), pa.float64()) for it in policy.value_names]
+    schema = pa.schema([*_series_columns(types), ("time", pa.timestamp("ms", tz="UTC")), *values])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for rows in found:
+            _fit(policy, rows.series, types)
+            yield from as_table(rows, slice(None), types).cast(schema).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def types_of(context: ArchiveContext) -> Types:

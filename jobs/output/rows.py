@@ -108,8 +108,8 @@ def explained_lines(body: dict[str, Any]) -> Iterator[str]:
         yield f"  time: {'; '.join(spans) or 'nothing'}"
         named = ["; ".join(f"{name}={text}" for name, text in it.items()) for it in read["series"]]
         yield f"  series: {' or '.join(named) or 'all'}"
-        if read["parts"] is not None:
-            yield f"  archive: {read['parts']:,} part{'' if read['parts'] == 1 else 's'}, {size(read['bytes'])}"
+        if (parts := read["parts"]) is not None:
+            yield f"  archive: {parts:,} part{'s' * (parts != 1)}, {size(read['bytes'])}"
         if read["live"] is not None:
             yield f"  live: buckets from {iso(read['live']['first'])} to {iso(read['live']['last'])}"
     for view in body["unread"]:

@@ -32,7 +32,6 @@ EXAMPLES = [
     "bucketwise query --interactive",
 ]
 _OF_FILES = [it.value for it in Format if it is not Format.table]
-_MISSING = "`query` needs DuckDB, which is not installed here. Install it: pip install 'bucketwise[query]'"
 
 Sql = Annotated[
     str | None,
@@ -125,7 +124,7 @@ def _engine(call: Call, progress: Progress) -> Iterator[Engine]:
         from archivers.querying.engine import Engine
         from archivers.querying.views import looking
     except ImportError as error:
-        raise UsageError(f"{_MISSING} ({error})") from None
+        raise UsageError(str(error)) from None
     policies, memory = call.policies, int(call.settings.work.memory)
     with call.database() as database:
         connections = Connections(database, call.store)
