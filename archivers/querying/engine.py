@@ -138,9 +138,9 @@ class Engine:
         """Returns what `deliver` makes of the rows of a statement, which come batch by batch.
 
         Raises UsageError with what DuckDB says, and whatever reading raises: among it Misfit."""
-        statement = self.prepare(sql)
         self.watched.failures.clear()
         self.watched.scans.clear()
+        statement = self.prepare(sql)
         with self._told():
             return deliver(self.connection.sql(statement).to_arrow_reader(_ROWS))
 

@@ -192,7 +192,7 @@ QUERIES = (
     "SELECT * FROM ticks WHERE {0}",
     "SELECT count(*) FROM ticks WHERE {0}",
     "SELECT s, max(p), min(time) FROM ticks WHERE {0} GROUP BY s",
-    "WITH some AS (SELECT * FROM ticks WHERE {0}) SELECT n, time FROM some WHERE {1}",
+    "WITH chosen AS (SELECT * FROM ticks WHERE {0}) SELECT n, time FROM chosen WHERE {1}",
     "SELECT p FROM (SELECT * FROM ticks WHERE {0}) WHERE {1}",
     "SELECT a.p, b.p FROM (FROM ticks WHERE {0}) a JOIN (FROM ticks WHERE {1}) b USING (time, s)",
     "SELECT time FROM ticks WHERE {0} AND time >= (SELECT max(time) FROM ticks WHERE {1})",

@@ -33,7 +33,8 @@ READINGS = {"ticks": 8, "iot": 10, "weather": 4}
 #: The verbs that change nothing, and what they are told.
 READING: dict[str, tuple[str, ...]] = {
     "plan": (), "status": (), "verify": (), "audit": (), "summarize": OLD,
-    "readings": (*OLD, "-o", "out.csv"), "coverage": (), "explain": ("--at", "2018-06-30T00:00:00Z"),
+    "readings": (*OLD, "-o", "out.csv"), "coverage": (),
+    "query": ("FROM ticks_coverage, ticks LIMIT 1",), "explain": ("--at", "2018-06-30T00:00:00Z"),
 }  # fmt: skip
 
 #: What the roles besides the README's policy are for.

@@ -130,7 +130,7 @@ _CIRCUMSTANCES = ("by", "version", "hosts", "database", "config")
 
 
 def test_each_is_shown() -> None:
-    assert set(SHOWN) == {*BEFORE, "init"}
+    assert set(SHOWN) == {*BEFORE, "init", "query", "query-explain"}
 
 
 def test_what_init_prints_is_shown(place: Place) -> None:
@@ -139,6 +139,17 @@ def test_what_init_prints_is_shown(place: Place) -> None:
     printed = place("init", f"{base}/{place.database.name}?{options}", "ticks", "--json", "-o", "new.toml")
     own = {key: it for key, it in printed.json.items() if key not in _COMMON}
     assert differences(shape(SHOWN["init"]), shape(own), "init") == [], printed
+
+
+def test_what_a_query_prints_is_shown(place: Place) -> None:
+    place("run")
+    sql = "SELECT symbol, count(*) AS readings FROM ticks GROUP BY symbol"
+    printed = place("query", sql, "--json").json
+    own = {key: it for key, it in printed.items() if key not in _COMMON - {"policies"}}
+    assert own == SHOWN["query"]
+    told = place("query", sql, "--json", "--explain").json["explain"]
+    assert differences(shape(SHOWN["query-explain"]), shape(told), "explain") == [], told
+    assert place("query", told["summaries"]["sql"], "--json").json["rows"] == printed["rows"]
 
 
 @pytest.mark.parametrize("verb", BEFORE)
