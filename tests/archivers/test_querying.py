@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
-from pymongo.database import Database
 
 from archivers.querying.engine import Engine
 from archivers.querying.explaining import explain
-from archivers.querying.tables import Misfit
 from archivers.querying.views import looking
 from archivers.tasks import Connections
-from config.errors import HaltedError, UsageError
 from config.policies import Policy, Store
-from rollups.rolling.options import RollupOptions
-from tests.archivers import builders
 from tests.archivers.builders import DAY0, Case, encode, offline
 from tests.archivers.harness import Cycle
 from tests.jobs.counting import Counts
@@ -41,7 +35,7 @@ ODD = (float("nan"), float("inf"), float("-inf"), -0.0, None)
 def case() -> Case:
     """Readings of 40 days, some at one instant, of two series fields."""
     rng = random.Random(5)
-    documents = []
+    documents: list[Document] = []
     for number in range(600):
         at = DAY0 + timedelta(milliseconds=rng.randrange(DAYS * 24) * 3_600_000 + rng.choice((0, 0, 1, 999)))
         value = rng.choice(ODD) if rng.random() < 0.1 else rng.randrange(-40, 40) / 8
@@ -87,7 +81,7 @@ class World:
             self.cycle.run(DAY0 + timedelta(days=days))
         self.opened = Opened(self.cycle.store)
         self._counted = MongoClient[Document](uri, tz_aware=True, event_listeners=[self.counts])
-        connections = Connections(self._counted["test_querying"], self.opened)  # type: ignore[arg-type]
+        connections = Connections(self._counted["test_querying"], self.opened)
         self.engine = Engine([looking(connections, self.cycle.policy, DAY0)], MEMORY)
         self.plain = duckdb.connect()
         self.plain.execute("SET TimeZone = 'UTC'")
@@ -244,7 +238,6 @@ def test_series_narrow_what_mongodb_reads(world: World) -> None:
     expected = world.expect(sql)
     world.counts.documents = 0
     assert world.ask(sql) == expected
-    live = [it for it in world.cycle.live()]
-    assert world.counts.documents < len(live) / 2
+    assert world.counts.documents < len(world.cycle.live()) / 2
     read = explain(world.engine, sql).reads[0].scan.narrowed
     assert [dict(it) for it in read.selectors] == [{"s": "A", "n": "2"}, {"s": "b", "n": "2"}]
