@@ -142,7 +142,8 @@ class Engine:
         self.watched.scans.clear()
         statement = self.prepare(sql)
         with self._told():
-            return deliver(self.connection.sql(statement).to_arrow_reader(_ROWS))
+            with self.connection.sql(statement).to_arrow_reader(_ROWS) as reader:
+                return deliver(reader)
 
     @contextmanager
     def _told(self) -> Iterator[None]:

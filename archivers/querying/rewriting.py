@@ -56,8 +56,8 @@ def rewritten(
 ) -> Rewritten | None:
     """Returns the statement over summaries that tells the same; None where none is known. `ranges`: what the
     statement reads of the view of readings."""
-    told = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
-    parsed: Node = json.loads(told[0]) if told else {"error": True}
+    told = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    parsed: Node = json.loads(told[0][0])
     if parsed["error"] or len(ranges) != 1:
         return None
     for level in _levels(view.context.policy, ranges[0]):
