@@ -14,7 +14,9 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from archivers.reading.formats import csv_text
 from config.errors import UsageError
@@ -88,16 +90,16 @@ def rows_of(batch: pa.RecordBatch) -> list[list[Any]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def shown(columns: list[str], rows: list[list[Any]], *, is_all: bool) -> Table:
-    """Returns a table for people."""
-    caption = None if is_all else f"the first {len(rows):,} rows: more with --format csv, or LIMIT and OFFSET"
-    table = Table(box=None, caption=caption, caption_justify="left", header_style="bold", pad_edge=False)
+def shown(columns: list[str], rows: list[list[Any]], *, is_all: bool) -> list[RenderableType]:
+    """Returns a table for people, and what it does not show."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
     for at, name in enumerate(columns):
         is_number = all(isinstance(row[at], int | float) for row in rows if row[at] is not None)
         table.add_column(printable(name), justify="right" if is_number and rows else "left", overflow="fold")
     for row in rows:
         table.add_row(*("NULL" if it is None else printable(_text(it)) for it in row))
-    return table
+    more = f"These are the first {len(rows):,} rows. For more: --format csv, or LIMIT and OFFSET"
+    return [table] if is_all else [table, Text(more)]
 
 
 def explained_lines(body: dict[str, Any]) -> Iterator[str]:

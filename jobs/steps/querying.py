@@ -92,8 +92,8 @@ class Answers:
             if not self._call.json and len(rows) > MOST_SHOWN:
                 break
         types = [str(it) for it in reader.schema.types]
-        table = shown(columns, rows[:MOST_SHOWN], is_all=len(rows) <= MOST_SHOWN)
-        return {"columns": columns, "types": types, "rows": rows}, [table]
+        tables = shown(columns, rows[:MOST_SHOWN], is_all=len(rows) <= MOST_SHOWN)
+        return {"columns": columns, "types": types, "rows": rows}, tables
 
     def _to_file(self, reader: pa.RecordBatchReader) -> Found:
         assert self._output is not None
