@@ -68,6 +68,7 @@ def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
         yes=given.get("yes", False),
         stop=stop,
         metrics_option=given.get("metrics_file"),
+        arguments=given.get("arguments", ()),
         is_measured=given.get("is_measured", False),
     )
 

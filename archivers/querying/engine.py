@@ -141,9 +141,8 @@ class Engine:
         self.watched.failures.clear()
         self.watched.scans.clear()
         statement = self.prepare(sql)
-        with self._told():
-            with self.connection.sql(statement).to_arrow_reader(_ROWS) as reader:
-                return deliver(reader)
+        with self._told(), self.connection.sql(statement).to_arrow_reader(_ROWS) as reader:
+            return deliver(reader)
 
     @contextmanager
     def _told(self) -> Iterator[None]:

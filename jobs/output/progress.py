@@ -98,8 +98,12 @@ class Progress:
             finally:
                 self._bar = self._task = None
 
+    def told(self) -> str:
+        """Returns the step in hand, what is done of it, and how long it will take. Another thread may ask."""
+        return ": ".join(filter(None, (self._title, self._summary())))
+
     def _summary(self) -> str:
-        counts = ", ".join(f"{count:,} {what}" for what, count in self._counts.items())
+        counts = ", ".join(f"{count:,} {what}" for what, count in dict(self._counts).items())
         left = self._estimate.left(clock.steady())
         return counts if left is None else f"{counts}; {left}"
 

@@ -14,6 +14,7 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext, ArchiveState
 from archivers.format.keys import UNSIGNED, Keys
+from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.stores import ObjectStore
 from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
@@ -32,10 +33,13 @@ from jobs.running.pausing import PAUSABLE
 from jobs.running.standing import standing
 from jobs.running.turn import Document, Step, Turn
 from jobs.stopping import Stop
+from rollups.changes.shared import SharedChanges
 from rollups.guarded import dry
 
 #: Who does the tasks, for one policy's turn.
 Staff = Callable[[Connections], AbstractContextManager[Executor]]
+#: What was read of the changes of several policies is read on after so many seconds.
+_FRESH_S = 60
 log = structlog.get_logger()
 
 
@@ -65,11 +69,14 @@ class Runner:
     is_now_given: bool = False  # by a person, who may mean another instant than the present
     hosts: str = ""
     keys: Keys = UNSIGNED
+    arguments: Sequence[str] | None = ()  # given with the verb; None: they name series
     known: Sequence[Policy] = ()  # all policies of the file
     keep: timedelta | None = None  # entries of the ledger; None: forever
     tells_late: bool = False  # whether a firing was missed before
     is_measured: bool = False  # for metrics
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _shared: SharedChanges | None = None
+    _read_again_at: float = 0.0
 
     @classmethod
     def of(
@@ -92,6 +99,7 @@ class Runner:
             is_now_given=call.is_now_given,
             hosts=call.hosts,
             keys=call.keys,
+            arguments=call.arguments,
             known=tuple(call.settings.policies.values()),
             keep=call.settings.ledger.keep,
             tells_late=call.command == SCHEDULED and call.settings.notify.tells_late,
@@ -101,11 +109,29 @@ class Runner:
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
         """A policy that fails keeps none of the others from running; an interruption does."""
         results = []
+        self._shared = self._sharing(policies)
         for policy in policies:
+            self._read_on()
             results.append(self.run_one(policy))
+            if self._shared is not None:
+                self._shared.leave_out(policy)
             if self.stop.asked:
                 break
         return results
+
+    def _sharing(self, policies: Sequence[Policy]) -> SharedChanges | None:
+        """Returns what reads the changes of several policies at once, where these are rolled up one after
+        another."""
+        rolls_up = any(step.follows_changes for step in self.steps) and not self.options.within.is_bounded
+        if not rolls_up or len(policies) < 2:
+            return None
+        return SharedChanges(self.database, policies, RECEIPTS, leaves_marks=not self.options.dry_run)
+
+    def _read_on(self) -> None:
+        """What was read is good for a while: what came in since is for the next run."""
+        if self._shared is not None and clock.steady() >= self._read_again_at:
+            self._shared.read_on(self.stop.check)
+            self._read_again_at = clock.steady() + _FRESH_S
 
     def run_one(self, policy: Policy) -> Result:
         """Raises nothing: what went wrong is in the result."""
@@ -160,7 +186,7 @@ class Runner:
 
     def _do_recorded(self, result: Result, policy: Policy, lease: Lease, executor: Executor) -> None:
         ledger = Ledger(self.database)
-        entry = ledger.start(self.run, self.verb, policy.name, self.now, lease)
+        entry = ledger.start(self.run, self.verb, policy.name, self.now, lease, self.arguments)
         turn = self._turn(policy, lease, executor)
         try:
             self._do(result, turn)
@@ -215,6 +241,7 @@ class Runner:
             taken_at=self.now if lease is None else lease.taken_at,
             readers=tuple(it for it in others if it.rollup is not None),
             is_archived_by_another=any(it.archive is not None and it.archive.to != "none" for it in others),
+            shared=self._shared,
         )
 
     def _fail(self, result: Result, error: BaseException) -> None:
