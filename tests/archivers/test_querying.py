@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -14,12 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
+from pymongo.database import Database
 
 from archivers.querying.engine import Engine
 from archivers.querying.explaining import explain
+from archivers.querying.tables import Misfit
 from archivers.querying.views import looking
 from archivers.tasks import Connections
 from config.policies import Policy, Store
+from tests.archivers import builders
 from tests.archivers.builders import DAY0, Case, encode, offline
 from tests.archivers.harness import Cycle
 from tests.jobs.counting import Counts
@@ -196,7 +200,7 @@ QUERIES = (
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(st.sampled_from(QUERIES), conditions(), conditions())
 def test_any_query_finds_what_it_finds_in_a_plain_table(world: World, query: str, one: str, two: str) -> None:
     sql = query.format(one, two)
@@ -241,3 +245,36 @@ def test_series_narrow_what_mongodb_reads(world: World) -> None:
     assert world.counts.documents < len(world.cycle.live()) / 2
     read = explain(world.engine, sql).reads[0].scan.narrowed
     assert [dict(it) for it in read.selectors] == [{"s": "A", "n": "2"}, {"s": "b", "n": "2"}]
+
+
+@pytest.mark.parametrize("archive", ["offline", "online"])
+@pytest.mark.parametrize("case", [*builders.deletable(), builders.timeseries()], ids=lambda it: it.name)
+def test_each_bucket_model(database: Database[Document], file_store: Store, case: Case, archive: str) -> None:
+    """Half archived, half live: each reading once, with its value."""
+    cycle = Cycle(database, case.online() if archive == "online" else case, file_store).load()
+    cycle.run(DAY0 + timedelta(days=31))
+    connections = Connections(database, cycle.store)
+    with Engine([looking(connections, cycle.policy, DAY0)], MEMORY) as engine:
+        names = [
+            it.replace(".", "_") for it in (*cycle.policy.series_names, "time", *cycle.policy.value_names)
+        ]
+        found = anew(engine, f'FROM "{cycle.policy.name}"')
+        assert found.column_names == names
+        series = cycle.policy.series_names
+        columns = found.columns[len(series)].to_pylist(), found.columns[len(series) + 1].to_pylist()
+        assert Counter((at, repr(value)) for at, value in zip(*columns, strict=True)) == Counter(
+            (at, repr(None if value is None else float(value))) for _, at, value in case.readings
+        )
+        by = ", ".join(f'"{it}"' for it in names[: len(series)]) or "true"
+        grouped = anew(engine, f'SELECT count(*) FROM "{cycle.policy.name}" GROUP BY {by}')
+        counts = sorted(grouped.columns[0].to_pylist())
+        assert counts == sorted(Counter(repr(it) for it, _, _ in case.readings).values())
+
+
+def anew(engine: Engine, sql: str) -> pa.Table:
+    """As the verb asks: again, where a column was too narrow."""
+    while True:
+        try:
+            return engine.run(sql, lambda reader: reader.read_all())
+        except Misfit as misfit:
+            engine.widen(misfit)
