@@ -23,6 +23,7 @@ from config.errors import UsageError
 from jobs.clock import iso
 from jobs.output.tables import printable, size
 
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 #: Rows that a table shows.
 MOST_SHOWN = 1_000
 
@@ -75,7 +76,7 @@ def _writer(schema: pa.Schema, form: Format, file: IO[bytes], is_stream: bool) -
 
 def _csv_lines(batch: pa.RecordBatch) -> Iterator[str]:
     for row in rows_of(batch):
-        yield ",".join("" if it is None else csv_text(_text(it)) for it in row) + "\n"
+        yield ",".join(map(_cell, row)) + "\n"
 
 
 def _json_lines(batch: pa.RecordBatch) -> Iterator[str]:
@@ -129,6 +130,12 @@ def _span(since: datetime | None, until: datetime | None) -> str:
     return " ".join(filter(None, sides)) or "all"
 
 
+def _cell(value: Any) -> str:
+    if type(value) in (int, float):
+        return repr(value)
+    return "" if value is None else csv_text(_text(value))
+
+
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
@@ -139,13 +146,15 @@ def _values(column: pa.Array) -> list[Any]:
         texts = np.datetime_as_string(whole, unit="us").tolist()
         zone = "Z" if column.type.tz else ""
         return [None if it == "NaT" else f"{it.removesuffix('000')}{zone}" for it in texts]
-    return [_plain(it) for it in column.to_pylist()]
+    values: list[Any] = column.to_pylist()
+    is_plain = pa.types.is_string(column.type) or pa.types.is_integer(column.type)
+    return values if is_plain else [_plain(it) for it in values]
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[repr(value)]
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _NOT_FINITE[repr(value)]
+    if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, Decimal):
         is_whole = value.is_finite() and value.as_tuple().exponent == 0
