@@ -33,8 +33,8 @@ READINGS = {"ticks": 8, "iot": 10, "weather": 4}
 #: The verbs that change nothing, and what they are told.
 READING: dict[str, tuple[str, ...]] = {
     "plan": (), "status": (), "verify": (), "audit": (), "summarize": OLD,
-    "readings": (*OLD, "-o", "out.csv"), "coverage": (),
-    "query": ("FROM ticks_coverage, ticks LIMIT 1",), "explain": ("--at", "2018-06-30T00:00:00Z"),
+    "readings": (*OLD, "-o", "out.csv"), "coverage": (), "explain": ("--at", "2018-06-30T00:00:00Z"),
+    "query": ("FROM {policy}, {policy}_hourly, {policy}_coverage LIMIT 1",),
 }  # fmt: skip
 
 #: What the roles besides the README's policy are for.
@@ -186,7 +186,7 @@ def whole_cycle(market: Market, policy: str) -> Iterator[Ran]:
         source.delete_one({"_id": "bad"})
     yield call("run")
     for verb in READING:
-        yield call(verb, *READING[verb])
+        yield call(verb, *(it.format(policy=policy) for it in READING[verb]))
     yield call("restore", "--to", f"{policy}_restored")
     if not is_native:
         first = database[f"{policy}_restored"].find_one({"more": {"$exists": False}})

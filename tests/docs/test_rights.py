@@ -179,7 +179,7 @@ def test_who_reads_needs_these_rights_and_no_others(market: Market) -> None:
     for right in [None, *READ]:
         market.allow([it for it in READ if it != right])
         for verb, arguments in READING.items():
-            ran = market(verb, "-p", "ticks", *arguments)
+            ran = market(verb, "-p", "ticks", *(it.format(policy="ticks") for it in arguments))
             if right is None:
                 assert ran.code == 0, ran
             elif ran.code != 0:
