@@ -9,7 +9,18 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr
 
-from config.values import Duration, DurationOrForever, Limit, List, Schedule, Secrets, Share, Size
+from config.values import (
+    Duration,
+    DurationOrForever,
+    Limit,
+    List,
+    RateText,
+    Schedule,
+    Secrets,
+    Share,
+    Size,
+    WindowText,
+)
 
 
 class Table(BaseModel):
@@ -83,6 +94,18 @@ class Drill(Table):
     schedule: Schedule | None = None  # cron expression, UTC
     every: DurationOrForever = None  # a day that no drill proves for so long is told; None: none is
     days: int = 1  # of each policy in a scheduled drill
+
+
+class Throttle(Table):
+    """How gentle runs are on the cluster, and when they may work."""
+
+    max_lag: DurationOrForever = None  # of a secondary, over which a run waits; None: it never does
+    max_rate: RateText | None = None  # buckets or bytes a second
+    window: WindowText | None = None  # times of day
+
+    def within(self, outer: Throttle) -> Throttle:
+        """Returns this one with what it does not say taken from `outer`."""
+        return outer.model_copy(update=self.model_dump(exclude_unset=True))
 
 
 #: A level of summaries: how long their windows are. The finest comes first.
@@ -206,6 +229,7 @@ class Policy(Table):
     rollup: Rollup | None = None
     archive: Archive | None = None
     audit: Audit = Audit()
+    throttle: Throttle = Throttle()  # with the file's own, once that is loaded
     retain: Retain | None = None
     overflow: Overflow | None = None
 
@@ -282,5 +306,6 @@ class Settings(Table):
     metrics_file: Path | None = None
     notify: Notify = Notify()
     drill: Drill = Drill()
+    throttle: Throttle = Throttle()
     policies: dict[str, Policy]
     path: Path

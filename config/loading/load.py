@@ -16,15 +16,27 @@ from config.checks.notify import check_notify
 from config.checks.policy import check_policy
 from config.checks.storage import check_object_lock, check_storage_class
 from config.checks.targets import check_targets
+from config.checks.throttle import check_throttle
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.lines import lines_of
 from config.loading.tables import known_keys, read_table
-from config.policies import Drill, MongoDB, Notify, Policy, RunLedger, Settings, Store, TopLevel, Workers
+from config.policies import (
+    Drill,
+    MongoDB,
+    Notify,
+    Policy,
+    RunLedger,
+    Settings,
+    Store,
+    Throttle,
+    TopLevel,
+    Workers,
+)
 from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
 from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
-_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "policies")
+_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "throttle", "policies")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
@@ -52,14 +64,20 @@ def settings_in(text: str, path: Path, environ: Mapping[str, str]) -> Settings:
     check_ledger(settings.ledger, report)
     check_notify(settings.notify, report)
     check_drill(settings, report)
+    check_throttle(settings.throttle, ("throttle",), report)
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
         check_storage_class(policy, settings.store, report)
+        check_throttle(policy.throttle, ("policies", policy.name, "throttle"), report)
     check_targets(settings.policies.values(), settings.mongodb.database, report)
     if report.problems:
         raise ConfigError(report.problems)
     store = settings.store and settings.store.model_copy(update={"url": settings.store.url.removesuffix("/")})
-    return settings.model_copy(update={"store": store})
+    policies = {
+        name: it.model_copy(update={"throttle": it.throttle.within(settings.throttle)})
+        for name, it in settings.policies.items()
+    }
+    return settings.model_copy(update={"store": store, "policies": policies})
 
 
 def _read(path: Path) -> str:
@@ -104,6 +122,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
     ledger = _table(document, ("ledger",), report) or {}
     notify = _table(document, ("notify",), report) or {}
     drill = _table(document, ("drill",), report) or {}
+    throttle = _table(document, ("throttle",), report) or {}
     return Settings(
         mongodb=read_table(MongoDB, mongodb, ("mongodb",), report),
         store=None if store is None else read_table(Store, store, ("store",), report),
@@ -112,6 +131,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
         metrics_file=None if top.metrics_file is None else Path(top.metrics_file),
         notify=read_table(Notify, notify, ("notify",), report),
         drill=read_table(Drill, drill, ("drill",), report),
+        throttle=read_table(Throttle, throttle, ("throttle",), report),
         policies=policies,
         path=path,
     )
