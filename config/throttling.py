@@ -65,8 +65,8 @@ class Window:
         return minute >= self.start or minute < self.end
 
     def next_open(self, at: datetime) -> datetime:
-        """Returns the first instant of it from `at` on, UTC. Where clocks are set forward past all of it, that
-        is a day later."""
+        """Returns the first instant of it from `at` on, UTC. Where clocks are set forward past all of it,
+        that is a day later."""
         if self.is_open(at):
             return at.astimezone(UTC)
         whole = at.astimezone(UTC).replace(second=0, microsecond=0)

@@ -42,6 +42,7 @@ class Call:
     yes: bool
     stop: Stop
     metrics_option: Path | None = None  # --metrics-file
+    no_throttle: bool = False  # --no-throttle
     is_measured: bool = False  # it runs policies, and changes what it finds due
     hosts: str = ""  # where MongoDB is, once that is known
 

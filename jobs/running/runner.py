@@ -17,7 +17,7 @@ from archivers.format.keys import UNSIGNED, Keys
 from archivers.stores import ObjectStore
 from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
-from config.errors import PausedError
+from config.errors import InterruptedRun, PausedError, WindowOverError
 from config.policies import Policy
 from jobs import clock
 from jobs.call import Call
@@ -25,13 +25,16 @@ from jobs.execution.executors import local
 from jobs.failures import OUTCOMES, Failure, explain
 from jobs.output.progress import Progress
 from jobs.output.report import Result, worst
+from jobs.running.lag import Members
 from jobs.running.lateness import missed_since
 from jobs.running.lease import Lease
 from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
 from jobs.running.pausing import PAUSABLE
 from jobs.running.standing import standing
+from jobs.running.throttle import Throttle
 from jobs.running.turn import Document, Step, Turn
 from jobs.stopping import Stop
+from rollups.context import freely
 from rollups.guarded import dry
 
 #: Who does the tasks, for one policy's turn.
@@ -69,6 +72,8 @@ class Runner:
     keep: timedelta | None = None  # entries of the ledger; None: forever
     tells_late: bool = False  # whether a firing was missed before
     is_measured: bool = False  # for metrics
+    is_throttled: bool = True  # by what policies say
+    begun: float = field(default_factory=clock.steady)
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
@@ -96,12 +101,14 @@ class Runner:
             keep=call.settings.ledger.keep,
             tells_late=call.command == SCHEDULED and call.settings.notify.tells_late,
             is_measured=call.metrics_file is not None,
+            is_throttled=not call.no_throttle,
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
         """A policy that fails keeps none of the others from running; an interruption does."""
         results = []
-        for policy in policies:
+        for number, policy in enumerate(policies, start=1):
+            self.progress.among = number, len(policies)
             results.append(self.run_one(policy))
             if self.stop.asked:
                 break
@@ -121,6 +128,8 @@ class Runner:
             if not self.is_now_given and any(step.by_present for step in self.steps):
                 clock.check_skew(self.now, self._server_now)
             result.late_since = self._late_since(policy)
+            if (throttle := self._throttle(policy)) is not None:
+                throttle.see_window()
             with self.options.staff(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
                     self._do(result, self._turn(policy, None, executor))
@@ -130,9 +139,11 @@ class Runner:
                         if lease.is_clean:
                             lease.leave_clean()
                         return None
-                    self._do_recorded(result, policy, lease, executor)
+                    self._do_recorded(result, lease, self._turn(policy, lease, executor, throttle))
         except PausedError as error:  # before its first step: there was nothing to do
             result.paused = error.pause
+        except WindowOverError as error:
+            result.stopped, result.next_window = "outside window", error.opens
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         if self.is_measured:
@@ -158,10 +169,17 @@ class Runner:
         """Asked once, at the start: `now` is that of the first policy for all of them."""
         return clock.of_server(self.database)
 
-    def _do_recorded(self, result: Result, policy: Policy, lease: Lease, executor: Executor) -> None:
+    def _throttle(self, policy: Policy) -> Throttle | None:
+        if not self.is_throttled or self.options.dry_run or self.verb not in PAUSABLE:
+            return None
+        return Throttle(policy, Members(self.database).lag, self._present, self.progress.wait)
+
+    def _present(self) -> datetime:
+        return self.now + timedelta(seconds=clock.steady() - self.begun)
+
+    def _do_recorded(self, result: Result, lease: Lease, turn: Turn) -> None:
         ledger = Ledger(self.database)
-        entry = ledger.start(self.run, self.verb, policy.name, self.now, lease)
-        turn = self._turn(policy, lease, executor)
+        entry = ledger.start(self.run, self.verb, turn.policy.name, self.now, lease)
         try:
             self._do(result, turn)
             if result.exit_code in COMPLETED:
@@ -169,27 +187,35 @@ class Runner:
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
             # Once another run has the lease, what was found changed or missing is its doing.
             self._fail(result, lease.taken() or error)
-        if result.exit_code in COMPLETED and turn.context.state.is_clean:
+        code = InterruptedRun.exit_code if result.stopped else result.exit_code  # not all that is due is done
+        if code in COMPLETED and turn.context.state.is_clean:
             lease.leave_clean()
         counts = _counts(result.body)
-        ledger.finish(entry, result.exit_code, OUTCOMES[result.exit_code], counts, result.error)
+        ledger.finish(entry, code, OUTCOMES[code], counts, result.error or result.stopped)
 
     def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
             turn.context.check()
-            with self.progress.step(f"{turn.policy.name}: {step.name}"), _timed(result, step):
+            with self.progress.step(step.name, turn.policy.name), _timed(result, step):
                 done = step.do(turn)
             result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
             result.exit_code = worst([result.exit_code, done.exit_code])
 
-    def _turn(self, policy: Policy, lease: Lease | None, executor: Executor) -> Turn:
+    def _turn(
+        self, policy: Policy, lease: Lease | None, executor: Executor, throttle: Throttle | None = None
+    ) -> Turn:
         """Returns a policy's turn; without a lease it can't write."""
 
-        def check() -> None:
+        def may_go_on() -> None:
             if lease is not None:
                 lease.check()
             self.stop.check()
             executor.check()
+
+        def check() -> None:
+            may_go_on()
+            if throttle is not None:
+                throttle.check(may_go_on)
 
         context = ArchiveContext(
             self.database,
@@ -197,7 +223,8 @@ class Runner:
             self.now,
             dry if lease is None else lease.guard,
             check,
-            self.progress,
+            self.progress if throttle is None else throttle.noting(self.progress),
+            freely if throttle is None else throttle.hear,
             store=self.store,
             executor=executor,
             keys=self.keys,
@@ -219,6 +246,9 @@ class Runner:
 
     def _fail(self, result: Result, error: BaseException) -> None:
         """The first failure is the cause; what follows from it must not hide it."""
+        if isinstance(error, WindowOverError):
+            result.stopped, result.next_window = "window over", error.opens
+            return
         failure: Failure = explain(error, self.hosts)
         if isinstance(error, PausedError):
             result.paused = error.pause

@@ -10,7 +10,7 @@ import sys
 import pytest
 import structlog
 
-from jobs.output import logs
+from jobs import logs
 from jobs.output.progress import Estimate, Progress
 from tests.jobs.command import ROOT
 
