@@ -7,9 +7,9 @@ renewed in the background, and cursors that are open are kept alive by who reads
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from datetime import datetime
+from time import sleep
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -138,7 +138,7 @@ class Throttle:
         while (wait := self._gate.wait(clock.steady(), self._present())) is not None:
             waits = True
             self._tell(wait.reason)
-            time.sleep(min(wait.seconds, _TICK))
+            sleep(min(wait.seconds, _TICK))
             may_go_on()
         if waits:
             self._tell(None)
