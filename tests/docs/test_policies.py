@@ -33,6 +33,7 @@ from config.policies import (
     RunLedger,
     Store,
     Table,
+    Throttle,
     TopLevel,
     Workers,
 )
@@ -54,12 +55,14 @@ TABLES: dict[str, type[Table]] = {
     "`[ledger]`": RunLedger,
     "`[notify]`": Notify,
     "`[drill]`": Drill,
+    "`[throttle]`": Throttle,
     "`[policies.NAME]`": Policy,
     "`[policies.NAME.rollup]`": Rollup,
     "`[[policies.NAME.rollup.levels]]`": RollupLevel,
     "`[policies.NAME.archive]`": Archive,
     "`[policies.NAME.archive.compact]`": Compact,
     "`[policies.NAME.audit]`": Audit,
+    "`[policies.NAME.throttle]`": Throttle,
     "`[policies.NAME.retain]`": Retain,
     "`[policies.NAME.overflow]`": Overflow,
 }
