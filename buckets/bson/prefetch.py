@@ -10,8 +10,8 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
-#: Seconds: the server closes a cursor that nobody asked anything for ten minutes.
-IDLE = 240.0
+#: Seconds: the server closes the cursors of a session that was idle for half an hour.
+IDLE = 600.0
 
 
 def _one(_: object) -> int:

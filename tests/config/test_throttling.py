@@ -95,7 +95,8 @@ def test_a_whole_day_is_always_open(text: str) -> None:
 
 
 def test_there_need_be_no_window_and_no_rate() -> None:
-    assert parse_window("always") is parse_rate("unlimited") is None
+    assert parse_window("always") is None
+    assert parse_rate("unlimited") is None
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,6 @@ import pytest
 from pymongo import MongoClient
 
 from archivers.stores import open_store
-from buckets.bson import prefetch
-from buckets.bson.cursor import find_raw
 from config.policies import Store, Throttle
 from jobs.output.progress import Progress
 from jobs.output.report import Result
@@ -83,25 +81,3 @@ def _is_behind(client: MongoClient[Document], address: str) -> bool:
     client["lagging"].noise.insert_one({"at": datetime.now().astimezone()})
     lag = Members(client["lagging"]).lag()
     return lag is not None and lag.member == address and lag.exceeds(2)
-
-
-def test_a_cursor_stays_open_while_a_run_waits(three: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a server that closes cursors that were idle for a second."""
-    monkeypatch.setattr(prefetch, "IDLE", 0.2)
-    settings = {"cursorTimeoutMillis": 1000, "clientCursorMonitorFrequencySecs": 1}
-    usual = {"cursorTimeoutMillis": 600_000, "clientCursorMonitorFrequencySecs": 4}
-    with MongoClient[Document](three.uri) as client:
-        collection = client["lagging"].large
-        text = "x" * 100_000
-        for at in range(0, 600, 100):
-            collection.insert_many([{"_id": number, "t": text} for number in range(at, at + 100)])
-        client.admin.command("setParameter", 1, **settings)
-        try:
-            found, count = find_raw(collection, {}), 0
-            for docs in found:
-                count += len(docs)
-                if count < 200:
-                    time.sleep(2.5)
-        finally:
-            client.admin.command("setParameter", 1, **usual)
-        assert count == 600
