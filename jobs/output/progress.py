@@ -96,7 +96,7 @@ class Progress:
         if policy is not None:
             place = {"policy_number": number, "policies": of} if of > 1 else {}
             self._fields = {"policy": policy, **place, "step": title}
-            title = f"{policy} ({number} of {of}): {title}" if of > 1 else f"{policy}: {title}"
+            title = f"[{number}/{of}] {policy}: {title}" if of > 1 else f"{policy}: {title}"
         self._title, self._counts, self._estimate = title, Counter(), Estimate(clock.steady())
         if not self._quiet and sys.stderr.isatty() and not logs.is_json():
             with self._moving(title):

@@ -41,6 +41,28 @@ def test_lines_elsewhere_than_on_a_terminal(capsys: pytest.CaptureFixture[str]) 
     ]
 
 
+def test_it_is_told_which_policy_it_is_and_why_it_waits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = 1000.0
+    monkeypatch.setattr("jobs.clock.steady", lambda: at)
+    progress = Progress(quiet=False)
+    progress.among = 2, 3
+    with progress.step("archive", "ticks"):
+        progress("archived readings", 5000)
+        at += 20
+        progress.wait("db2 is 11 s behind")
+        progress.wait(None)
+        at += 20
+        progress("archived readings", 5000)
+    assert capsys.readouterr().err.splitlines() == [
+        "[2/3] ticks: archive",
+        "[2/3] ticks: archive: 5,000 archived readings; waits: db2 is 11 s behind",
+        "[2/3] ticks: archive: 10,000 archived readings",
+        "[2/3] ticks: archive: 10,000 archived readings",
+    ]
+
+
 def test_long_work_is_told_of_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
