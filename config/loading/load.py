@@ -73,10 +73,12 @@ def settings_in(text: str, path: Path, environ: Mapping[str, str]) -> Settings:
     if report.problems:
         raise ConfigError(report.problems)
     store = settings.store and settings.store.model_copy(update={"url": settings.store.url.removesuffix("/")})
-    policies = {
-        name: it.model_copy(update={"throttle": it.throttle.within(settings.throttle)})
-        for name, it in settings.policies.items()
-    }
+    policies = settings.policies
+    if settings.throttle.model_fields_set:
+        policies = {
+            name: it.model_copy(update={"throttle": it.throttle.within(settings.throttle)})
+            for name, it in policies.items()
+        }
     return settings.model_copy(update={"store": store, "policies": policies})
 
 

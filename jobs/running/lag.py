@@ -72,9 +72,9 @@ class Members:
                 told = admin.command("replSetGetConfig")["config"]["members"]
                 self._config = {it["_id"]: it for it in told}
         except OperationFailure as error:
-            said = (
-                f"the user lacks {_NEEDS}" if error.code == _UNAUTHORIZED else (error.details or {})["errmsg"]
-            )
+            said = str((error.details or {}).get("errmsg", error))
+            if error.code == _UNAUTHORIZED:
+                said = f"the user lacks {_NEEDS}"
             message = f"the replication lag cannot be told: {said}. Mend that, or take throttle.max_lag out"
             raise BucketwiseError(message) from error
         return furthest(status, self._config)
