@@ -206,12 +206,12 @@ def test_a_run_at_work_ends_with_the_window(place: Place, monkeypatch: pytest.Mo
     throttled(place, OPEN)
 
     def do(turn: Turn) -> Done:
-        later = clock.steady() + 30
+        later = clock.steady() + 3700
         monkeypatch.setattr("jobs.clock.steady", lambda: later)
         turn.context.check()
         raise AssertionError("the run went on")
 
-    runner = _runner(place, ROLLUP, Step("meanwhile", do), *RUN[1:], now="2018-09-01T04:59:45Z")
+    runner = _runner(place, ROLLUP, Step("meanwhile", do), *RUN[1:], now="2018-09-01T04:00:00Z")
     result = runner.run_one(_ticks(place))
     monkeypatch.undo()
     told = result.as_dict()
