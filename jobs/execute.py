@@ -72,6 +72,7 @@ def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
         stop=stop,
         metrics_option=given.get("metrics_file"),
         no_throttle=given.get("no_throttle", False),
+        arguments=given.get("arguments", ()),
         is_measured=given.get("is_measured", False),
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.models import OptionInfo, ParameterInfo
 
 from config.checks.metrics import metrics_file_fault
 from config.work import MOST_WORKERS
@@ -130,6 +131,24 @@ _NO_THROTTLE = inspect.Parameter(
 )
 
 
+def _as_typed(own: Sequence[inspect.Parameter], given: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The options and arguments of a verb, to be typed again; None where they name series: what they say
+    of people is kept nowhere else."""
+    if given.get("series"):
+        return None
+    typed: list[str] = []
+    for it in own:
+        value = given[it.name]
+        if value in (None, it.default, []):
+            continue
+        (kind,) = (that for that in it.annotation.__metadata__ if isinstance(that, ParameterInfo))
+        is_option = isinstance(kind, OptionInfo)
+        name = [kind.param_decls[0] if kind.param_decls else f"--{it.name.replace('_', '-')}"]
+        for one in value if isinstance(value, list) else [value]:
+            typed += [*(name if is_option else []), *([] if one is True else [str(one)])]
+    return tuple(typed)
+
+
 def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
     """`verb(call, **own options)` with the common options added, as typer takes it; gives the exit code."""
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
@@ -149,6 +168,7 @@ def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
             merged["is_measured"] = not given.get("dry_run")
         if throttled:
             merged["no_throttle"] = given.pop("no_throttle")
+        merged["arguments"] = _as_typed(own, given)
         return execute(name, merged, functools.partial(verb, **given))
 
     taken = (context, *own, *measured, *throttled, *_COMMON)

@@ -21,7 +21,7 @@ from buckets.source import Source
 from config.policies import Policy
 from rollups import ttl
 from rollups.calendar.levels import levels_of
-from rollups.changes.late import may_stream
+from rollups.changes.reach import may_stream
 
 OLDEST = (6, 0)
 _LOOKS = ("listCollections", "listIndexes")

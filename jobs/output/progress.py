@@ -128,8 +128,12 @@ class Progress:
             finally:
                 self._bar = self._task = None
 
+    def told(self) -> str:
+        """Returns the step in hand, what is done of it, and how long it will take. Another thread may ask."""
+        return ": ".join(filter(None, (self._title, self._summary())))
+
     def _summary(self) -> str:
-        counts = ", ".join(f"{count:,} {what}" for what, count in self._counts.items())
+        counts = ", ".join(f"{count:,} {what}" for what, count in dict(self._counts).items())
         waits = None if self._waits is None else f"waits: {self._waits}"
         return "; ".join(filter(None, (counts, self._estimate.left(clock.steady()), waits)))
 

@@ -14,6 +14,7 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext, ArchiveState
 from archivers.format.keys import UNSIGNED, Keys
+from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.stores import ObjectStore
 from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
@@ -34,11 +35,14 @@ from jobs.running.standing import standing
 from jobs.running.throttle import Throttle
 from jobs.running.turn import Document, Step, Turn
 from jobs.stopping import Stop
+from rollups.changes.shared import SharedChanges
 from rollups.context import freely
 from rollups.guarded import dry
 
 #: Who does the tasks, for one policy's turn.
 Staff = Callable[[Connections], AbstractContextManager[Executor]]
+#: What was read of the changes of several policies is read on after so many seconds.
+_FRESH_S = 60
 log = structlog.get_logger()
 
 
@@ -68,6 +72,7 @@ class Runner:
     is_now_given: bool = False  # by a person, who may mean another instant than the present
     hosts: str = ""
     keys: Keys = UNSIGNED
+    arguments: Sequence[str] | None = ()  # given with the verb; None: they name series
     known: Sequence[Policy] = ()  # all policies of the file
     keep: timedelta | None = None  # entries of the ledger; None: forever
     tells_late: bool = False  # whether a firing was missed before
@@ -75,6 +80,8 @@ class Runner:
     is_throttled: bool = True  # by what policies say
     begun: float = field(default_factory=clock.steady)
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _shared: SharedChanges | None = None
+    _read_again_at: float = 0.0
 
     @classmethod
     def of(
@@ -97,6 +104,7 @@ class Runner:
             is_now_given=call.is_now_given,
             hosts=call.hosts,
             keys=call.keys,
+            arguments=call.arguments,
             known=tuple(call.settings.policies.values()),
             keep=call.settings.ledger.keep,
             tells_late=call.command == SCHEDULED and call.settings.notify.tells_late,
@@ -107,12 +115,31 @@ class Runner:
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
         """A policy that fails keeps none of the others from running; an interruption does."""
         results = []
+        self._shared = self._sharing(policies)
         for number, policy in enumerate(policies, start=1):
             self.progress.among = number, len(policies)
+            self._read_on()
             results.append(self.run_one(policy))
+            if self._shared is not None:
+                self._shared.leave_out(policy)
             if self.stop.asked:
                 break
         return results
+
+    def _sharing(self, policies: Sequence[Policy]) -> SharedChanges | None:
+        """Returns what reads the changes of several policies at once, where these are rolled up one after
+        another. One whose window is closed does not read any."""
+        rolls_up = any(step.follows_changes for step in self.steps) and not self.options.within.is_bounded
+        working = [it for it in policies if self._may_work(it)] if rolls_up else []
+        if len(working) < 2:
+            return None
+        return SharedChanges(self.database, working, RECEIPTS, leaves_marks=not self.options.dry_run)
+
+    def _read_on(self) -> None:
+        """What was read is good for a while: what came in since is for the next run."""
+        if self._shared is not None and clock.steady() >= self._read_again_at:
+            self._shared.read_on(self.stop.check)
+            self._read_again_at = clock.steady() + _FRESH_S
 
     def run_one(self, policy: Policy) -> Result:
         """Raises nothing: what went wrong is in the result."""
@@ -174,12 +201,16 @@ class Runner:
             return None
         return Throttle(policy, Members(self.database).lag, self._present, self.progress.wait)
 
+    def _may_work(self, policy: Policy) -> bool:
+        throttle = self._throttle(policy)
+        return throttle is None or throttle.is_open
+
     def _present(self) -> datetime:
         return self.now + timedelta(seconds=clock.steady() - self.begun)
 
     def _do_recorded(self, result: Result, lease: Lease, turn: Turn) -> None:
         ledger = Ledger(self.database)
-        entry = ledger.start(self.run, self.verb, turn.policy.name, self.now, lease)
+        entry = ledger.start(self.run, self.verb, turn.policy.name, self.now, lease, self.arguments)
         try:
             self._do(result, turn)
             if result.exit_code in COMPLETED:
@@ -242,6 +273,7 @@ class Runner:
             taken_at=self.now if lease is None else lease.taken_at,
             readers=tuple(it for it in others if it.rollup is not None),
             is_archived_by_another=any(it.archive is not None and it.archive.to != "none" for it in others),
+            shared=self._shared,
         )
 
     def _fail(self, result: Result, error: BaseException) -> None:

@@ -77,9 +77,14 @@ class Gate:
         self._begun = now
         return None
 
+    def opens(self, at: datetime) -> datetime | None:
+        """Returns when the window opens; None: it is open."""
+        return None if self._window is None or self._window.is_open(at) else self._window.next_open(at)
+
     def see_window(self, at: datetime) -> None:
-        if self._window is not None and not self._window.is_open(at):
-            raise WindowOverError(f"the window {self._limits.window} is over", self._window.next_open(at))
+        """Raises WindowOverError where it is closed."""
+        if (opens := self.opens(at)) is not None:
+            raise WindowOverError(f"the window {self._limits.window} is over", opens)
 
     def _wait_for_secondaries(self, now: float) -> Wait | None:
         """The lag is asked for where something was done since, and no more often than it has to be."""
@@ -115,6 +120,11 @@ class Throttle:
         self._tell = tell
         self._thread = threading.get_ident()
         self.hear = self._gate.hear
+
+    @property
+    def is_open(self) -> bool:
+        """Returns whether this is a time to work."""
+        return self._gate.opens(self._present()) is None
 
     def see_window(self) -> None:
         """Raises WindowOverError unless this is a time to work."""

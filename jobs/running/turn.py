@@ -10,6 +10,7 @@ from typing import Any
 from archivers.context import ArchiveContext
 from buckets.fields.times import TimeRange
 from config.policies import Policy
+from rollups.changes.shared import SharedChanges
 
 Document = dict[str, Any]
 
@@ -26,6 +27,7 @@ class Turn:
     taken_at: datetime  # the lease, by the server's clock; `now` where there is none
     readers: tuple[Policy, ...]  # other policies that roll up the same collection
     is_archived_by_another: bool  # the same collection, by another policy
+    shared: SharedChanges | None = None  # what is known of the changes of several policies
 
     @property
     def policy(self) -> Policy:
@@ -43,8 +45,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a verb. `by_present`: what it does depends on what time it is."""
+    """One step of a verb. `by_present`: what it does depends on what time it is. `follows_changes`: it looks
+    for all that has changed since it was done last."""
 
     name: str
     do: Callable[[Turn], Done]
     by_present: bool = False
+    follows_changes: bool = False

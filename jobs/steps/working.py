@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
@@ -24,7 +24,7 @@ from archivers.restoring.restore import restore
 from archivers.restoring.unpin import unpin
 from archivers.upkeep import Upkeep, roll_up_all
 from buckets.columns import Quarantined
-from buckets.fields.times import FIRST_MS
+from buckets.fields.times import FIRST_MS, TimeRange, as_date
 from config.errors import HaltedError
 from config.policies import Policy
 from jobs import clock
@@ -42,8 +42,9 @@ from rollups.changes.late import Late
 from rollups.holds import COLLECTION as HOLDS
 from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
+from rollups.rolling.backfill import Backfill
 from rollups.rolling.expiry import count_expired, expire_summaries
-from rollups.rolling.options import RollupReport
+from rollups.rolling.options import RollupOptions, RollupReport, unheard
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
@@ -83,10 +84,33 @@ def check_archived(turn: Turn) -> None:
         check_kind(context.database, context.policy)
 
 
-def _roll_up(turn: Turn) -> Done:
+def backfill_step(length: timedelta) -> Step:
+    """Returns the step that rolls up the turn's range in slices of a length, and goes on where an earlier
+    call was cut off."""
+
+    def do(turn: Turn) -> Done:
+        span = turn.within.start_ms, turn.within.end_ms
+        backfill = Backfill(turn.context.database, turn.policy, span, length // timedelta(milliseconds=1))
+        rest = TimeRange(as_date(backfill.begins), turn.within.until)
+        done = _roll_up(replace(turn, within=rest), backfill.reach)
+        backfill.finish()
+        slices = {"total": backfill.total, "before": backfill.before}
+        return replace(done, body={**done.body, "slices": slices})
+
+    return Step(ROLLUP.name, do, by_present=True)
+
+
+def _roll_up(turn: Turn, reached: Callable[[int], None] = unheard) -> Done:
     prepare(turn)
     report = roll_up_all(
-        turn.context, turn.within, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run
+        turn.context,
+        RollupOptions(
+            turn.within,
+            is_cleared=turn.is_archived_by_another,
+            dry_run=turn.dry_run,
+            shared=turn.shared,
+            reached=reached,
+        ),
     )
     empty = report.empty_fields(turn.policy)
     body = {
@@ -281,7 +305,7 @@ def finding_body(found: Any) -> Body:
     return {key: getattr(found, key) for key in ("code", "policy", "place", "severity", "message")}
 
 
-ROLLUP = Step("rollup", _roll_up, by_present=True)
+ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True)
 ARCHIVE = Step("archive", _archive, by_present=True)
 EXPIRY = Step("expiry", _expire, by_present=True)
 AUDIT = audit_step()

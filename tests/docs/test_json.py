@@ -89,6 +89,12 @@ def _bury(place: Place) -> None:
     place("run")
 
 
+def _fail(place: Place) -> None:
+    """A view is where summaries go."""
+    place.database.command("create", "ticks_daily", viewOn="iot", pipeline=[])
+    place("run")
+
+
 def _nothing(_place: Place) -> None:
     pass
 
@@ -118,6 +124,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "resume": (_pause, []),
     "audit": (_nothing, []),
     "status": (_run, []),
+    "failed": (_fail, ["--failed"]),
     "summarize": (_run, ["--since", "2018-06-30", "--until", "2018-07-01"]),
     "readings": (_run, ["--output", "ticks.csv"]),
     "coverage": (_run, []),
@@ -146,7 +153,7 @@ def test_shown_as_printed(place: Place, verb: str) -> None:
     before, options = BEFORE[verb]
     before(place)
     now = "2018-08-31T12:00:00Z" if verb == "archive" else "2018-09-01T00:00:00Z"
-    printed = place(verb, "--json", "-p", "ticks", *options, now=now)
+    printed = place("status" if verb == "failed" else verb, "--json", "-p", "ticks", *options, now=now)
     assert set(printed.json) - {"findings", "error", *_CIRCUMSTANCES} == {
         "schema",
         "command",

@@ -162,6 +162,7 @@ def test_a_gate_closes_at_the_end_of_the_window() -> None:
 @pytest.mark.parametrize("verb", ["run", "rollup", "archive", "compact"])
 def test_no_verb_works_outside_of_the_window(place: Place, verb: str) -> None:
     throttled(place, CLOSED)
+    place("run", "--no-throttle", now="2018-07-30T01:30:00Z")  # from now on changes are followed
     before = place.everything()
     ran, told = place(verb), place(verb, "--json")
     assert (ran.code, told.code) == (0, 0)
