@@ -9,7 +9,18 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr
 
-from config.values import Duration, DurationOrForever, Limit, List, Schedule, Secrets, Share, Size
+from config.values import (
+    Duration,
+    DurationOrForever,
+    Limit,
+    List,
+    RateText,
+    Schedule,
+    Secrets,
+    Share,
+    Size,
+    WindowText,
+)
 
 
 class Table(BaseModel):
@@ -110,6 +121,18 @@ class PolicyRedis(Table):
 
 class PolicyPublish(Table):
     redis: PolicyRedis = PolicyRedis()
+
+
+class Throttle(Table):
+    """How gentle runs are on the cluster, and when they may work."""
+
+    max_lag: DurationOrForever = None  # of a secondary, over which a run waits; None: it never does
+    max_rate: RateText | None = None  # buckets or bytes a second
+    window: WindowText | None = None  # times of day
+
+    def within(self, outer: Throttle) -> Throttle:
+        """Returns this one with what it does not say taken from `outer`."""
+        return outer.model_copy(update=self.model_dump(exclude_unset=True))
 
 
 #: A level of summaries: how long their windows are. The finest comes first.
@@ -233,6 +256,7 @@ class Policy(Table):
     rollup: Rollup | None = None
     archive: Archive | None = None
     audit: Audit = Audit()
+    throttle: Throttle = Throttle()  # with the file's own, once that is loaded
     retain: Retain | None = None
     overflow: Overflow | None = None
     publish: PolicyPublish | None = None
@@ -311,6 +335,7 @@ class Settings(Table):
     notify: Notify = Notify()
     drill: Drill = Drill()
     publish: Publish = Publish()
+    throttle: Throttle = Throttle()
     policies: dict[str, Policy]
     path: Path
 

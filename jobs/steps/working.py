@@ -29,6 +29,7 @@ from config.errors import HaltedError
 from config.policies import Policy
 from jobs import clock
 from jobs.running import lease, ledger
+from jobs.running.lag import lag_findings
 from jobs.running.pausing import pause_findings
 from jobs.running.turn import Done, Step, Turn
 from jobs.steps.audited import evidence_body
@@ -298,7 +299,7 @@ def _check(turn: Turn) -> Done:
     checked = check(turn.context.database, turn.policy, OWN_COLLECTIONS)
     may_look = all(it.place != lease.COLLECTION for it in checked.findings)  # else a right is missing there
     paused = pause_findings(turn) if may_look else []
-    done = _findings([*paused, *checked.findings], FAILED)
+    done = _findings([*paused, *lag_findings(turn), *checked.findings], FAILED)
     fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
     return Done({**done.body, "fit": fit}, done.exit_code)
 

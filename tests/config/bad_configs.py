@@ -1926,6 +1926,89 @@ METRICS = [
     ),
 ]
 
+THROTTLES: list[BadConfig] = [
+    bad(
+        "window-of-no-hour",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nwindow = "25:00-05:00"',
+        "throttle.window",
+        "it is not a window of time",
+        "01:00-05:00 Europe/Berlin",
+    ),
+    bad(
+        "window-never-opens",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nwindow = "01:00-01:00"',
+        "throttle.window",
+        "it ends when it begins",
+    ),
+    bad(
+        "window-in-no-zone",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nwindow = "01:00-05:00 Europe/Berlim"',
+        "throttle.window",
+        "there is no time zone Europe/Berlim",
+    ),
+    bad(
+        "rate-of-nothing",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nmax_rate = "50 buckets/s"',
+        "throttle.max_rate",
+        "it is less than 100 buckets or 100KB a second",
+    ),
+    bad(
+        "rate-without-unit",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nmax_rate = "5000"',
+        "throttle.max_rate",
+        "it is not a rate",
+        '"5000 buckets/s"',
+    ),
+    bad(
+        "rate-is-a-number",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nmax_rate = 5000',
+        "throttle.max_rate",
+        "it is a number, and has to be text",
+    ),
+    bad(
+        "lag-of-no-duration",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nmax_lag = "ten"',
+        "throttle.max_lag",
+        "it is no duration",
+    ),
+    bad(
+        "lag-of-nothing",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nmax_lag = "0s"',
+        "throttle.max_lag",
+        'value: "0s"',
+        "no secondary is always that close",
+    ),
+    bad(
+        "throttle-unknown-key",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nmaxlag = "10s"',
+        "throttle.maxlag",
+        "did you mean `max_lag`?",
+    ),
+    bad(
+        "throttle-of-a-policy",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[policies.ticks.throttle]\nmax_lag = "0s"',
+        "policies.ticks.throttle.max_lag",
+        "no secondary is always that close",
+    ),
+    bad(
+        "throttle-is-no-table",
+        "[mongodb]",
+        'throttle = "10s"\n[mongodb]',
+        "throttle",
+        "it has to be a table",
+    ),
+]
+
 BAD_CONFIGS: list[BadConfig] = [
     *SHAPES,
     *SYNTAX,
@@ -1936,6 +2019,7 @@ BAD_CONFIGS: list[BadConfig] = [
     *REDIS,
     *LEDGER,
     *METRICS,
+    *THROTTLES,
     *BATCHES,
     *SAMPLES,
     *STORAGE_CLASSES,

@@ -89,7 +89,7 @@ def schedule(
         metrics.record(verb, result)
         if file is not None and (complaint := add(file, verb, [result])):
             log.warning(complaint)
-        counts[result.policy][f"{verb}s"] += result.outcome != "paused"
+        counts[result.policy][f"{verb}s"] += not result.is_idle
 
     with call.database() as database:
 
