@@ -51,5 +51,6 @@ REMEDIES = {
     "quarantined": "Follow “Quarantine, and how to repair a bucket” in the operations manual.",
     "valueless": "Follow “Does the policy fit” in the operations manual.",
     "not-drilled": "Run `bucketwise drill`, or set `drill.schedule`.",
+    "publish-behind": "Once Redis works: `bucketwise publish`.",
     "hole": "Look at what writes the series.",
 }

@@ -122,7 +122,7 @@ class SummariesTable:
         held = list(zip(*(as_written(it, self.types) for it in series), strict=True))
         columns: list[Sequence[Any]] = [*held]
         for kind, path in self._paths.values():
-            values = [documents.at(it, path) for it in found]
+            values = [documents.value_at(it, path) for it in found]
             if kind == INSTANT:
                 values = [None if it is None else documents.milliseconds(it) * 1000 for it in values]
             columns.append(values)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from buckets.fields.selectors import extended_json
+from jobs import logs
 from jobs.output.report import Result
 from jobs.output.tables import printable
 
@@ -17,7 +17,7 @@ def tell_quarantined(results: Sequence[Result]) -> None:
     for body in (result.body for result in results if result.body.get("quarantined")):
         for it in body["quarantine"][:_MOST_QUARANTINED]:
             told = printable(f"_id {extended_json(it['id'])}, {it['field']}: {it['reason']}")
-            sys.stderr.write(f"quarantined, and left out: {told}\n")
+            logs.complain(f"quarantined, and left out: {told}", "")
         more = body["quarantined"] - len(body["quarantine"][:_MOST_QUARANTINED])
         if more > 0:
-            sys.stderr.write(f"{more:,} more quarantined: `bucketwise run --json` lists them\n")
+            logs.complain(f"{more:,} more quarantined: `bucketwise run --json` lists them", "")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
+
+from pymongo.database import Database
 
 from archivers.context import ArchiveContext
 from buckets.fields.times import TimeRange
 from config.policies import Policy
 from rollups.changes.shared import SharedChanges
+from rollups.context import Heard
 
 Document = dict[str, Any]
 
@@ -33,6 +36,20 @@ class Turn:
     def policy(self) -> Policy:
         """Returns the policy whose turn it is."""
         return self.context.policy
+
+
+class Follower(Protocol):
+    """What is done for a policy after the steps of a run, also where one has failed."""
+
+    @property
+    def name(self) -> str:
+        """Returns the name of its part of the JSON."""
+
+    def hear(self, database: Database[Document], policy: Policy) -> Heard:
+        """Returns what hears of the summaries that the steps write."""
+
+    def follow(self, turn: Turn) -> Document | None:
+        """Does it, and returns its part of the JSON; None where there is nothing to say."""
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,13 @@ from config.errors import HaltedError
 from config.policies import Policy
 from jobs import clock
 from jobs.running import lease, ledger
+from jobs.running.lag import lag_findings
 from jobs.running.pausing import pause_findings
 from jobs.running.turn import Done, Step, Turn
 from jobs.steps.audited import evidence_body
 from jobs.steps.ending import ARCHIVE_EXPIRY
 from jobs.steps.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
+from jobs.steps.publish import Publishing
 from rollups import progress as rollup_progress
 from rollups.calendar.due import Calendar
 from rollups.calendar.levels import bases, levels_of
@@ -269,14 +271,21 @@ def _unpin(turn: Turn) -> Done:
     return Done({"buckets": unpin(turn.context, turn.within)})
 
 
-def audit_step(*, full: bool = False, evidence: bool = False, drilled_every: timedelta | None = None) -> Step:
+def audit_step(
+    *,
+    full: bool = False,
+    evidence: bool = False,
+    drilled_every: timedelta | None = None,
+    publishing: Publishing | None = None,
+) -> Step:
     """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: it also tells
     where each day is, how much there is, and how it is proven. `drilled_every`: how long a day may go without
-    a drill; None: forever."""
+    a drill; None: forever. `publishing`: what publishes summaries elsewhere."""
 
     def do(turn: Turn) -> Done:
         report = audit(turn.context, full=full, drilled_every=drilled_every)
-        done = _findings([*pause_findings(turn), *report.findings], NOT_KEPT)
+        published = publishing.findings(turn) if publishing else []
+        done = _findings([*pause_findings(turn), *report.findings, *published], NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
         for it in done.body["findings"]:
             it["remedy"] = REMEDIES[it["code"]]
@@ -290,7 +299,7 @@ def _check(turn: Turn) -> Done:
     checked = check(turn.context.database, turn.policy, OWN_COLLECTIONS)
     may_look = all(it.place != lease.COLLECTION for it in checked.findings)  # else a right is missing there
     paused = pause_findings(turn) if may_look else []
-    done = _findings([*paused, *checked.findings], FAILED)
+    done = _findings([*paused, *lag_findings(turn), *checked.findings], FAILED)
     fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
     return Done({**done.body, "fit": fit}, done.exit_code)
 

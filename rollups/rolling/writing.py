@@ -28,7 +28,6 @@ from rollups.rolling.tally import (
     Cell,
     StandingSummaries,
     Tally,
-    is_of_series,
     portion_of_summary,
     sound_state,
     window_of,
@@ -200,7 +199,7 @@ class _Keeper:
         self.ended = 0
 
     def keeps(self, window: Span, standing: RawBSONDocument, computed: bytes | None) -> bool:
-        is_ours = documents.milliseconds(standing["start"]) == window[0] and is_of_series(
+        is_ours = documents.milliseconds(standing["start"]) == window[0] and documents.is_of_series(
             self._policy, standing
         )
         raw = bytes(standing.raw)

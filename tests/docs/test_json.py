@@ -66,6 +66,15 @@ def _run(place: Place) -> None:
     place("run")
 
 
+def _publish(place: Place) -> None:
+    """It tells of none: the policy publishes nothing."""
+    place.write_config('[publish.redis]\nurl = "redis://h"\n' + POLICIES)
+    text = place.config.read_text().replace(
+        "[policies.ticks.rollup]", "[policies.ticks.publish.redis]\nenabled = false\n[policies.ticks.rollup]"
+    )
+    place.config.write_text(text)
+
+
 def _pause(place: Place) -> None:
     place("pause", "--reason", "The cluster is being moved")
 
@@ -111,6 +120,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "archive": (_leave, []),
     "run": (_nothing, []),
     "compact": (_run, []),
+    "publish": (_publish, ["--all"]),
     "verify": (_damage, []),
     "drill": (_run, []),
     "receipts": (_run, []),
@@ -137,7 +147,7 @@ _CIRCUMSTANCES = ("by", "version", "hosts", "database", "config")
 
 
 def test_each_is_shown() -> None:
-    assert set(SHOWN) == {*BEFORE, "init", "query", "query-explain"}
+    assert set(SHOWN) == {*BEFORE, "init", "advise", "remodel", "query", "query-explain"}
 
 
 def test_what_init_prints_is_shown(place: Place) -> None:
@@ -157,6 +167,15 @@ def test_what_a_query_prints_is_shown(place: Place) -> None:
     told = place("query", sql, "--json", "--explain").json["explain"]
     assert differences(shape(SHOWN["query-explain"]), shape(told), "explain") == [], told
     assert place("query", told["summaries"]["sql"], "--json").json["rows"] == printed["rows"]
+
+
+def test_what_advise_and_remodel_print_is_shown(place: Place) -> None:
+    scratch = ("--scratch", f"{place.database.name}_try", "--readings", "600")
+    remodelled = ("--to", "slots-hour", "--into", "ticks_by_hour")
+    for verb, options in {"advise": scratch, "remodel": remodelled}.items():
+        printed = place(verb, "ticks", "--json", *options)
+        own = {key: it for key, it in printed.json.items() if key not in _COMMON}
+        assert differences(shape(SHOWN[verb]), shape(own), verb) == [], printed
 
 
 @pytest.mark.parametrize("verb", BEFORE)

@@ -16,6 +16,7 @@ from jobs.output.report import Report
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import one_policy, parse_series
 from jobs.steps.erasing import erase_step
+from jobs.steps.publish import publishing
 
 EXAMPLES = [
     'bucketwise erase -p iot --series deviceid=1234 --reason "case 17"',
@@ -64,6 +65,8 @@ def erase(
     known = call.settings.policies.values()
     others = [it for it in known if it.collection == policy.collection and it is not policy]
     with call.database() as database:
-        options = RunOptions(within, dry_run=confirm is None)
-        results = Runner.of(call, database, [erase_step(erasure, others)], options).run_all([policy])
+        follower = publishing(call.settings)
+        options = RunOptions(within, dry_run=confirm is None, follower=follower)
+        step = erase_step(erasure, others, follower)
+        results = Runner.of(call, database, [step], options).run_all([policy])
     return Report(call.command, call.now, results, erase_tables(results))

@@ -17,9 +17,11 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Executor, Since, Until, WorkerCount
 from jobs.output.pauses import pause_lines
+from jobs.output.publish import publish_lines
 from jobs.output.report import Report, Result
 from jobs.output.tables import rollup_tables
 from jobs.running.runner import Runner, RunOptions
+from jobs.steps.publish import publishing
 from jobs.steps.working import ROLLUP, backfill_step
 
 EXAMPLES = [
@@ -57,9 +59,10 @@ def rollup(
     step = ROLLUP if slices is None else backfill_step(_length(slices, within))
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        runner = Runner.of(call, database, [step], RunOptions(within, staff=staff))
-        results = runner.run_all(policies)
-    tables = [*rollup_tables(results), *_resumed(results), *pause_lines(results)]
+        options = RunOptions(within, staff=staff, follower=publishing(call.settings))
+        results = Runner.of(call, database, [step], options).run_all(policies)
+    told = [*publish_lines(results), *pause_lines(results)]
+    tables = [*rollup_tables(results), *_resumed(results), *told]
     return Report(call.command, call.now, results, tables)
 
 

@@ -31,6 +31,7 @@ from jobs.service.notify import Notifier
 from jobs.service.scheduler import Service, Task
 from jobs.service.server import served
 from jobs.steps.evidence import drill_step
+from jobs.steps.publish import publishing
 from jobs.steps.status import PLACE
 from jobs.steps.working import RUN
 
@@ -80,6 +81,7 @@ def schedule(
         raise UsageError("--now: schedule goes by the clock; use `bucketwise run --now` for another instant")
     runs, drills = _scheduled(call)
     staff, metrics = call.staff(workers, executor), Metrics()
+    follower = publishing(call.settings)
     file = metrics_file or call.settings.metrics_file
     counts = {policy.name: Counter[str]() for policy in call.policies if policy in (*runs, *drills)}
 
@@ -87,7 +89,7 @@ def schedule(
         metrics.record(verb, result)
         if file is not None and (complaint := add(file, verb, [result])):
             log.warning(complaint)
-        counts[result.policy][f"{verb}s"] += result.outcome != "paused"
+        counts[result.policy][f"{verb}s"] += not result.is_idle
 
     with call.database() as database:
 
@@ -100,7 +102,7 @@ def schedule(
                 now=now,
                 stop=call.stop,
                 progress=Progress(quiet=True),  # log lines tell of runs here
-                options=RunOptions(staff=staff),
+                options=RunOptions(staff=staff, follower=follower if verb == SCHEDULED else None),
                 hosts=call.hosts,
                 keys=call.keys,
                 known=tuple(call.settings.policies.values()),
