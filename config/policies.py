@@ -85,6 +85,23 @@ class Drill(Table):
     days: int = 1  # of each policy in a scheduled drill
 
 
+#: The catalog that needs no server: MongoDB keeps it.
+OWN_CATALOG = "bucketwise"
+
+
+class Lake(Table):
+    """Where offline archives are registered as Iceberg tables."""
+
+    catalog: str = OWN_CATALOG
+    properties: dict[str, SecretStr] = {}  # of the catalog, in pyiceberg's words
+    namespace: str | None = None  # None: the name of the database
+
+    @property
+    def plain_properties(self) -> dict[str, str]:
+        """Returns the properties with their secrets."""
+        return {key: it.get_secret_value() for key, it in self.properties.items()}
+
+
 #: A level of summaries: how long their windows are. The finest comes first.
 LevelName = Literal["5m", "15m", "hourly", "daily", "weekly", "monthly"]
 LEVEL_NAMES: tuple[LevelName, ...] = get_args(LevelName)
@@ -282,5 +299,6 @@ class Settings(Table):
     metrics_file: Path | None = None
     notify: Notify = Notify()
     drill: Drill = Drill()
+    lake: Lake | None = None  # None: archives are registered nowhere
     policies: dict[str, Policy]
     path: Path

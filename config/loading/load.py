@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from config.checks.drill import check_drill
+from config.checks.lake import check_lake
 from config.checks.ledger import check_ledger
 from config.checks.locations import check_mongodb, check_store
 from config.checks.metrics import check_metrics_file
@@ -19,12 +20,23 @@ from config.checks.targets import check_targets
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.lines import lines_of
 from config.loading.tables import known_keys, read_table
-from config.policies import Drill, MongoDB, Notify, Policy, RunLedger, Settings, Store, TopLevel, Workers
+from config.policies import (
+    Drill,
+    Lake,
+    MongoDB,
+    Notify,
+    Policy,
+    RunLedger,
+    Settings,
+    Store,
+    TopLevel,
+    Workers,
+)
 from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
 from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
-_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "policies")
+_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "lake", "policies")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
@@ -52,6 +64,7 @@ def settings_in(text: str, path: Path, environ: Mapping[str, str]) -> Settings:
     check_ledger(settings.ledger, report)
     check_notify(settings.notify, report)
     check_drill(settings, report)
+    check_lake(settings, report)
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
         check_storage_class(policy, settings.store, report)
@@ -59,7 +72,10 @@ def settings_in(text: str, path: Path, environ: Mapping[str, str]) -> Settings:
     if report.problems:
         raise ConfigError(report.problems)
     store = settings.store and settings.store.model_copy(update={"url": settings.store.url.removesuffix("/")})
-    return settings.model_copy(update={"store": store})
+    lake = settings.lake
+    if lake is not None and lake.namespace is None:
+        lake = lake.model_copy(update={"namespace": settings.mongodb.database})
+    return settings.model_copy(update={"store": store, "lake": lake})
 
 
 def _read(path: Path) -> str:
@@ -104,6 +120,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
     ledger = _table(document, ("ledger",), report) or {}
     notify = _table(document, ("notify",), report) or {}
     drill = _table(document, ("drill",), report) or {}
+    lake = _table(document, ("lake",), report)
     return Settings(
         mongodb=read_table(MongoDB, mongodb, ("mongodb",), report),
         store=None if store is None else read_table(Store, store, ("store",), report),
@@ -112,6 +129,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
         metrics_file=None if top.metrics_file is None else Path(top.metrics_file),
         notify=read_table(Notify, notify, ("notify",), report),
         drill=read_table(Drill, drill, ("drill",), report),
+        lake=None if lake is None else read_table(Lake, lake, ("lake",), report),
         policies=policies,
         path=path,
     )

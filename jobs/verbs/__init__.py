@@ -10,7 +10,7 @@ from jobs.verbs.asking import coverage, explain, readings, receipts, status, sum
 from jobs.verbs.keeping import hold, pause, undelete
 from jobs.verbs.proving import audit, check, drill, sign, verify
 from jobs.verbs.returning import restore, unpin
-from jobs.verbs.working import archive, compact, erase, plan, rollup, run, schedule
+from jobs.verbs.working import archive, compact, erase, lake, plan, rollup, run, schedule
 
 #: In the order in which --help lists them.
 VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
@@ -27,6 +27,7 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "explain": (explain.explain, explain.EXAMPLES),
     "schedule": (schedule.schedule, schedule.EXAMPLES),
     "compact": (compact.compact, compact.EXAMPLES),
+    "lake": (lake.lake, lake.EXAMPLES),
     "verify": (verify.verify, verify.EXAMPLES),
     "drill": (drill.drill, drill.EXAMPLES),
     "restore": (restore.restore, restore.EXAMPLES),

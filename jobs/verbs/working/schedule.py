@@ -27,6 +27,7 @@ from jobs.service.metrics_file import add
 from jobs.service.notify import Notifier
 from jobs.service.scheduler import Service, Task
 from jobs.steps.evidence import drill_step
+from jobs.steps.lake import registering
 from jobs.steps.working import RUN
 
 EXAMPLES = [
@@ -105,7 +106,7 @@ def schedule(
             )
 
         def run_at(now: datetime) -> Runner:
-            return runner_at(now, SCHEDULED, RUN)
+            return runner_at(now, SCHEDULED, registering(call.settings.lake, RUN))
 
         def drill_at(now: datetime) -> Runner:
             return runner_at(now, "drill", [drill_step(call.settings.drill.days, now.toordinal())])
