@@ -21,7 +21,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 from archivers.format.manifest import Manifest
 from archivers.format.names import lake_prefix
 from archivers.lake import shape
-from archivers.lake.files import STORE, StoreFiles, location
+from archivers.lake.files import ANOTHER, STORE, StoreFiles, location
 from archivers.lake.records import LakeState
 from archivers.lake.report import LakeError
 from archivers.stores.base import ObjectStore
@@ -41,6 +41,7 @@ _PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "25",
 }
+_MEND = "The archive is whole without it. Once this is mended, the next run registers what is missing"
 #: Of catalogs, what may be shown.
 _PLAIN = ("type", "uri", "warehouse")
 
@@ -83,10 +84,11 @@ class LakeTable:
         except (BucketwiseError, MemoryError):
             raise
         except Exception as error:
-            text = hide_secrets(" ".join(f"{type(error).__name__}: {error}".split()))
+            text = " ".join(f"{type(error).__name__}: {error}".split()).partition(" (Background on")[0]
             for key, value in self._lake.plain_properties.items():
                 text = text if key in _PLAIN or not value else text.replace(value, "***")
-            raise LakeError(f"Iceberg table {self.place}: {text[:1000]}") from error
+            message = f"Iceberg table {self.place}: {hide_secrets(text)[:1000]}. {_MEND}"
+            raise LakeError(message) from error
 
     def _open(self, state: LakeState | None) -> Catalog:
         of_store: dict[str, Any] = {"py-io-impl": f"{StoreFiles.__module__}.{StoreFiles.__name__}"}
@@ -96,7 +98,10 @@ class LakeTable:
         catalog = load_catalog(OWN_CATALOG, type="sql", uri="sqlite:///:memory:", **of_store)
         if state is not None:
             self._make_namespace(catalog)
-            catalog.register_table(self._name, state.metadata)
+            try:
+                catalog.register_table(self._name, state.metadata)
+            except FileNotFoundError:  # somebody has removed the table: it is made anew
+                catalog.drop_table(self._name)
         return catalog
 
     def _make_namespace(self, catalog: Catalog) -> None:
@@ -112,7 +117,7 @@ class LakeTable:
         if table.location() != self._home:
             raise LakeError(
                 f"Iceberg table {self.place} lies at {table.location()}, and that of this archive at "
-                f"{self._home}: it is another archive's. Give [lake] another namespace or catalog"
+                f"{self._home}. {ANOTHER}"
             )
         return table
 
@@ -147,6 +152,9 @@ class LakeTable:
         """Makes one snapshot of all that changes. Returns the URLs of files that no snapshot needs any
         more: they are to be deleted once it is noted that the snapshot is there."""
         table = self.prepare(manifests)
+        assert isinstance(table.io, StoreFiles)
+        written = table.io.written
+        written.clear()
         with self.errors():
             old = self._expiring(table)
             unused = list(self._unused(table, old))
@@ -160,7 +168,11 @@ class LakeTable:
                         files.delete_data_file(file)
                 if old:
                     ExpireSnapshots(work).by_ids([it.snapshot_id for it in old]).commit()
-        return unused
+            last = table.current_snapshot()
+            assert last is not None
+            # Manifests that were merged with others at once are in no snapshot.
+            named = {last.manifest_list, *(it.manifest_path for it in self._manifests(last))}
+        return [*unused, *(it for it in written if it.endswith(".avro") and it not in named)]
 
     def _widen(self, work: Transaction, manifests: Sequence[Manifest]) -> None:
         columns = shape.new_columns(shape.as_columns(work.table_metadata.schema()), manifests)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from archivers.context import ArchiveContext
 from archivers.format.names import commit_of_file
@@ -37,7 +37,7 @@ def differences(context: ArchiveContext, lake: Lake) -> Iterator[LakeDifference]
     if state is None or table.state is None:
         due |= set(standing.values())
 
-    def told(what: str, paths: Iterable[str]) -> Iterator[LakeDifference]:
+    def told(what: str, paths: set[str]) -> Iterator[LakeDifference]:
         for is_behind in (True, False):
             some = [it for it in sorted(paths) if (_commit(it, root, policy) in due) == is_behind]
             if some:
@@ -46,7 +46,7 @@ def differences(context: ArchiveContext, lake: Lake) -> Iterator[LakeDifference]
 
     yield from told("parts that it lacks", standing.keys() - counted.keys())
     yield from told("files in it that are no parts of the archive", counted.keys() - standing.keys())
-    yield from told("files that it lists twice", (it for it, count in counted.items() if count > 1))
+    yield from told("files that it lists twice", {it for it, count in counted.items() if count > 1})
 
 
 def _commit(path: str, root: str, policy: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -11,6 +12,8 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 from archivers.lake.report import LakeError
 from archivers.stores.base import AlreadyExists, NotFound, ObjectStore
 
+#: What to do about a table that is not of this archive.
+ANOTHER = "The table is another archive's: give [lake] another namespace or catalog"
 #: The property that hands the store over.
 STORE = "bucketwise.store"
 
@@ -21,7 +24,11 @@ def location(store: ObjectStore, key: str) -> str:
 
 
 class StoreFiles(FileIO):
-    """Made by pyiceberg, from the properties of a catalog."""
+    """Made by pyiceberg, from the properties of a catalog. `written`: the URLs of what was written."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        super().__init__(dict(properties))
+        self.written: set[str] = set()
 
     def new_input(self, location: str) -> InputFile:
         """Returns a file to read. Raises LakeError where it is not in the store."""
@@ -29,7 +36,9 @@ class StoreFiles(FileIO):
 
     def new_output(self, location: str) -> OutputFile:
         """Returns a file to write; raises as `new_input`."""
-        return _Output(location, *self._at(location))
+        output = _Output(location, *self._at(location))
+        self.written.add(location)
+        return output
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Removes a file, if it is there; raises as `new_input`."""
@@ -40,7 +49,7 @@ class StoreFiles(FileIO):
         store: ObjectStore = self.properties[STORE]
         root = location(store, "")
         if not url.startswith(root):
-            raise LakeError(f"{url}: this file is not in the store {store.url}")
+            raise LakeError(f"{url}: this is not in the store {store.url}. {ANOTHER}")
         return store, url.removeprefix(root)
 
 
