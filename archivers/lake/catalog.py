@@ -83,12 +83,18 @@ class LakeTable:
                 yield
         except (BucketwiseError, MemoryError):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # whatever a catalog raises
             text = " ".join(f"{type(error).__name__}: {error}".split()).partition(" (Background on")[0]
-            for key, value in self._lake.plain_properties.items():
-                text = text if key in _PLAIN or not value else text.replace(value, "***")
+            for secret in self._secrets():
+                text = text.replace(secret, "***")
             message = f"Iceberg table {self.place}: {hide_secrets(text)[:1000]}. {_MEND}"
-            raise LakeError(message) from error
+            raise LakeError(message) from None  # its own text may tell secrets
+
+    def _secrets(self) -> list[str]:
+        """The values of properties, and the halves of pairs, that no message may show; the longest first."""
+        found = [it for key, it in self._lake.plain_properties.items() if key not in _PLAIN]
+        halves = [half for it in found for half in it.split(":") if len(half) > 5]
+        return sorted(filter(None, {*found, *halves}), key=len, reverse=True)
 
     def _open(self, state: LakeState | None) -> Catalog:
         of_store: dict[str, Any] = {"py-io-impl": f"{StoreFiles.__module__}.{StoreFiles.__name__}"}
