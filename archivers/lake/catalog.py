@@ -128,10 +128,8 @@ class LakeTable:
         return table
 
     def prepare(self, manifests: Sequence[Manifest]) -> Table:
-        """Returns the table; makes it where it is missing. Raises LakeError where it can't have the columns
-        of these commits."""
+        """Returns the table; makes it where it is missing, with the columns of these commits."""
         if self.table is not None:
-            shape.new_columns(shape.as_columns(self.table.schema()), manifests)
             return self.table
         schema = shape.schema_of(shape.new_columns({}, manifests))
         mapping = schema.name_mapping.model_dump_json()  # columns of parts have names, and no ids
@@ -155,8 +153,9 @@ class LakeTable:
         removed: Sequence[DataFile],
         properties: Mapping[str, str],
     ) -> list[str]:
-        """Makes one snapshot of all that changes. Returns the URLs of files that no snapshot needs any
-        more: they are to be deleted once it is noted that the snapshot is there."""
+        """Makes one snapshot of all that changes, with new columns for these commits, if they have any.
+        Returns the URLs of files that no snapshot needs any more: they are to be deleted once it is noted
+        that the snapshot is there."""
         table = self.prepare(manifests)
         assert isinstance(table.io, StoreFiles)
         written = table.io.written

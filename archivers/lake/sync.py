@@ -58,10 +58,13 @@ class _Changes:
     there: set[str] = field(default_factory=set)  # URLs of files that it has
 
     def portions(self) -> Iterator[list[Commit]]:
-        """Yields the commits that come in at once: all of them, where they may replace others."""
+        """Yields the commits that come in at once: all of them, where they may replace others. Nothing where
+        nothing changes; else a first portion, which may be empty."""
+        if not (self.joining or self.leaving or self.removed or self.present):
+            return
         size = max(1, len(self.joining)) if self.removed else _PORTION
-        yield self.joining[:size]
-        yield from (self.joining[at : at + size] for at in range(size, len(self.joining), size))
+        for at in range(0, max(1, len(self.joining)), size):
+            yield self.joining[at : at + size]
 
 
 @dataclass
@@ -100,9 +103,8 @@ class _Sync:
 
     def _apply(self, changes: _Changes) -> LakeReport:
         added = 0
-        if changes.joining or changes.leaving or changes.removed or changes.present:
-            for portion in changes.portions():
-                added += self._register(changes, portion)
+        for portion in changes.portions():
+            added += self._register(changes, portion)
         state = self.table.state
         if state is None:
             return LakeReport()
