@@ -17,20 +17,17 @@ from rollups.calendar.levels import Span
 from rollups.changes.late import Watch
 from rollups.context import silent
 from rollups.guarded import dry
-from rollups.rolling.options import Archived, RollupOptions, RollupReport
+from rollups.rolling.options import CATCH_UP, Archived, RollupOptions, RollupReport
 from rollups.rolling.rollup import roll_up
 
 
-def roll_up_all(
-    context: ArchiveContext, within: TimeRange = EVER, *, is_cleared: bool = False, dry_run: bool = False
-) -> RollupReport:
-    """Rolls up what is due, from live and archived buckets. `is_cleared`: something removes raw data that is
-    in no archive of this policy."""
+def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> RollupReport:
+    """Rolls up what is due, from live and archived buckets."""
     archived = archived_reader(context.connections, context.policy, context.state.listed)
     reader = slice_reader(context.executor, context.connections, context.policy, archived)
     return roll_up(
         context,
-        RollupOptions(within, is_cleared=is_cleared, dry_run=dry_run),
+        options,
         Archived(reader, RECEIPTS, archived.span(), archived.superseded, archived.earliest),
     )
 
@@ -83,7 +80,7 @@ class Upkeep:
             # All that has changed, where that is known: it may have been elsewhere before.
             tells_all = watch.can_tell and not anew
             within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
-            report = roll_up_all(self._context, within, is_cleared=self._is_cleared)
+            report = roll_up_all(self._context, RollupOptions(within, is_cleared=self._is_cleared))
             self.written += report.written
             self._watch = None  # the next one begins where this roll-up has read to
         return True

@@ -9,6 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench import models, publish
 from bench.age.measuring import Column, after_commits, for_policies, with_series
 from bench.age.receipts import Room, of_receipts
 from bench.age.tables import write as write_age
@@ -28,6 +29,17 @@ def main() -> None:
     options = _options()
     if options.age:
         _measure_age(options)
+        return
+    if options.models:
+        with (
+            tempfile.TemporaryDirectory(prefix="bucketwise-bench-", dir=options.folder) as folder,
+            embedded_mongod(Path(folder)) as mongod,
+        ):
+            readings = (options.scale or [models.READINGS])[0]
+            models.write(*models.measure(mongod.uri, readings), options.output)
+        return
+    if options.publish:
+        publish.measure(options.folder)
         return
     cases = [
         case
@@ -101,6 +113,9 @@ def _options() -> argparse.Namespace:
         "instead: what commands cost after many commits, with many series, for many policies (--scale: more)"
     )
     add("--age", action="store_true", help=age)
+    add("--models", action="store_true", help="instead: the same prices in each bucket model")
+    published = "instead: sizes and reads of summaries in Redis, beside MongoDB"
+    add("--publish", action="store_true", help=published)
     growth = "further sizes at which our own jobs and their bounds are measured, once, on minute buckets"
     add("--growth", type=_scale, nargs="+", default=[], help=growth)
     add("--rounds", type=int, default=5, help="how often each job is measured (default 5; the median counts)")

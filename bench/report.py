@@ -23,8 +23,8 @@ from jobs.embedded import find_mongod
 _PACKAGES = ("pymongo", "pyarrow", "numpy", "pymongoarrow")
 _MOST_BYTES = 1.2  # of Parquet, a reading of the minute buckets
 _MOST_MB = 400
-#: The section that `bench.age` writes; the last.
-AGE = "## Age"
+#: The sections that `bench.models` and `bench.age` write; the last.
+MODELS, AGE = "## Models", "## Age"
 
 
 @dataclass
@@ -78,7 +78,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(data, indent=1) + "\n")
     path = folder / "RESULTS.md"
-    path.write_text("\n".join(_page(sizes, grown, rows, told)) + "\n" + _age(path))
+    path.write_text("\n".join(_page(sizes, grown, rows, told)) + "\n" + _kept(path))
 
 
 def without_age(path: Path) -> str:
@@ -86,8 +86,10 @@ def without_age(path: Path) -> str:
     return path.read_text().partition(AGE)[0] if path.exists() else ""
 
 
-def _age(path: Path) -> str:
-    _, heading, section = path.read_text().partition(AGE) if path.exists() else ("", "", "")
+def _kept(path: Path) -> str:
+    """What other benches have written."""
+    text = path.read_text() if path.exists() else ""
+    _, heading, section = text.partition(MODELS if MODELS in text else AGE)
     return heading + section
 
 

@@ -14,12 +14,13 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
+from buckets.bson.cluster import is_sharded
 from buckets.bson.cursor import find_raw
-from buckets.bson.queries import between, named
 from buckets.bson.raw import Batch, Docs, as_queried
 from buckets.bson.types import first_at
 from buckets.fields.timeforms import UNSORTED_MS, own_form, sample_form
 from buckets.fields.times import FIRST_MS, LAST_MS
+from buckets.lookup import find_by_ids
 from buckets.models import reading, samples, slots, timeseries
 from buckets.models.covered import covered_span, first_and_last, sample_index, span_fields
 from buckets.models.overflow import attach, flagged_buckets
@@ -145,7 +146,9 @@ class Source:
 
     def by_raw_ids(self, raw_ids: Sequence[bytes]) -> Iterator[Batch]:
         """The buckets with these `_id`s (as `Docs.raw_id` gives them), as far as they are there."""
-        return map(self.with_overflow, find_by_ids(self.collection, raw_ids, self._session))
+        are_unique = self.policy.model != "timeseries"
+        found = find_by_ids(self.collection, raw_ids, self._session, are_unique=are_unique)
+        return map(self.with_overflow, found)
 
     def present(self, ids: Sequence[Any]) -> set[bytes]:
         """Which of these `_id`s are there, as `Docs.raw_id` gives them."""
@@ -222,6 +225,13 @@ class Source:
             return 0
         query: Document = {"$or": self._ranges(self._last, start_ms, end_ms - 1), **(also or {})}
         return self.collection.count_documents(query, session=self._session)
+
+    def count(self) -> int:
+        """Returns how many buckets there are, as MongoDB keeps count of them. A sharded cluster also counts
+        what migrations have left behind: there they are counted one by one."""
+        if is_sharded(self.collection.database):
+            return self.collection.count_documents({})
+        return self.collection.estimated_document_count()
 
     def latest(self) -> int | None:
         """The last time that a bucket's fields tell (`slots`: the start of the last bucket)."""
@@ -307,22 +317,6 @@ class Source:
             reference = {self.policy.overflow.ref_field: {"$in": identities[at : at + _LOOKUP]}}
             found += find_raw(self.overflow, reference, self._session)
         return attach(main, Docs.concat(found), self.policy)
-
-
-def find_by_ids(
-    collection: Collection[Document], raw_ids: Sequence[bytes], session: ClientSession | None = None
-) -> Iterator[Docs]:
-    """What has these `_id`s in a collection.
-
-    ObjectIds that were made one after another lie together: to read from the first to the last is faster than
-    to look each up. Where there is more in between, each is looked up after all."""
-    span = between(raw_ids)
-    if span is not None:
-        found = Docs.concat([Docs.none(), *find_raw(collection, span, session, limit=len(raw_ids) + 1)])
-        if len(found) <= len(raw_ids):
-            wanted = set(raw_ids)
-            return iter([found.take([i for i, raw_id in enumerate(found.raw_ids) if raw_id in wanted])])
-    return find_raw(collection, named(raw_ids), session)
 
 
 def _is_empty(start_ms: int, end_ms: int) -> bool:

@@ -9,7 +9,18 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr
 
-from config.values import Duration, DurationOrForever, Limit, List, Schedule, Secrets, Share, Size
+from config.values import (
+    Duration,
+    DurationOrForever,
+    Limit,
+    List,
+    RateText,
+    Schedule,
+    Secrets,
+    Share,
+    Size,
+    WindowText,
+)
 
 
 class Table(BaseModel):
@@ -100,6 +111,45 @@ class Lake(Table):
     def plain_properties(self) -> dict[str, str]:
         """Returns the properties with their secrets."""
         return {key: it.get_secret_value() for key, it in self.properties.items()}
+
+
+class Redis(Table):
+    """Where the newest summaries are published, and how many of each series."""
+
+    url: SecretStr
+    prefix: str = "bw"
+    latest_hours: int | None = None
+    latest_days: int | None = None
+    secondary: str | None = None  # a series field that has an index
+
+
+class Publish(Table):
+    redis: Redis | None = None
+
+
+class PolicyRedis(Table):
+    """What is otherwise than in `[publish.redis]`."""
+
+    enabled: bool = True
+    latest_hours: int | None = None
+    latest_days: int | None = None
+    secondary: str | None = None
+
+
+class PolicyPublish(Table):
+    redis: PolicyRedis = PolicyRedis()
+
+
+class Throttle(Table):
+    """How gentle runs are on the cluster, and when they may work."""
+
+    max_lag: DurationOrForever = None  # of a secondary, over which a run waits; None: it never does
+    max_rate: RateText | None = None  # buckets or bytes a second
+    window: WindowText | None = None  # times of day
+
+    def within(self, outer: Throttle) -> Throttle:
+        """Returns this one with what it does not say taken from `outer`."""
+        return outer.model_copy(update=self.model_dump(exclude_unset=True))
 
 
 #: A level of summaries: how long their windows are. The finest comes first.
@@ -223,8 +273,10 @@ class Policy(Table):
     rollup: Rollup | None = None
     archive: Archive | None = None
     audit: Audit = Audit()
+    throttle: Throttle = Throttle()  # with the file's own, once that is loaded
     retain: Retain | None = None
     overflow: Overflow | None = None
+    publish: PolicyPublish | None = None
 
     def __hash__(self) -> int:  # a dict has none
         return hash((self.name, self.collection, self.model))
@@ -300,5 +352,23 @@ class Settings(Table):
     notify: Notify = Notify()
     drill: Drill = Drill()
     lake: Lake | None = None  # None: archives are registered nowhere
+    publish: Publish = Publish()
+    throttle: Throttle = Throttle()
     policies: dict[str, Policy]
     path: Path
+
+    def redis_of(self, policy: Policy) -> Redis | None:
+        """Returns what is published of a policy; None where nothing is."""
+        own = policy.publish.redis if policy.publish else PolicyRedis()
+        targets = policy.rollup.targets if policy.rollup else {}
+        if self.publish.redis is None or not own.enabled or not targets:
+            return None
+        said = {key: getattr(own, key) for key in own.model_fields_set - {"enabled"}}
+        redis = self.publish.redis.model_copy(update=said)
+        return redis.model_copy(
+            update={
+                "latest_hours": redis.latest_hours if "hourly" in targets else None,
+                "latest_days": redis.latest_days if "daily" in targets else None,
+                "secondary": redis.secondary if redis.secondary in policy.series_names else None,
+            }
+        )

@@ -42,13 +42,16 @@ class Call:
     yes: bool
     stop: Stop
     metrics_option: Path | None = None  # --metrics-file
+    no_throttle: bool = False  # --no-throttle
+    arguments: tuple[str, ...] | None = ()  # what stood behind the verb, but common options; None: series
     is_measured: bool = False  # it runs policies, and changes what it finds due
+    needs_policies: bool = True  # a policy file without any is refused
     hosts: str = ""  # where MongoDB is, once that is known
 
     @cached_property
     def settings(self) -> Settings:
         """Raises ConfigError."""
-        settings = load(self.config, os.environ)
+        settings = load(self.config, os.environ, needs_policies=self.needs_policies)
         self.hosts = connect.hosts(settings.mongodb)
         return settings
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -17,6 +17,10 @@ Document = dict[str, Any]
 Check = Callable[[], None]
 
 
+#: Hears how many buckets, and bytes of them, were read from MongoDB or deleted.
+Spend = Callable[[int, int], None]
+
+
 class Progress(Protocol):
     """Hears what was done since the last call, and of how much: ("rolled-up readings", 3600). `share`: how
     much of all that is to be done is done by now, from 0 to 1; None: not known."""
@@ -24,8 +28,23 @@ class Progress(Protocol):
     def __call__(self, what: str, count: int, share: float | None = None, /) -> None: ...
 
 
+class Heard(Protocol):
+    """Hears of summaries before they are written: of a collection, the `_id`s of those that are put, and of
+    those that are deleted; BSON."""
+
+    def __call__(self, collection: str, put: Iterable[bytes], deleted: Iterable[bytes], /) -> None: ...
+
+
+def unheard(_collection: str, _put: Iterable[bytes], _deleted: Iterable[bytes], /) -> None:
+    """Hears of nothing."""
+
+
 def silent(_what: str, _count: int, _share: float | None = None, /) -> None:
     """Reports no progress."""
+
+
+def freely(_buckets: int, _size: int, /) -> None:
+    """Counts nothing: there is no limit."""
 
 
 def share_of(at: int, span: tuple[int, int]) -> float:
@@ -39,7 +58,8 @@ class RunContext:
     """What one run of one policy works with.
 
     `now` is the run's present. `guard` raises inside a transaction, and `check` between steps, where the run
-    has lost its lease or was asked to stop.
+    has lost its lease or was asked to stop. `check` also waits where it goes too fast by what `spend` heard:
+    it is called outside of transactions only.
     """
 
     database: Database[Document]
@@ -48,3 +68,5 @@ class RunContext:
     guard: Guard
     check: Check
     progress: Progress = silent
+    heard: Heard = unheard
+    spend: Spend = freely

@@ -46,7 +46,17 @@ class Progress:
 
 def load(database: Database[Document], policy: Policy) -> Progress:
     """Empty where nothing is rolled up yet, or was with settings that gave other summaries."""
-    found = _collection(database).find_one({"_id": policy.name})
+    return _progress(books(database).find_one({"_id": policy.name}), policy)
+
+
+def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:
+    """Returns the same of several policies, by name."""
+    named = {"_id": {"$in": [it.name for it in policies]}}
+    found = {it["_id"]: it for it in books(database).find(named)} if policies else {}
+    return {it.name: _progress(found.get(it.name), it) for it in policies}
+
+
+def _progress(found: Document | None, policy: Policy) -> Progress:
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return Progress()
     # Other collections for hours and days change the fingerprint; for a further level only its own progress.
@@ -83,17 +93,18 @@ def store(database: Database[Document], policy: Policy, progress: Progress) -> N
             "collections": [{"name": name, "uuid": it} for name, it in bookmark.collections.items()],
             "live": [{"from": DatetimeMS(start), "to": DatetimeMS(end)} for start, end in bookmark.live],
         }
-    _collection(database).replace_one({"_id": policy.name}, document, upsert=True)
+    books(database).replace_one({"_id": policy.name}, document, upsert=True)
 
 
-def mark_id(policy: Policy) -> Document:
-    return {"mark": policy.name}
+def mark_id(policies: Sequence[Policy]) -> Document:
+    """Returns the `_id` of the mark of one policy, or of that which several have in common."""
+    return {"mark": policies[0].name if len(policies) == 1 else None}
 
 
-def leave_mark(database: Database[Document], policy: Policy) -> str:
+def leave_mark(database: Database[Document], policies: Sequence[Policy]) -> str:
     """Write something into the change stream that is known when it is met."""
     mark = uuid.uuid4().hex
-    _collection(database).replace_one({"_id": mark_id(policy)}, {"mark": mark}, upsert=True)
+    books(database).replace_one({"_id": mark_id(policies)}, {"mark": mark}, upsert=True)
     return mark
 
 
@@ -118,12 +129,12 @@ def note_gone(database: Database[Document], policy: Policy, before: Mapping[Leve
     if noted != known:
         document: Document = {"_id": {"gone": policy.name}, "fingerprint": fingerprint(policy)}
         document |= {level: DatetimeMS(ms) for level, ms in noted.items()}
-        _collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
+        books(database).replace_one({"_id": document["_id"]}, document, upsert=True)
 
 
 def gone_before(database: Database[Document], policy: Policy) -> dict[LevelName, int]:
     """What `note_gone` was told. A `retain` that is longer now does not bring them back."""
-    found = _collection(database).find_one({"_id": {"gone": policy.name}})
+    found = books(database).find_one({"_id": {"gone": policy.name}})
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return {}
     return {level.name: milliseconds(found[level.name]) for level in levels_of(policy) if level.name in found}
@@ -133,26 +144,27 @@ def note_ended(database: Database[Document], policy: Policy, before: int) -> Non
     """Archived readings from before this instant (milliseconds) may have gone for good. Whatever the policy
     says later, summaries of them can't be made anew."""
     update = {"$max": {"before": DatetimeMS(before)}}
-    _collection(database).update_one({"_id": {"ended": policy.name}}, update, upsert=True)
+    books(database).update_one({"_id": {"ended": policy.name}}, update, upsert=True)
 
 
 def ended_before(database: Database[Document], policy: Policy) -> int | None:
     """What `note_ended` was told last; None where no archived reading has gone."""
-    found = _collection(database).find_one({"_id": {"ended": policy.name}})
+    found = books(database).find_one({"_id": {"ended": policy.name}})
     return None if found is None else milliseconds(found["before"])
 
 
 def is_fit_proven(database: Database[Document], policy: Policy) -> bool:
     """Returns whether a sample has shown that the policy, as it reads documents now, fits them."""
-    found = _collection(database).find_one({"_id": {"fit": policy.name}})
+    found = books(database).find_one({"_id": {"fit": policy.name}})
     return found is not None and found.get("layout") == layout_fingerprint(policy)
 
 
 def note_fit(database: Database[Document], policy: Policy, now: datetime) -> None:
     document = {"_id": {"fit": policy.name}, "layout": layout_fingerprint(policy), "proven": now}
-    _collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
+    books(database).replace_one({"_id": document["_id"]}, document, upsert=True)
 
 
-def _collection(database: Database[Document]) -> Collection[Document]:
+def books(database: Database[Document]) -> Collection[Document]:
+    """Returns the collection; what is written to it is acknowledged by a majority."""
     options: CodecOptions[Document] = CodecOptions(tz_aware=True)
     return database.get_collection(COLLECTION, codec_options=options, write_concern=majority(database))

@@ -23,6 +23,7 @@ from buckets.fields.selectors import series_text, summary_query
 from buckets.fields.times import TimeRange
 from buckets.models.shape import split
 from rollups.calendar.levels import levels_of
+from rollups.rolling.options import RollupOptions
 from rollups.summaries.targets import target
 
 _AT_ONCE = 1000
@@ -67,7 +68,7 @@ def erase_summaries(work: Work, *, is_cleared: bool) -> None:
         work.context.check()
         work.transaction(partial(_delete, work, collection, raw_ids))
     for edge in _edges(work.erasure.within):
-        roll_up_all(work.context, edge, is_cleared=is_cleared)
+        roll_up_all(work.context, RollupOptions(edge, is_cleared=is_cleared))
 
 
 def _delete(

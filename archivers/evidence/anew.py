@@ -48,7 +48,7 @@ def anew(context: ArchiveContext, changed: Policy) -> Anew | None:
     first = _first(context) if is_whole else None
     stands = {name: _count(context, level) for name, level in today.items()} if is_whole else {}
     lost = {name: _count(context, level, first) for name, level in today.items()} if is_whole else {}
-    live = replace(context, policy=changed).source.collection.estimated_document_count() if reads else 0
+    live = replace(context, policy=changed).source.count() if reads else 0
     archived, readings, size = _archived(context) if reads else (0, 0, 0)
     names = [level.name for level in made]
     return Anew(names, is_whole, live, archived, readings, size, stands, lost, first)

@@ -25,7 +25,7 @@ def delete_limit(run: ArchiveRun, start_ms: int, end_ms: int) -> DeleteLimit | N
     due = run.source.count_ending(start_ms, end_ms) - _staying(run, start_ms, end_ms)
     if run.archive.grace:  # what this run copies is deleted by a later one
         due = min(due, _copied_offline(run) if run.to == "offline" else _copied_online(run))
-    return DeleteLimit(name, written, due, run.source.collection.estimated_document_count())
+    return DeleteLimit(name, written, due, run.source.count())
 
 
 def _staying(run: ArchiveRun, start_ms: int, end_ms: int) -> int:

@@ -13,6 +13,7 @@ from archivers.proof.findings import Finding, Severity
 from archivers.proof.misfits import misfits
 from archivers.proof.privileges import Needs, Privileges, needs_of
 from archivers.stores.base import ObjectStore, StoreError, probe_class
+from buckets.bson.cluster import is_sharded, keeps_ids_unique, shard_key
 from buckets.models import timeseries
 from buckets.models.covered import first_and_last
 from buckets.sampling.fit import Fit, fit_of
@@ -21,7 +22,7 @@ from buckets.source import Source
 from config.policies import Policy
 from rollups import ttl
 from rollups.calendar.levels import levels_of
-from rollups.changes.late import may_stream
+from rollups.changes.reach import may_stream
 
 OLDEST = (6, 0)
 _LOOKS = ("listCollections", "listIndexes")
@@ -42,7 +43,7 @@ def check_server(database: Database[Document]) -> list[Finding]:
     if "setName" in hello:
         findings.append(Finding("replica-set", None, place, "ok", f"replica set {hello['setName']}"))
     elif hello.get("msg") == "isdbgrid":
-        message = "a sharded cluster: bucketwise is tried on replica sets only"
+        message = "a sharded cluster: bucketwise is tried on replica sets only (see docs/compatibility.md)"
         findings.append(Finding("replica-set", None, place, "warning", message))
     else:
         message = (
@@ -120,6 +121,7 @@ def check(
     findings = [
         *kind,
         *unfit,
+        *checker.sharding(),
         *checker.indexes(),
         *checker.expiry(),
         *checker.targets(),
@@ -178,6 +180,20 @@ class _Check:
         elif options.get("capped") and self._deletes:
             message = "it is capped, so nothing can be deleted from it: write archive.delete = false"
             yield self._finding("source-kind", policy.collection, "error", message)
+
+    def sharding(self) -> Iterator[Finding]:
+        """Of each collection whose documents are told apart by their `_id`s."""
+        if not is_sharded(self.database) or self.policy.model == "timeseries":
+            return
+        for name in self.policy.sources:
+            key = shard_key(self.database, name)
+            if key is not None and not keeps_ids_unique(key):
+                message = (
+                    f"it is sharded by {', '.join(key)}, so that two shards may each have a document "
+                    "with the same _id: a run that meets two halts, and deletes nothing. Let drivers make "
+                    "ObjectIds"
+                )
+                yield self._finding("sharded-id", name, "warning", message)
 
     def indexes(self) -> Iterator[Finding]:
         policy = self.policy

@@ -53,5 +53,6 @@ REMEDIES = {
     "not-drilled": "Run `bucketwise drill`, or set `drill.schedule`.",
     "lake-behind": "Run `bucketwise lake sync`. If it stays: its message says why.",
     "lake-differs": "Find out who else writes to the table. Run `bucketwise lake sync`.",
+    "publish-behind": "Once Redis works: `bucketwise publish`.",
     "hole": "Look at what writes the series.",
 }

@@ -14,11 +14,13 @@ from pymongo.errors import BulkWriteError
 from archivers.restoring.target import Target
 from archivers.writes.delete import MAX_BUCKETS, compare, same_id
 from archivers.writes.inserts import insert_raw
+from buckets.bson.cluster import is_sharded
 from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.decoding.decode import decode
 from buckets.fields.selectors import extended_json
+from buckets.lookup import find_by_ids
 from buckets.models.timeseries import measurement
-from buckets.source import Source, find_by_ids
+from buckets.source import Source
 from config.errors import HaltedError
 from config.policies import Policy
 from rollups.guarded import transaction
@@ -51,6 +53,8 @@ def put(target: Target, piece: Batch, here: Indices, note: Note) -> Put:
             for (collection, documents, owner), missing in zip(places, absent, strict=True):
                 new = documents.take([i for i in missing if owner[i] not in blocked])
                 insert_raw(database, collection, new, session)
+                if is_sharded(database):  # another shard may have a document with the same `_id`
+                    standing_in(database, collection, new, session)
             note(here[[i for i in range(len(piece)) if i not in blocked]], session)
 
         transaction(database, target.guard, step)

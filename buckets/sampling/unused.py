@@ -29,7 +29,7 @@ class Fields:
 
 def fields_of(documents: Iterable[bytes], policy: Policy) -> Fields:
     """Returns the fields of all documents together; `_id` is none."""
-    found, used = Fields(), _used(policy)
+    found, used = Fields(), used_paths(policy)
     for document in documents:
         _walk(document, (), used, found)
         if policy.attributes_field is not None and len(found.within) < _MOST:
@@ -62,7 +62,8 @@ def _value_path(policy: Policy, path: str) -> Path:
     return tuple(part for it in split(path) for part in [it] * (levels if it == "*" else 1))
 
 
-def _used(policy: Policy) -> list[Path]:
+def used_paths(policy: Policy) -> list[Path]:
+    """Returns where in a document everything lies that the policy names."""
     sample = (*split(policy.samples_field or ""), "*")
     in_samples = (policy.sample_time_field, policy.local_offset_field) if policy.model == "samples" else ()
     named = (

@@ -15,8 +15,10 @@ from config.checks.locations import check_mongodb, check_store
 from config.checks.metrics import check_metrics_file
 from config.checks.notify import check_notify
 from config.checks.policy import check_policy
+from config.checks.publish import check_publish
 from config.checks.storage import check_object_lock, check_storage_class
 from config.checks.targets import check_targets
+from config.checks.throttle import check_throttle
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.lines import lines_of
 from config.loading.tables import known_keys, read_table
@@ -26,9 +28,11 @@ from config.policies import (
     MongoDB,
     Notify,
     Policy,
+    Publish,
     RunLedger,
     Settings,
     Store,
+    Throttle,
     TopLevel,
     Workers,
 )
@@ -36,26 +40,28 @@ from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
 from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
-_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "lake", "policies")
+_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "lake", "publish", "throttle", "policies")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
-def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
+def load(path: Path | None, environ: Mapping[str, str], *, needs_policies: bool = True) -> Settings:
     """The settings in the file at `path`, or else BUCKETWISE_CONFIG, or else ./bucketwise.toml.
 
     Raises ConfigError, which holds every problem.
     """
     path = path or (Path(environ[PATH_VARIABLE]) if environ.get(PATH_VARIABLE) else DEFAULT_PATH)
-    return settings_in(_read(path), path, environ)
+    return settings_in(_read(path), path, environ, needs_policies=needs_policies)
 
 
-def settings_in(text: str, path: Path, environ: Mapping[str, str]) -> Settings:
+def settings_in(
+    text: str, path: Path, environ: Mapping[str, str], *, needs_policies: bool = True
+) -> Settings:
     """Returns the settings that a policy file of this text has; `path` is where it lies, or will. Raises
-    ConfigError."""
+    ConfigError; without `needs_policies` not for want of a policy."""
     written, variables = override(_parse(text, path), environ)
     report = Report(str(path), written, lines_of(text), variables)
     document = expand(written, environ, variables, report)
-    settings = _settings(document, path, report)
+    settings = _settings(document, path, report, needs_policies=needs_policies)
     check_mongodb(settings.mongodb, report)
     if settings.store is not None:
         check_store(settings.store, report)
@@ -65,9 +71,12 @@ def settings_in(text: str, path: Path, environ: Mapping[str, str]) -> Settings:
     check_notify(settings.notify, report)
     check_drill(settings, report)
     check_lake(settings, report)
+    check_publish(settings, report)
+    check_throttle(settings.throttle, ("throttle",), report)
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
         check_storage_class(policy, settings.store, report)
+        check_throttle(policy.throttle, ("policies", policy.name, "throttle"), report)
     check_targets(settings.policies.values(), settings.mongodb.database, report)
     if report.problems:
         raise ConfigError(report.problems)
@@ -75,7 +84,13 @@ def settings_in(text: str, path: Path, environ: Mapping[str, str]) -> Settings:
     lake = settings.lake
     if lake is not None and lake.namespace is None:
         lake = lake.model_copy(update={"namespace": settings.mongodb.database})
-    return settings.model_copy(update={"store": store, "lake": lake})
+    policies = settings.policies
+    if settings.throttle.model_fields_set:
+        policies = {
+            name: it.model_copy(update={"throttle": it.throttle.within(settings.throttle)})
+            for name, it in policies.items()
+        }
+    return settings.model_copy(update={"store": store, "lake": lake, "policies": policies})
 
 
 def _read(path: Path) -> str:
@@ -102,7 +117,7 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
     raise ConfigError([Problem(str(path), "", None, *fault, line=line)])
 
 
-def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
+def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_policies: bool) -> Settings:
     document = known_keys(document, (*TopLevel.model_fields, *_TABLES), (), report)
     top = read_table(TopLevel, {key: it for key, it in document.items() if key not in _TABLES}, (), report)
     check_metrics_file(top, report)
@@ -111,7 +126,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
         key = ("policies", name)
         if (table := _table({name: table}, key, report)) is not None:
             policies[name] = read_table(Policy, table, key, report, name=name)
-    if not policies:
+    if not policies and needs_policies:
         mend = "add [policies.NAME] for each collection to look after"
         report.add(("policies",), Fault("there is no policy", mend))
     mongodb = _table(document, ("mongodb",), report) or {}
@@ -121,6 +136,8 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
     notify = _table(document, ("notify",), report) or {}
     drill = _table(document, ("drill",), report) or {}
     lake = _table(document, ("lake",), report)
+    publish = _table(document, ("publish",), report) or {}
+    throttle = _table(document, ("throttle",), report) or {}
     return Settings(
         mongodb=read_table(MongoDB, mongodb, ("mongodb",), report),
         store=None if store is None else read_table(Store, store, ("store",), report),
@@ -130,6 +147,8 @@ def _settings(document: dict[str, Any], path: Path, report: Report) -> Settings:
         notify=read_table(Notify, notify, ("notify",), report),
         drill=read_table(Drill, drill, ("drill",), report),
         lake=None if lake is None else read_table(Lake, lake, ("lake",), report),
+        publish=read_table(Publish, publish, ("publish",), report),
+        throttle=read_table(Throttle, throttle, ("throttle",), report),
         policies=policies,
         path=path,
     )

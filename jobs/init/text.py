@@ -71,6 +71,12 @@ def config_text(guesses: Iterable[Guess], database: str, store: str, written: st
     return "\n".join(lines) + "\n"
 
 
+def policy_text(guess: Guess) -> str:
+    """Returns the tables of one policy. The guess has one."""
+    assert guess.policy is not None
+    return "\n".join(_policy(guess, guess.policy)).strip() + "\n"
+
+
 def _policy(guess: Guess, policy: Policy) -> Iterator[str]:
     at = f"policies.{policy.name}"
     notes = guess.notes

@@ -16,7 +16,7 @@ has forgotten: nothing is lost, and a bucket that has changed since then counts 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -42,6 +42,8 @@ _RUNS_PER_REMOVAL = 11
 _MOST_REMOVED = 1000
 #: The verb that a schedule runs: the last one that was completed stays.
 SCHEDULED = "run"
+#: Verbs whose work it does as well.
+COVERED = ("rollup", "archive")
 COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
 
 Document = dict[str, Any]
@@ -69,24 +71,47 @@ class Run:
     since: datetime
 
 
+@dataclass(frozen=True)
+class Repeat:
+    """A run to be given again, and with what. None: with series that the ledger does not keep."""
+
+    run: Run
+    arguments: list[str] | None
+
+
 class Ledger:
     """The entries in `database`: one document a run and policy, or for consecutive runs that did nothing.
 
     `{_id, run, verb, policy, now, started, ended, exit_code, outcome, counts, error, host, holder, fence,
-    version, runs, since}`; `run` is common to the policies of one command, `holder` and `fence` are those of
-    its lease. Where it stands for several runs, all but `runs` and `since` is of the last one.
+    version, runs, since, arguments, open}`; `run` is common to the policies of one command, `holder` and
+    `fence` are those of its lease. `open`: it was not completed, and has not been given again. Where it
+    stands for several runs, all but `runs` and `since` is of the last one.
     """
 
     def __init__(self, database: Database[Document]) -> None:
         self._database = database
         self._runs = database[COLLECTION]
+        self._begun: dict[ObjectId, Document] = {}  # by this process: which runs before are of the same kind
 
-    def start(self, run: str, verb: str, policy: str, now: datetime, held: lease.Lease) -> ObjectId:
-        """Enter a run before its first step, and mark those that died before it."""
+    def start(
+        self,
+        run: str,
+        verb: str,
+        policy: str,
+        now: datetime,
+        held: lease.Lease,
+        arguments: Sequence[str] | None = (),
+    ) -> ObjectId:
+        """Enter a run before its first step, and mark those that died before it. `arguments`: what was given
+        with the verb; None: it named series, which the ledger does not keep."""
         if held.fence % _RUNS_PER_LOOK == 1:  # a policy's first, and now and then: they are there, mostly
             self._create_indexes()
         self._mark_died(policy, held.fence)
         entry, started = ObjectId(), clock.current()
+        kept = None if arguments is None else [hide_secrets(it) for it in arguments]
+        if kept is not None:
+            same = {"policy": policy, "verb": verb, "arguments": kept, "fence": {"$lt": held.fence}}
+            self._begun[entry] = same
         self._runs.insert_one(
             {
                 "_id": entry,
@@ -106,6 +131,8 @@ class Ledger:
                 "version": VERSION,
                 "runs": 1,
                 "since": started,
+                "arguments": kept,
+                "open": True,
             }
         )
         return entry
@@ -117,6 +144,7 @@ class Ledger:
         self._runs.create_index([("policy", 1), ("fence", -1)])
         running = {"outcome": RUNNING}
         self._runs.create_index([("policy", 1), ("fence", 1)], partialFilterExpression=running)
+        self._runs.create_index([("policy", 1), ("open", 1)], partialFilterExpression={"open": True})
 
     def _mark_died(self, policy: str, fence: int) -> None:
         """A run under an older fence works no more. One that slept meanwhile still says how it ended."""
@@ -129,12 +157,15 @@ class Ledger:
         self, entry: ObjectId, exit_code: int, outcome: str, counts: Document, error: str | None
     ) -> None:
         """Say how the run ended; `counts` is the policy's part of the report."""
+        is_completed = exit_code in COMPLETED
+        self._close_earlier(entry, is_completed)
         said = {
             "ended": clock.current(),
             "exit_code": exit_code,
             "outcome": outcome,
             "counts": counts,
             "error": None if error is None else hide_secrets(error),
+            "open": not is_completed,
         }
         try:
             self._runs.update_one({"_id": entry}, {"$set": said})
@@ -143,6 +174,16 @@ class Ledger:
                 raise
         if _did_nothing(said):
             self._join(entry)
+
+    def _close_earlier(self, entry: ObjectId, is_completed: bool) -> None:
+        """Earlier runs of the same kind need not be given again."""
+        if (same := self._begun.get(entry)) is None:  # with series, or begun elsewhere
+            return
+        verbs = (SCHEDULED, *COVERED) if is_completed and same["verb"] == SCHEDULED else (same["verb"],)
+        others = {**same, "verb": {"$in": verbs}, "open": True}
+        # Seldom more than one; see `_mark_died`.
+        while self._runs.update_one(others, {"$unset": {"open": ""}}).modified_count:
+            pass
 
     def _join(self, entry: ObjectId) -> None:
         """Let this entry stand for the one before it as well, if that was of its verb and did nothing."""
@@ -190,6 +231,27 @@ class Ledger:
         """The latest entries of the policy, the newest first."""
         found = self._runs.find({"policy": policy}).sort([("started", DESCENDING), ("_id", DESCENDING)])
         return [self._read(document) for document in found.limit(count)]
+
+    def to_repeat(self, policies: Sequence[str]) -> dict[str, list[Repeat]]:
+        """Returns what was not completed, by policy, the newest first: runs that failed or died with none of
+        the same arguments after them that was completed, nor one at work."""
+        found = self._runs.find({"policy": {"$in": list(policies)}, "open": True}).sort("started", DESCENDING)
+        open_: dict[str, list[Repeat]] = {}
+        for it in found:
+            run = self._read(it)
+            if run.outcome != RUNNING:
+                open_.setdefault(run.policy, []).append(Repeat(run, it["arguments"]))
+        return open_
+
+    def latest(self, policies: Sequence[str], count: int) -> dict[str, tuple[Document | None, list[Run]]]:
+        """Returns the pause of each policy that ever ran, and its latest entries, the newest first. It takes
+        one command, and one more for each run that has not ended."""
+        newest: list[Document] = [{"$sort": {"started": DESCENDING, "_id": DESCENDING}}, {"$limit": count}]
+        joined = {"localField": "_id", "foreignField": "policy", "pipeline": newest, "as": "runs"}
+        found = self._database[lease.COLLECTION].aggregate(
+            [{"$match": {"_id": {"$in": list(policies)}}}, {"$lookup": {"from": COLLECTION, **joined}}]
+        )
+        return {it["_id"]: (it.get("paused"), [self._read(run) for run in it["runs"]]) for it in found}
 
     def last_completed(self, policy: str, verb: str) -> datetime | None:
         """When the latest run that came to its end without failing began.

@@ -14,10 +14,11 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext, ArchiveState
 from archivers.format.keys import UNSIGNED, Keys
+from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.stores import ObjectStore
 from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
-from config.errors import PausedError
+from config.errors import InterruptedRun, PausedError, WindowOverError
 from config.policies import Policy
 from jobs import clock
 from jobs.call import Call
@@ -25,29 +26,36 @@ from jobs.execution.executors import local
 from jobs.failures import OUTCOMES, Failure, explain
 from jobs.output.progress import Progress
 from jobs.output.report import Result, worst
+from jobs.running.lag import Members
 from jobs.running.lateness import missed_since
 from jobs.running.lease import Lease
 from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
 from jobs.running.pausing import PAUSABLE
 from jobs.running.standing import standing
-from jobs.running.turn import Document, Step, Turn
+from jobs.running.throttle import Throttle
+from jobs.running.turn import Document, Follower, Step, Turn
 from jobs.stopping import Stop
+from rollups.changes.shared import SharedChanges
+from rollups.context import freely, unheard
 from rollups.guarded import dry
 
 #: Who does the tasks, for one policy's turn.
 Staff = Callable[[Connections], AbstractContextManager[Executor]]
+#: What was read of the changes of several policies is read on after so many seconds.
+_FRESH_S = 60
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """What is asked of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease.
-    `allow_large`: it may delete more than `max_delete` says."""
+    `allow_large`: it may delete more than `max_delete` says. `follower`: what comes after all steps."""
 
     within: TimeRange = EVER
     dry_run: bool = False
     staff: Staff = local
     allow_large: bool = False
+    follower: Follower | None = None
 
 
 @dataclass
@@ -65,11 +73,16 @@ class Runner:
     is_now_given: bool = False  # by a person, who may mean another instant than the present
     hosts: str = ""
     keys: Keys = UNSIGNED
+    arguments: Sequence[str] | None = ()  # given with the verb; None: they name series
     known: Sequence[Policy] = ()  # all policies of the file
     keep: timedelta | None = None  # entries of the ledger; None: forever
     tells_late: bool = False  # whether a firing was missed before
     is_measured: bool = False  # for metrics
+    is_throttled: bool = True  # by what policies say
+    begun: float = field(default_factory=clock.steady)
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _shared: SharedChanges | None = None
+    _read_again_at: float = 0.0
 
     @classmethod
     def of(
@@ -92,20 +105,42 @@ class Runner:
             is_now_given=call.is_now_given,
             hosts=call.hosts,
             keys=call.keys,
+            arguments=call.arguments,
             known=tuple(call.settings.policies.values()),
             keep=call.settings.ledger.keep,
             tells_late=call.command == SCHEDULED and call.settings.notify.tells_late,
             is_measured=call.metrics_file is not None,
+            is_throttled=not call.no_throttle,
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
         """A policy that fails keeps none of the others from running; an interruption does."""
         results = []
-        for policy in policies:
+        self._shared = self._sharing(policies)
+        for number, policy in enumerate(policies, start=1):
+            self.progress.among = number, len(policies)
+            self._read_on()
             results.append(self.run_one(policy))
+            if self._shared is not None:
+                self._shared.leave_out(policy)
             if self.stop.asked:
                 break
         return results
+
+    def _sharing(self, policies: Sequence[Policy]) -> SharedChanges | None:
+        """Returns what reads the changes of several policies at once, where these are rolled up one after
+        another. One whose window is closed does not read any."""
+        rolls_up = any(step.follows_changes for step in self.steps) and not self.options.within.is_bounded
+        working = [it for it in policies if self._may_work(it)] if rolls_up else []
+        if len(working) < 2:
+            return None
+        return SharedChanges(self.database, working, RECEIPTS, leaves_marks=not self.options.dry_run)
+
+    def _read_on(self) -> None:
+        """What was read is good for a while: what came in since is for the next run."""
+        if self._shared is not None and clock.steady() >= self._read_again_at:
+            self._shared.read_on(self.stop.check)
+            self._read_again_at = clock.steady() + _FRESH_S
 
     def run_one(self, policy: Policy) -> Result:
         """Raises nothing: what went wrong is in the result."""
@@ -121,6 +156,8 @@ class Runner:
             if not self.is_now_given and any(step.by_present for step in self.steps):
                 clock.check_skew(self.now, self._server_now)
             result.late_since = self._late_since(policy)
+            if (throttle := self._throttle(policy)) is not None:
+                throttle.see_window()
             with self.options.staff(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
                     self._do(result, self._turn(policy, None, executor))
@@ -130,9 +167,11 @@ class Runner:
                         if lease.is_clean:
                             lease.leave_clean()
                         return None
-                    self._do_recorded(result, policy, lease, executor)
+                    self._do_recorded(result, lease, self._turn(policy, lease, executor, throttle))
         except PausedError as error:  # before its first step: there was nothing to do
             result.paused = error.pause
+        except WindowOverError as error:
+            result.stopped, result.next_window = "outside window", error.opens
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         if self.is_measured:
@@ -158,10 +197,21 @@ class Runner:
         """Asked once, at the start: `now` is that of the first policy for all of them."""
         return clock.of_server(self.database)
 
-    def _do_recorded(self, result: Result, policy: Policy, lease: Lease, executor: Executor) -> None:
+    def _throttle(self, policy: Policy) -> Throttle | None:
+        if not self.is_throttled or self.options.dry_run or self.verb not in PAUSABLE:
+            return None
+        return Throttle(policy, Members(self.database).lag, self._present, self.progress.wait)
+
+    def _may_work(self, policy: Policy) -> bool:
+        throttle = self._throttle(policy)
+        return throttle is None or throttle.is_open
+
+    def _present(self) -> datetime:
+        return self.now + timedelta(seconds=clock.steady() - self.begun)
+
+    def _do_recorded(self, result: Result, lease: Lease, turn: Turn) -> None:
         ledger = Ledger(self.database)
-        entry = ledger.start(self.run, self.verb, policy.name, self.now, lease)
-        turn = self._turn(policy, lease, executor)
+        entry = ledger.start(self.run, self.verb, turn.policy.name, self.now, lease, self.arguments)
         try:
             self._do(result, turn)
             if result.exit_code in COMPLETED:
@@ -169,41 +219,63 @@ class Runner:
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
             # Once another run has the lease, what was found changed or missing is its doing.
             self._fail(result, lease.taken() or error)
-        if result.exit_code in COMPLETED and turn.context.state.is_clean:
+        self._follow(result, turn, lease)
+        code = InterruptedRun.exit_code if result.stopped else result.exit_code  # not all that is due is done
+        if code in COMPLETED and turn.context.state.is_clean:
             lease.leave_clean()
         counts = _counts(result.body)
-        ledger.finish(entry, result.exit_code, OUTCOMES[result.exit_code], counts, result.error)
+        ledger.finish(entry, code, OUTCOMES[code], counts, result.error or result.stopped)
 
     def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
             turn.context.check()
-            with self.progress.step(f"{turn.policy.name}: {step.name}"), _timed(result, step):
+            with self.progress.step(step.name, turn.policy.name), _timed(result, step):
                 done = step.do(turn)
             result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
             result.exit_code = worst([result.exit_code, done.exit_code])
 
-    def _turn(self, policy: Policy, lease: Lease | None, executor: Executor) -> Turn:
+    def _follow(self, result: Result, turn: Turn, lease: Lease) -> None:
+        if (follower := self.options.follower) is None:
+            return
+        try:
+            turn.context.check()
+            body = follower.follow(turn)
+            result.body.update({} if body is None else {follower.name: body})
+        except Exception as error:  # noqa: BLE001  # as above
+            self._fail(result, lease.taken() or error)
+
+    def _turn(
+        self, policy: Policy, lease: Lease | None, executor: Executor, throttle: Throttle | None = None
+    ) -> Turn:
         """Returns a policy's turn; without a lease it can't write."""
 
-        def check() -> None:
+        def may_go_on() -> None:
             if lease is not None:
                 lease.check()
             self.stop.check()
             executor.check()
 
+        def check() -> None:
+            may_go_on()
+            if throttle is not None:
+                throttle.check(may_go_on)
+
+        follower = self.options.follower
         context = ArchiveContext(
             self.database,
             policy,
             self.now,
             dry if lease is None else lease.guard,
             check,
-            self.progress,
+            self.progress if throttle is None else throttle.noting(self.progress),
+            spend=freely if throttle is None else throttle.hear,
             store=self.store,
             executor=executor,
             keys=self.keys,
             fence=0 if lease is None else lease.fence,
             knows_run=partial(Ledger(self.database).knows, policy.name),
             state=ArchiveState(is_clean=lease is not None and lease.is_clean),
+            heard=follower.hear(self.database, policy) if follower and lease else unheard,
         )
         others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]
         return Turn(
@@ -215,10 +287,14 @@ class Runner:
             taken_at=self.now if lease is None else lease.taken_at,
             readers=tuple(it for it in others if it.rollup is not None),
             is_archived_by_another=any(it.archive is not None and it.archive.to != "none" for it in others),
+            shared=self._shared,
         )
 
     def _fail(self, result: Result, error: BaseException) -> None:
         """The first failure is the cause; what follows from it must not hide it."""
+        if isinstance(error, WindowOverError):
+            result.stopped, result.next_window = "window over", error.opens
+            return
         failure: Failure = explain(error, self.hosts)
         if isinstance(error, PausedError):
             result.paused = error.pause

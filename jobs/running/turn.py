@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
+
+from pymongo.database import Database
 
 from archivers.context import ArchiveContext
 from buckets.fields.times import TimeRange
 from config.policies import Policy
+from rollups.changes.shared import SharedChanges
+from rollups.context import Heard
 
 Document = dict[str, Any]
 
@@ -26,11 +30,26 @@ class Turn:
     taken_at: datetime  # the lease, by the server's clock; `now` where there is none
     readers: tuple[Policy, ...]  # other policies that roll up the same collection
     is_archived_by_another: bool  # the same collection, by another policy
+    shared: SharedChanges | None = None  # what is known of the changes of several policies
 
     @property
     def policy(self) -> Policy:
         """Returns the policy whose turn it is."""
         return self.context.policy
+
+
+class Follower(Protocol):
+    """What is done for a policy after the steps of a run, also where one has failed."""
+
+    @property
+    def name(self) -> str:
+        """Returns the name of its part of the JSON."""
+
+    def hear(self, database: Database[Document], policy: Policy) -> Heard:
+        """Returns what hears of the summaries that the steps write."""
+
+    def follow(self, turn: Turn) -> Document | None:
+        """Does it, and returns its part of the JSON; None where there is nothing to say."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +62,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a verb. `by_present`: what it does depends on what time it is."""
+    """One step of a verb. `by_present`: what it does depends on what time it is. `follows_changes`: it looks
+    for all that has changed since it was done last."""
 
     name: str
     do: Callable[[Turn], Done]
     by_present: bool = False
+    follows_changes: bool = False

@@ -1,1 +1,1 @@
-"""The service: schedules, and metrics."""
+"""The service: schedules, metrics, and a page."""

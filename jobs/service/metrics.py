@@ -1,18 +1,12 @@
-"""Numbers for Prometheus about the service's runs, and its health, over HTTP."""
+"""Numbers for Prometheus about runs."""
 
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from prometheus_client import (
-    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Gauge,
@@ -21,7 +15,6 @@ from prometheus_client import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from config.errors import UsageError
 from jobs import clock
 from jobs.failures import OUTCOMES
 from jobs.output.measures import Measures
@@ -71,7 +64,7 @@ class Metrics:
     def record(self, verb: str, result: Result) -> None:
         """Count one run of one policy; of none, where it is called "": the command could not start."""
         policy, now = result.policy, (result.measures.ended or clock.current()).timestamp()
-        if result.outcome == "paused":  # no run, but its lags grow
+        if result.is_idle:  # no run, but its lags grow
             self._record_measures(policy, result.measures)
             return
         self._runs.labels(policy, verb, OUTCOMES[result.exit_code]).inc()
@@ -133,6 +126,15 @@ class Metrics:
                 one = metric.labels(**sample.labels)
                 one.inc(sample.value)  # from 0
 
+    def audits(self) -> dict[str, dict[str, float]]:
+        """Returns, by policy, how many findings of each severity the last audit had, and when (`at`)."""
+        found: dict[str, dict[str, float]] = {}
+        for gauge, key in ((self._findings, "severity"), (self._last_run, "verb")):
+            for metric in gauge.collect():
+                for it in metric.samples:
+                    found.setdefault(it.labels["policy"], {})[it.labels[key]] = it.value
+        return {name: {**it, "at": it["audit"]} for name, it in found.items() if "audit" in it}
+
     def text(self) -> bytes:
         """The numbers in Prometheus' text format."""
         return generate_latest(self._registry)
@@ -146,45 +148,3 @@ class Metrics:
         it = Gauge(f"{_PREFIX}{name}", help_text, ["policy", *labels], registry=self._registry)
         self._by_sample[f"{_PREFIX}{name}"] = it, {"policy", *labels}
         return it
-
-
-@contextmanager
-def served(metrics: Metrics, is_alive: Callable[[], bool], host: str, port: int) -> Iterator[int]:
-    """In the block, /metrics and /healthz answer; gives the port, which is a free one where `port` is 0.
-
-    Raises UsageError where the port can't be had.
-    """
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path == "/metrics":
-                self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, metrics.text())
-            elif path == "/healthz":
-                alive = is_alive()
-                status = HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE
-                self._answer(status, "text/plain", b"ok\n" if alive else b"the scheduler stands still\n")
-            else:
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"there are /metrics and /healthz\n")
-
-        def log_message(self, *_: Any) -> None:
-            """A scrape is no news."""
-
-        def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    try:
-        server = ThreadingHTTPServer((host, port), Handler)
-    except OSError as error:
-        raise UsageError(f"--metrics-port {port}: {host} can't be listened on: {error.strerror}") from None
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()

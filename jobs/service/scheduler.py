@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from config.errors import LeaseHeldError
 from config.policies import Notify, Policy
 from jobs import clock
 from jobs.failures import explain
+from jobs.output.progress import Progress
 from jobs.output.report import Report, Result
 from jobs.running.ledger import SCHEDULED, Ledger
 from jobs.running.runner import Runner
@@ -72,6 +74,15 @@ class Task:
         return f"{self.verb} {self.policy.name}"
 
 
+@dataclass(frozen=True)
+class Hand:
+    """A run in hand."""
+
+    task: Task
+    since: datetime
+    progress: Progress
+
+
 @dataclass
 class Service:
     """Does tasks when they are due."""
@@ -81,6 +92,9 @@ class Service:
     stop: Stop
     hosts: str
     notifier: Notifier = field(default_factory=lambda: Notifier(Notify(), log.warning))
+    in_hand: dict[str, Hand] = field(default_factory=dict)  # by policy
+    ended: dict[str, tuple[datetime, Result]] = field(default_factory=dict)  # the last run of each, by policy
+    _scheduler: Any = None  # once it serves
     _beat: float = field(default_factory=clock.steady)
     #: One for each policy: its tasks would find its lease held.
     _turns: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
@@ -116,6 +130,13 @@ class Service:
         """Does the scheduler still start jobs?"""
         return clock.steady() - self._beat < _SILENCE_SECONDS
 
+    def next_of(self, policy: str) -> datetime | None:
+        """Returns when a policy is asked about next."""
+        if self._scheduler is None:
+            return None
+        jobs = (self._scheduler.get_job(it.name) for it in self.tasks if it.policy.name == policy)
+        return min((it.next_run_time for it in jobs if it and it.next_run_time), default=None)
+
     def _live(self) -> None:
         self._beat = clock.steady()
 
@@ -137,25 +158,35 @@ class Service:
             result = None
             if is_due():
                 self.notifier.started()
-                result = task.runner_at(now).run_if(task.policy, is_due)
+                runner = task.runner_at(now)
+                self.in_hand[task.policy.name] = Hand(task, now, runner.progress)
+                result = runner.run_if(task.policy, is_due)
         except Exception as error:  # noqa: BLE001  # the service outlives whatever one turn meets
             failure = explain(error, self.hosts)
             result = Result(task.policy.name, failure.exit_code, error=failure.message)
+        finally:
+            self.in_hand.pop(task.policy.name, None)
         if result is None:
             log.info("nothing is due", policy=task.policy.name, verb=task.verb)
             return
         heap.give_back()
+        if task.verb == SCHEDULED:
+            self.ended[task.policy.name] = clock.current(), result
         task.on_result(result)  # before it is told: who reads of its end finds it in the metrics
         self.notifier.ended(Report(task.verb, now, [result]))
         self._tell(task, result)
         if result.exit_code in (1, LeaseHeldError.exit_code) or result.paused:
             self._ask_again(task, clock.current() + AGAIN)
+        elif result.next_window is not None:
+            self._ask_again(task, result.next_window)
 
     def _tell(self, task: Task, result: Result) -> None:
         outcome = {"outcome": result.outcome, "exit_code": result.exit_code}
         said = {"policy": result.policy, "verb": task.verb, **outcome}
         if result.outcome == "paused" and (pause := result.paused):
             log.info("policy is paused", policy=result.policy, by=pause["by"], reason=pause["reason"])
+        elif result.stopped and (opens := result.next_window):
+            log.info("run stopped", **said, reason=result.stopped, next_window=clock.iso(opens))
         elif result.exit_code in (0, 3, 11, 130):
             log.info("run ended", **said, **({} if result.error is None else {"reason": result.error}))
         else:

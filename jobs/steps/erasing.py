@@ -8,12 +8,13 @@ from archivers.erasing.asked import Erasure
 from archivers.erasing.erase import Beside, erase, plan_erasure
 from config.policies import Policy
 from jobs.running.turn import Done, Step, Turn
+from jobs.steps.publish import Publishing
 from jobs.steps.working import LEFT_SOMETHING, check_archived, prepare
 
 
-def erase_step(erasure: Erasure, others: Sequence[Policy]) -> Step:
+def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishing | None) -> Step:
     """Returns the step that erases, or counts what it would erase. `others`: policies that read the same
-    collection."""
+    collection. `publishing`: what has published summaries elsewhere."""
 
     def do(turn: Turn) -> Done:
         if turn.dry_run:
@@ -21,7 +22,9 @@ def erase_step(erasure: Erasure, others: Sequence[Policy]) -> Step:
             report = plan_erasure(turn.context, erasure, others)
         else:
             prepare(turn)
+            turn.context.heard("", (), ())  # summaries are about to go
             report = erase(turn.context, erasure, Beside(others, turn.is_archived_by_another))
+            report.remaining[:0] = publishing.forget(turn, erasure.series) if publishing else []
         remaining = [it._asdict() for it in report.remaining]
         body = {**report.counts, "dry_run": turn.dry_run, "remaining": remaining}
         return Done(body, LEFT_SOMETHING if report.is_found and not turn.dry_run else 0)

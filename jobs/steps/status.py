@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime
 
 from archivers.reading.reader import archived_reader
-from buckets.fields.times import FIRST_MS, as_date, as_ms
+from buckets.fields.times import DAY_MS, FIRST_MS, as_date, as_ms
 from jobs.running.ledger import Ledger
 from jobs.running.pausing import pauses
+from jobs.running.standing import standing
 from jobs.running.turn import Done, Step, Turn
 from rollups.progress import NO_GATE, load, rolled_up_through
 from rollups.rolling import quarantine
@@ -36,6 +38,26 @@ def _status(turn: Turn) -> Done:
     )
 
 
+def _place(turn: Turn) -> Done:
+    """A few commands, each of which looks at one document where there is an index; the store is not asked."""
+    through = rolled_up_through(turn.context.database, turn.policy)
+    return Done(
+        {
+            "rolled_up_through": None if through in (None, NO_GATE) else as_date(through),
+            "archived_through": _archived_through(turn),
+            **standing(turn.context),
+        }
+    )
+
+
+def _archived_through(turn: Turn) -> datetime | None:
+    if turn.policy.archive and turn.policy.archive.to == "offline":
+        days = turn.context.receipts.span()
+        return None if days is None else as_date((days[1] + 1) * DAY_MS)
+    span = archived_reader(turn.context.connections, turn.policy).span()
+    return None if span is None else as_date(span[1])
+
+
 def _waiting(turn: Turn) -> int:
     """Buckets that have expired and are still in the source."""
     policy = turn.policy
@@ -49,4 +71,4 @@ def _quarantined(turn: Turn) -> int:
     return turn.context.database[quarantine.COLLECTION].count_documents({"_id.policy": turn.policy.name})
 
 
-STATUS = Step("status", _status)
+STATUS, PLACE = Step("status", _status), Step("place", _place)

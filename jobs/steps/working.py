@@ -25,16 +25,18 @@ from archivers.restoring.restore import restore
 from archivers.restoring.unpin import unpin
 from archivers.upkeep import Upkeep, roll_up_all
 from buckets.columns import Quarantined
-from buckets.fields.times import FIRST_MS
+from buckets.fields.times import FIRST_MS, TimeRange, as_date
 from config.errors import HaltedError
 from config.policies import Policy
 from jobs import clock
 from jobs.running import lease, ledger
+from jobs.running.lag import lag_findings
 from jobs.running.pausing import pause_findings
 from jobs.running.turn import Done, Step, Turn
 from jobs.steps.audited import evidence_body
 from jobs.steps.ending import ARCHIVE_EXPIRY
 from jobs.steps.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
+from jobs.steps.publish import Publishing
 from rollups import progress as rollup_progress
 from rollups.calendar.due import Calendar
 from rollups.calendar.levels import bases, levels_of
@@ -42,8 +44,9 @@ from rollups.changes.late import Late
 from rollups.holds import COLLECTION as HOLDS
 from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
+from rollups.rolling.backfill import Backfill
 from rollups.rolling.expiry import count_expired, expire_summaries
-from rollups.rolling.options import RollupReport
+from rollups.rolling.options import RollupOptions, RollupReport, unheard
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
@@ -83,10 +86,33 @@ def check_archived(turn: Turn) -> None:
         check_kind(context.database, context.policy)
 
 
-def _roll_up(turn: Turn) -> Done:
+def backfill_step(length: timedelta) -> Step:
+    """Returns the step that rolls up the turn's range in slices of a length, and goes on where an earlier
+    call was cut off."""
+
+    def do(turn: Turn) -> Done:
+        span = turn.within.start_ms, turn.within.end_ms
+        backfill = Backfill(turn.context.database, turn.policy, span, length // timedelta(milliseconds=1))
+        rest = TimeRange(as_date(backfill.begins), turn.within.until)
+        done = _roll_up(replace(turn, within=rest), backfill.reach)
+        backfill.finish()
+        slices = {"total": backfill.total, "before": backfill.before}
+        return replace(done, body={**done.body, "slices": slices})
+
+    return Step(ROLLUP.name, do, by_present=True)
+
+
+def _roll_up(turn: Turn, reached: Callable[[int], None] = unheard) -> Done:
     prepare(turn)
     report = roll_up_all(
-        turn.context, turn.within, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run
+        turn.context,
+        RollupOptions(
+            turn.within,
+            is_cleared=turn.is_archived_by_another,
+            dry_run=turn.dry_run,
+            shared=turn.shared,
+            reached=reached,
+        ),
     )
     empty = report.empty_fields(turn.policy)
     body = {
@@ -256,15 +282,18 @@ def audit_step(
     full: bool = False,
     evidence: bool = False,
     drilled_every: timedelta | None = None,
+    publishing: Publishing | None = None,
     beside: Callable[[Turn], list[Finding]] = nothing_else,
 ) -> Step:
     """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: it also tells
     where each day is, how much there is, and how it is proven. `drilled_every`: how long a day may go without
-    a drill; None: forever. `beside` finds what else there is."""
+    a drill; None: forever. `publishing`: what
+    publishes summaries elsewhere. `beside` finds what else there is."""
 
     def do(turn: Turn) -> Done:
         report = audit(turn.context, full=full, drilled_every=drilled_every)
-        done = _findings([*pause_findings(turn), *report.findings, *beside(turn)], NOT_KEPT)
+        published = publishing.findings(turn) if publishing else []
+        done = _findings([*pause_findings(turn), *report.findings, *published, *beside(turn)], NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
         for it in done.body["findings"]:
             it["remedy"] = REMEDIES[it["code"]]
@@ -278,7 +307,7 @@ def _check(turn: Turn) -> Done:
     checked = check(turn.context.database, turn.policy, OWN_COLLECTIONS)
     may_look = all(it.place != lease.COLLECTION for it in checked.findings)  # else a right is missing there
     paused = pause_findings(turn) if may_look else []
-    done = _findings([*paused, *checked.findings], FAILED)
+    done = _findings([*paused, *lag_findings(turn), *checked.findings], FAILED)
     fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
     return Done({**done.body, "fit": fit}, done.exit_code)
 
@@ -292,7 +321,7 @@ def finding_body(found: Any) -> Body:
     return {key: getattr(found, key) for key in ("code", "policy", "place", "severity", "message")}
 
 
-ROLLUP = Step("rollup", _roll_up, by_present=True)
+ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True)
 ARCHIVE = Step("archive", _archive, by_present=True)
 EXPIRY = Step("expiry", _expire, by_present=True)
 AUDIT = audit_step()

@@ -6,11 +6,22 @@ from collections.abc import Callable
 
 from jobs.output.report import Report
 from jobs.verbs import demo, init
-from jobs.verbs.asking import coverage, explain, readings, receipts, status, summarize
+from jobs.verbs.asking import advise, coverage, explain, readings, receipts, status, summarize
 from jobs.verbs.keeping import hold, pause, undelete
 from jobs.verbs.proving import audit, check, drill, sign, verify
 from jobs.verbs.returning import restore, unpin
-from jobs.verbs.working import archive, compact, erase, lake, plan, rollup, run, schedule
+from jobs.verbs.working import (
+    archive,
+    compact,
+    erase,
+    lake,
+    plan,
+    publish,
+    remodel,
+    rollup,
+    run,
+    schedule,
+)
 
 #: In the order in which --help lists them.
 VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
@@ -25,7 +36,10 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "readings": (readings.readings, readings.EXAMPLES),
     "coverage": (coverage.coverage, coverage.EXAMPLES),
     "explain": (explain.explain, explain.EXAMPLES),
+    "advise": (advise.advise, advise.EXAMPLES),
+    "remodel": (remodel.remodel, remodel.EXAMPLES),
     "schedule": (schedule.schedule, schedule.EXAMPLES),
+    "publish": (publish.publish, publish.EXAMPLES),
     "compact": (compact.compact, compact.EXAMPLES),
     "lake": (lake.lake, lake.EXAMPLES),
     "verify": (verify.verify, verify.EXAMPLES),

@@ -47,26 +47,8 @@ class EventReader:
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", span_fields(self.policy))
 
-    def projection(self) -> Document:
-        """Of an event, only what is needed here: a document may be large, and changes many."""
-        update = "$updateDescription"
-        return {
-            "operationType": 1,
-            "clusterTime": 1,
-            "ns.coll": 1,
-            "documentKey._id": 1,
-            "lsid.id": 1,
-            "txnNumber": 1,
-            "mark": "$fullDocument.mark",
-            "now": self._told("$fullDocument"),
-            "before": self._told("$fullDocumentBeforeChange"),
-            "is_before_known": {"$gt": ["$fullDocumentBeforeChange", None]},
-            "set": {"$map": {"input": {"$objectToArray": f"{update}.updatedFields"}, "in": "$$this.k"}},
-            "removed": f"{update}.removedFields",
-            "cut": f"{update}.truncatedArrays.field",
-        }
-
-    def _told(self, document: str) -> Document:
+    def told(self, document: str) -> Document:
+        """Returns the expression of what is needed of a document."""
         first, last = self.fields
         if last == self.policy.samples_field and self.policy.samples_as == "documents":
             last = f"{last}.{self.policy.sample_time_field}"
@@ -123,6 +105,34 @@ class EventReader:
     def _span(self, told: Document) -> list[Span]:
         span = covered(self.policy, told.get("first"), told.get("last"))
         return [] if span is None else [span]
+
+
+def projection(readers: Sequence[EventReader]) -> Document:
+    """Returns what of an event is needed, and no more: a document may be large, and changes many."""
+    update = "$updateDescription"
+    return {
+        "operationType": 1,
+        "clusterTime": 1,
+        "ns.coll": 1,
+        "documentKey._id": 1,
+        "lsid.id": 1,
+        "txnNumber": 1,
+        "mark": "$fullDocument.mark",
+        "collection": "$fullDocument.collection",
+        "now": _by_source(readers, "$fullDocument"),
+        "before": _by_source(readers, "$fullDocumentBeforeChange"),
+        "is_before_known": {"$gt": ["$fullDocumentBeforeChange", None]},
+        "set": {"$map": {"input": {"$objectToArray": f"{update}.updatedFields"}, "in": "$$this.k"}},
+        "removed": f"{update}.removedFields",
+        "cut": f"{update}.truncatedArrays.field",
+    }
+
+
+def _by_source(readers: Sequence[EventReader], document: str) -> Document:
+    branches = [
+        {"case": {"$in": ["$ns.coll", list(it.policy.sources)]}, "then": it.told(document)} for it in readers
+    ]
+    return {"$switch": {"branches": branches, "default": {}}}
 
 
 def touched_fields(event: Document) -> list[str]:

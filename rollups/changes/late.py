@@ -11,11 +11,12 @@ from pymongo.database import Database
 from buckets.fields.times import DAY_MS
 from buckets.source import Source
 from config.errors import BucketwiseError
-from config.policies import LevelName, Policy
+from config.policies import Policy
 from rollups.calendar.due import Calendar, Spans, widened
 from rollups.calendar.levels import Span, bases, levels_of
 from rollups.calendar.windows import HIGHEST
 from rollups.changes.gathering import Changed, flat
+from rollups.changes.reach import may_stream, new_from, rolled_up_to
 from rollups.changes.stream import LostError, Stream, UnavailableError, collections_of
 from rollups.context import RunContext
 from rollups.progress import Bookmark, Progress, load, store
@@ -48,7 +49,8 @@ class Late:
 
 @dataclass(frozen=True)
 class LateFinder:
-    """Finds what has changed in windows that are rolled up. `clears`: see `rollups.ttl`."""
+    """Finds what has changed in windows that are rolled up. `clears`: see `rollups.ttl`. `told`: returns what
+    is known of that already."""
 
     context: RunContext
     source: Source
@@ -56,6 +58,7 @@ class LateFinder:
     stream: Stream
     clears: Callable[[], bool]
     superseded: Superseded
+    told: Callable[[], Changed | None]
 
     def find(self, loaded: Progress) -> Late:
         """Returns where to look again. `loaded`: what is rolled up, and where the stream was left.
@@ -90,19 +93,19 @@ class LateFinder:
         if standing is None:
             return self._look_back(loaded, "no earlier run has left a bookmark in the change stream")
         live, collections = standing.live, collections_of(self.source)
-        rolled_up_to, check = _rolled_up_to(self.context.policy, through), self.context.check
+        reached, check = rolled_up_to(self.context.policy, through), self.context.check
         try:
             if collections != standing.collections:
                 raise LostError("the collection is another one than it was: dropped, renamed or restored")
-            changed = self.stream.drain(standing.token, rolled_up_to, check)
+            changed = self.told() or self.stream.drain(standing.token, reached, check)
             if changed.is_anything and self.stream.leaves_marks:
                 # Before another mark: what is live at that was live now, or came in since.
                 live = live_days(self.source)
-                changed = changed.then(self.stream.drain(changed.token, rolled_up_to, check))
+                changed = changed.then(self.stream.drain(changed.token, reached, check))
         except LostError as error:
             reason = f"the change stream does not go on from the last run's bookmark: {error}"
             return self._look_back(loaded, reason)
-        live = [*live, *changed.told, (_new_from(self.context.policy, through), HIGHEST)]
+        live = [*live, *changed.told, (new_from(self.context.policy, through), HIGHEST)]
         bookmark = Bookmark(changed.token, collections, Spans(live).spans)
         spans, reason_ = self._looked_for(changed, standing)
         return Late("stream", flat(spans), spans, changed.events, reason_, bookmark)
@@ -156,7 +159,7 @@ class Watch:
         self._levels = bases(levels_of(policy))
         self._bookmark = loaded.bookmark if may_stream(policy) else None
         self._token = self._bookmark.token if self._bookmark else None
-        self._rolled_up_to = _rolled_up_to(policy, loaded.through) if loaded.through else None
+        self._rolled_up_to = rolled_up_to(policy, loaded.through) if loaded.through else None
         self._changed = Spans(())
 
     @property
@@ -183,29 +186,13 @@ class Watch:
         return any(self._changed.touch(*span) for span in widened(self._levels, [(start_ms, end_ms)]).spans)
 
 
-def _new_from(policy: Policy, through: Mapping[LevelName, int]) -> int:
-    """Returns from where on what comes in is new. Weeks and months, made of days, do not tell."""
-    known = [through[level.name] for level in bases(levels_of(policy)) if level.name in through]
-    return min(known or through.values())
-
-
-def may_stream(policy: Policy) -> bool:
-    """Whether a policy's late readings are told by a change stream, where the server lets us read it."""
-    return policy.rollup is not None and policy.rollup.late_data != "scan" and policy.model != "timeseries"
-
-
-def _rolled_up_to(policy: Policy, through: Mapping[LevelName, int]) -> int:
-    """A reading at or after it lies in no window that is rolled up."""
-    return max(through[level.name] + level.reach for level in levels_of(policy) if level.name in through)
-
-
 def read_on(stream: Stream, bookmark: Bookmark, calendar: Calendar, check: Callable[[], None]) -> Bookmark:
     """The bookmark, once all windows of the calendar are rolled up: behind the summaries that this run has
     written, if nothing else has happened. They are of the same database, and else each who reads the stream
     next, the archive among them, reads past every one."""
     through = {level.name: level.through(calendar.due_end) for level in calendar.levels}
     try:
-        changed = stream.drain(bookmark.token, _rolled_up_to(stream.policy, through), check)
+        changed = stream.drain(bookmark.token, rolled_up_to(stream.policy, through), check)
     except (LostError, UnavailableError):
         return bookmark
     return bookmark if changed.is_anything else replace(bookmark, token=changed.token)

@@ -12,8 +12,13 @@ from config.policies import LevelName, Policy
 from rollups.calendar.levels import Span
 from rollups.calendar.windows import HIGHEST, LOWEST
 from rollups.changes.late import Late
+from rollups.changes.shared import SharedChanges
 from rollups.rolling.slices import Reader
 from rollups.summaries.targets import Counts
+
+
+def unheard(_at: int) -> None:
+    """Takes no note of how far a roll-up has come."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class RollupOptions:
     resting: Sequence[Span] = ()  # where windows are not looked at, and taken as they stand
     is_cleared: bool = False  # something removes raw data that the reader does not find in an archive
     dry_run: bool = False  # only count what would be written
+    shared: SharedChanges | None = None  # what is known of the policy's changes already
+    reached: Callable[[int], None] = unheard  # up to which instant all that is asked for is written
 
     @property
     def range(self) -> Span | None:
@@ -35,6 +42,10 @@ class RollupOptions:
         if not self.within.is_bounded:
             return None
         return max(LOWEST, self.within.start_ms), min(HIGHEST, self.within.end_ms)
+
+
+#: All that is due.
+CATCH_UP = RollupOptions()
 
 
 def as_it_is(at: int) -> int | None:

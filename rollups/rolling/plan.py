@@ -16,6 +16,7 @@ from rollups.calendar.due import Calendar, Spans
 from rollups.calendar.levels import Span
 from rollups.calendar.parts import Standing
 from rollups.calendar.windows import HIGHEST, LOWEST
+from rollups.changes.gathering import Changed
 from rollups.changes.late import Late, LateFinder
 from rollups.changes.stream import Stream
 from rollups.context import RunContext
@@ -103,6 +104,7 @@ class Planner:
             self.stream,
             lambda: self.is_cleared,
             self.archived.superseded,
+            self._told,
         )
         late = finder.find(Progress(dict(through), loaded.bookmark))
         self.source.look_at_texts()  # not before: what comes in from now on is for the next run to hear of
@@ -120,6 +122,11 @@ class Planner:
             _meanwhile(loaded.bookmark, late.bookmark) if through else late.bookmark,
             is_empty,
         )
+
+    def _told(self) -> Changed | None:
+        """Returns what a read for several policies has told of this one, since it was rolled up."""
+        shared = self.options.shared
+        return None if shared is None else shared.take(self.context.policy, self.loaded)
 
     def _quarantined_in(self, batch: Batch) -> list[Quarantined]:
         return decode(batch, self.context.policy).quarantined

@@ -43,6 +43,9 @@ class Written:
     quarantine: Quarantine
 
     def apply(self, changes: Changes) -> None:
+        if changes.replaced or changes.deleted:
+            put = (bytes(identity.raw) for identity, _ in changes.replaced)
+            self.context.heard(changes.collection, put, (bytes(it.raw) for it in changes.deleted))
         changes.apply(self.context.policy, self.context.guard)
 
     def save(self, progress: Progress) -> None:

@@ -41,7 +41,8 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     """Rolls up every due window of the plan, slice by slice."""
     context, calendar, records = planner.context, planner.calendar, planner.records
     report = RollupReport({level.name: Counts() for level in calendar.levels}, late=plan.late)
-    writer = SummaryWriter(context, calendar, records, _worn(planner, plan), report)
+    ends = min([calendar.due_end, *(span[1:] if (span := planner.options.range) else ())])
+    writer = SummaryWriter(context, calendar, records, _worn(planner, plan), report, ends)
     watermark = Watermark(plan, calendar, records.save)
     finder = SliceFinder(context.database, calendar, planner.source, planner.archived.next)
     reading = ReadAhead(
@@ -50,6 +51,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         calendar,
         planner.archived.reader,
         context.check,
+        context.spend,
     )
     for number, (piece, found) in enumerate(reading.read(finder.slices(plan.spans, plan.standing))):
         if number == 0:
@@ -58,6 +60,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         if found is not None:
             watermark.reach(piece.span[1])
             del found  # before the next one is read
+        planner.options.reached(min(piece.span[1], calendar.due_end))
     writer.finish()
     report.quarantined, report.quarantined_total = records.quarantine.details, records.quarantine.total
     if plan.late is not None:

@@ -91,7 +91,7 @@ class StandingSummaries:
         wanted, policy = set(windows), self.context.policy
         for raw in self.shelved.of((level.name, *windows), partial(self._read, level, windows), portions):
             summary = bson.decode(raw, documents.OPTIONS)
-            if is_of_series(policy, summary) and (window := window_of(summary)) in wanted:
+            if documents.is_of_series(policy, summary) and (window := window_of(summary)) in wanted:
                 series = documents.series_of(policy, summary)
                 yield (series_key(series), window), series, sound_state(policy, summary)
 
@@ -111,16 +111,9 @@ def portion_of_summary(policy: Policy, raw: bytes) -> int:
         summary = {"_id": bson.decode(identity, documents.OPTIONS)}
     except bson.InvalidBSON:
         return 0
-    if not is_of_series(policy, summary):
+    if not documents.is_of_series(policy, summary):
         return 0
     return portion_of(series_key(documents.series_of(policy, summary)))
-
-
-def is_of_series(policy: Policy, document: Mapping[str, Any]) -> bool:
-    """Returns whether it is a summary of a series as the policy tells them apart now."""
-    identity = document["_id"]
-    series = identity.get("series") if isinstance(identity, Mapping) else None
-    return isinstance(series, Mapping) and set(series) == {it.split(".")[0] for it in policy.series_names}
 
 
 def window_of(summary: Mapping[str, Any]) -> Span:

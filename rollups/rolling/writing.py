@@ -28,7 +28,6 @@ from rollups.rolling.tally import (
     Cell,
     StandingSummaries,
     Tally,
-    is_of_series,
     portion_of_summary,
     sound_state,
     window_of,
@@ -52,11 +51,12 @@ class SummaryWriter:
     records: Records
     worn: Worn
     report: RollupReport
+    ends: int  # what is asked for, of the time that is due
     counted_to: int = LOWEST  # readings before it are counted already
     _tallies: dict[LevelName, Tally] = field(default_factory=dict)  # of windows that are yet to be complete
     _made: dict[LevelName, Tally] = field(default_factory=dict)  # of this slice, or some portions of it
     _first: int | None = None  # when the first slice began
-    _done: float = 0.0  # of the time that is due, with this slice
+    _done: float = 0.0  # of that time, with this slice
     _shelved: Shelved = field(init=False)  # summaries that stand, where the slice is in portions
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class SummaryWriter:
     def write(self, piece: Slice, found: Found | None) -> None:
         """Takes one slice. Slices come in the order of time."""
         self._first = piece.span[0] if self._first is None else self._first
-        self._done = share_of(piece.span[1], (self._first, self.calendar.due_end))
+        self._done = share_of(piece.span[1], (self._first, self.ends))
         self._settle(piece.span[0])
         if found is None:
             self._take(piece, Portion())
@@ -199,7 +199,7 @@ class _Keeper:
         self.ended = 0
 
     def keeps(self, window: Span, standing: RawBSONDocument, computed: bytes | None) -> bool:
-        is_ours = documents.milliseconds(standing["start"]) == window[0] and is_of_series(
+        is_ours = documents.milliseconds(standing["start"]) == window[0] and documents.is_of_series(
             self._policy, standing
         )
         raw = bytes(standing.raw)

@@ -58,7 +58,7 @@ def percentile_key(percent: float) -> str:
 
 def state_of(document: Mapping[str, Any], policy: Policy) -> State:
     """The mergeable state of a summary read from MongoDB. Raises ValueError where it has no sound one."""
-    values = {name: _value_state(_at(document, name), name) for name in policy.value_names}
+    values = {name: _value_state(value_at(document, name), name) for name in policy.value_names}
     interval = coverage.interval_of(policy)
     if interval is None:
         return State(document["count"], values)
@@ -68,8 +68,15 @@ def state_of(document: Mapping[str, Any], policy: Policy) -> State:
 
 def series_of(policy: Policy, document: Mapping[str, Any]) -> Series:
     """The series that a summary stands for."""
-    found = [_at(document["_id"]["series"], name) for name in policy.series_names]
+    found = [value_at(document["_id"]["series"], name) for name in policy.series_names]
     return tuple(int(value) if type(value) is Int64 else value for value in found)
+
+
+def is_of_series(policy: Policy, document: Mapping[str, Any]) -> bool:
+    """Returns whether it is a summary of a series as the policy tells them apart now."""
+    identity = document["_id"]
+    series = identity.get("series") if isinstance(identity, Mapping) else None
+    return isinstance(series, Mapping) and set(series) == {it.split(".")[0] for it in policy.series_names}
 
 
 def leaving_out(policy: Policy) -> dict[str, int]:
@@ -218,7 +225,8 @@ def _put(target: dict[str, Any], name: str, value: Any) -> None:
     target[leaf] = value
 
 
-def _at(document: Mapping[str, Any], name: str) -> Any:
+def value_at(document: Mapping[str, Any], name: str) -> Any:
+    """Returns what stands at a dotted name; None where nothing does."""
     found: Any = document
     for part in name.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None

@@ -73,6 +73,11 @@ class Changes:
         self.unchanged = 0
         self.kept = 0
 
+    @property
+    def collection(self) -> str:
+        """Returns the name of the collection that the summaries are in."""
+        return self._collection.name
+
     def compare(
         self,
         windows: Sequence[Span],
@@ -124,7 +129,7 @@ class Changes:
         """
         if not self.deleted and not self.replaced:
             return
-        _ensure_indexes(self._collection, policy)
+        ensure_indexes(self._collection, policy)
         operations: list[_Operation]
         operations = [DeleteOne({"_id": identity}) for identity in self.deleted]
         operations += [ReplaceOne({"_id": key}, document, upsert=True) for key, document in self.replaced]
@@ -148,10 +153,14 @@ def _write(
     collection.bulk_write(piece, ordered=True, session=session)
 
 
-def _ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> None:
+def stored_fields(policy: Policy) -> list[str]:
+    """Returns where summaries hold each series field."""
+    return ["_id.series._id" if name == "_id" else name for name in policy.series_names]
+
+
+def ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> None:
     """Made on first use. The unique one is made anew where the policy's series fields are others now."""
-    names = ("_id.series._id" if name == "_id" else name for name in policy.series_names)
-    series = [*((name, 1) for name in names), ("start", 1)]
+    series = [(name, 1) for name in [*stored_fields(policy), "start"]]
     standing = collection.index_information()
     ours = standing.get(_SERIES_INDEX)
     try:

@@ -21,7 +21,8 @@ from pymongo.database import Database
 from buckets.bson.raw import Batch, Docs
 from buckets.decoding.decode import decode
 from buckets.fields.times import DAY_MS
-from buckets.source import Source, find_by_ids
+from buckets.lookup import find_by_ids
+from buckets.source import Source
 from config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle

@@ -1687,6 +1687,44 @@ OBJECT_LOCKS = [
     _lock("lock-text", '"30d"', "store.object_lock"),
 ]
 
+
+def _redis(id: str, lines: str, *fragments: str, policy: str = "") -> BadConfig:
+    """GOOD with a table for Redis, and one of a policy."""
+    table = f'url = "{_URL}"\n[publish.redis]\n{lines}'
+    return BadConfig(id, changed((f'url = "{_URL}"', table)) + policy, fragments)
+
+
+_AT_HOST = 'url = "redis://h"\n'
+_OWN = "\n[policies.ticks.publish.redis]\n"
+REDIS = [
+    _redis("redis-no-url", 'prefix = "x"', "publish.redis.url", "it is missing"),
+    _redis("redis-http", 'url = "http://:hunter2@h"', "publish.redis.url", "not a redis://"),
+    _redis("redis-no-host", 'url = "redis://:hunter2@/0"', "publish.redis.url", "it names no host"),
+    _redis("redis-no-socket", 'url = "unix://"', "publish.redis.url", "it names no socket"),
+    _redis("redis-database", 'url = "redis://:hunter2@h/x"', "publish.redis.url", "is no number"),
+    _redis("redis-port", 'url = "redis://h:hunter2"', "publish.redis.url", "not a valid URL"),
+    _redis("redis-blank", 'url = "redis://h/hunter2 "', "publish.redis.url", "no spaces"),
+    _redis("redis-option", 'url = "redis://h?password=hunter2"', "publish.redis.url", "`password`", "@"),
+    _redis("redis-no-text", "url = 7", "publish.redis.url"),
+    _redis("redis-unknown-key", f"{_AT_HOST}latest_hour = 1", "latest_hour", "latest_hours"),
+    _redis(
+        "redis-prefix", f'{_AT_HOST}prefix = "{{bw}}"', "publish.redis.prefix", "every key begins with it"
+    ),
+    _redis("redis-no-hours", f"{_AT_HOST}latest_hours = 0", "publish.redis.latest_hours", "1 to 10000"),
+    _redis("redis-hours-text", f'{_AT_HOST}latest_hours = "24h"', "publish.redis.latest_hours", "a number"),
+    _redis("redis-days", f"{_AT_HOST}latest_days = 10001", "publish.redis.latest_days", "1 to 10000"),
+    _redis("redis-secondary", f'{_AT_HOST}secondary = "symbl"', "redis.secondary", 'did you mean "symbol"?'),
+    _redis(
+        "redis-own-days", _AT_HOST, "publish.redis.latest_days", "1 to 10000", policy=f"{_OWN}latest_days = 0"
+    ),
+    _redis("redis-own-field", _AT_HOST, "ticks.publish.redis.secondary", policy=f'{_OWN}secondary = "x"'),
+    BadConfig(
+        "redis-own-alone",
+        f"{GOOD}{_OWN}enabled = false",
+        ("policies.ticks.publish", "there is none", "`url`"),
+    ),
+]
+
 NOTIFY = [
     bad(
         "notify-unknown-key",
@@ -1932,6 +1970,89 @@ METRICS = [
     ),
 ]
 
+THROTTLES: list[BadConfig] = [
+    bad(
+        "window-of-no-hour",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nwindow = "25:00-05:00"',
+        "throttle.window",
+        "it is not a window of time",
+        "01:00-05:00 Europe/Berlin",
+    ),
+    bad(
+        "window-never-opens",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nwindow = "01:00-01:00"',
+        "throttle.window",
+        "it ends when it begins",
+    ),
+    bad(
+        "window-in-no-zone",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nwindow = "01:00-05:00 Europe/Berlim"',
+        "throttle.window",
+        "there is no time zone Europe/Berlim",
+    ),
+    bad(
+        "rate-of-nothing",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nmax_rate = "50 buckets/s"',
+        "throttle.max_rate",
+        "it is less than 100 buckets or 100KB a second",
+    ),
+    bad(
+        "rate-without-unit",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nmax_rate = "5000"',
+        "throttle.max_rate",
+        "it is not a rate",
+        '"5000 buckets/s"',
+    ),
+    bad(
+        "rate-is-a-number",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nmax_rate = 5000',
+        "throttle.max_rate",
+        "it is a number, and has to be text",
+    ),
+    bad(
+        "lag-of-no-duration",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nmax_lag = "ten"',
+        "throttle.max_lag",
+        "it is no duration",
+    ),
+    bad(
+        "lag-of-nothing",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nmax_lag = "0s"',
+        "throttle.max_lag",
+        'value: "0s"',
+        "no secondary is always that close",
+    ),
+    bad(
+        "throttle-unknown-key",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[throttle]\nmaxlag = "10s"',
+        "throttle.maxlag",
+        "did you mean `max_lag`?",
+    ),
+    bad(
+        "throttle-of-a-policy",
+        f'url = "{_URL}"',
+        f'url = "{_URL}"\n[policies.ticks.throttle]\nmax_lag = "0s"',
+        "policies.ticks.throttle.max_lag",
+        "no secondary is always that close",
+    ),
+    bad(
+        "throttle-is-no-table",
+        "[mongodb]",
+        'throttle = "10s"\n[mongodb]',
+        "throttle",
+        "it has to be a table",
+    ),
+]
+
 BAD_CONFIGS: list[BadConfig] = [
     *SHAPES,
     *SYNTAX,
@@ -1939,8 +2060,10 @@ BAD_CONFIGS: list[BadConfig] = [
     *DURATIONS,
     *CONNECTIONS,
     *NOTIFY,
+    *REDIS,
     *LEDGER,
     *METRICS,
+    *THROTTLES,
     *BATCHES,
     *SAMPLES,
     *STORAGE_CLASSES,

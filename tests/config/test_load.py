@@ -17,6 +17,8 @@ from config.policies import (
     MongoDB,
     Overflow,
     Policy,
+    PolicyRedis,
+    Redis,
     Retain,
     Rollup,
     RollupLevel,
@@ -80,8 +82,8 @@ def test_example_loads() -> None:
 def test_example_explains_every_key() -> None:
     text = EXAMPLE.read_text()
     models = (
-        MongoDB, Store, Workers, RunLedger, Policy, Rollup, RollupLevel, Archive, Compact, Audit, Retain,
-        Overflow,
+        MongoDB, Store, Workers, RunLedger, Redis, PolicyRedis, Policy, Rollup, RollupLevel, Archive, Compact,
+        Audit, Retain, Overflow,
     )  # fmt: skip
     for model in models:
         for key in {it.alias or name for name, it in model.model_fields.items()} - {"name"}:

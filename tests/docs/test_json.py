@@ -66,6 +66,15 @@ def _run(place: Place) -> None:
     place("run")
 
 
+def _publish(place: Place) -> None:
+    """It tells of none: the policy publishes nothing."""
+    place.write_config('[publish.redis]\nurl = "redis://h"\n' + POLICIES)
+    text = place.config.read_text().replace(
+        "[policies.ticks.rollup]", "[policies.ticks.publish.redis]\nenabled = false\n[policies.ticks.rollup]"
+    )
+    place.config.write_text(text)
+
+
 def _pause(place: Place) -> None:
     place("pause", "--reason", "The cluster is being moved")
 
@@ -94,6 +103,12 @@ def _bury(place: Place) -> None:
     place("run")
 
 
+def _fail(place: Place) -> None:
+    """A view is where summaries go."""
+    place.database.command("create", "ticks_daily", viewOn="iot", pipeline=[])
+    place("run")
+
+
 def _nothing(_place: Place) -> None:
     pass
 
@@ -111,6 +126,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "run": (_nothing, []),
     "compact": (_run, []),
     "lake": (_register, ["sync"]),
+    "publish": (_publish, ["--all"]),
     "verify": (_damage, []),
     "drill": (_run, []),
     "receipts": (_run, []),
@@ -124,6 +140,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "resume": (_pause, []),
     "audit": (_nothing, []),
     "status": (_run, []),
+    "failed": (_fail, ["--failed"]),
     "summarize": (_run, ["--since", "2018-06-30", "--until", "2018-07-01"]),
     "readings": (_run, ["--output", "ticks.csv"]),
     "coverage": (_run, []),
@@ -136,7 +153,7 @@ _CIRCUMSTANCES = ("by", "version", "hosts", "database", "config")
 
 
 def test_each_is_shown() -> None:
-    assert set(SHOWN) == {*BEFORE, "init"}
+    assert set(SHOWN) == {*BEFORE, "init", "advise", "remodel"}
 
 
 def test_what_init_prints_is_shown(place: Place) -> None:
@@ -147,12 +164,21 @@ def test_what_init_prints_is_shown(place: Place) -> None:
     assert differences(shape(SHOWN["init"]), shape(own), "init") == [], printed
 
 
+def test_what_advise_and_remodel_print_is_shown(place: Place) -> None:
+    scratch = ("--scratch", f"{place.database.name}_try", "--readings", "600")
+    remodelled = ("--to", "slots-hour", "--into", "ticks_by_hour")
+    for verb, options in {"advise": scratch, "remodel": remodelled}.items():
+        printed = place(verb, "ticks", "--json", *options)
+        own = {key: it for key, it in printed.json.items() if key not in _COMMON}
+        assert differences(shape(SHOWN[verb]), shape(own), verb) == [], printed
+
+
 @pytest.mark.parametrize("verb", BEFORE)
 def test_shown_as_printed(place: Place, verb: str) -> None:
     before, options = BEFORE[verb]
     before(place)
     now = "2018-08-31T12:00:00Z" if verb == "archive" else "2018-09-01T00:00:00Z"
-    printed = place(verb, "--json", "-p", "ticks", *options, now=now)
+    printed = place("status" if verb == "failed" else verb, "--json", "-p", "ticks", *options, now=now)
     assert set(printed.json) - {"findings", "error", *_CIRCUMSTANCES} == {
         "schema",
         "command",

@@ -287,6 +287,7 @@ def changed(scene: Scene) -> list[bytes]:
 _S3 = {"access-key-id": ACCESS_KEY, "secret-access-key": SECRET_KEY, "region": REGION}
 ARCHIVE, COMPACT, LIFT = ("archive",), ("compact",), ("undelete",)
 PAUSE, RESUME = ("pause", "--reason", "why"), ("resume",)
+BACKFILL = ("rollup", "--since", "2018-06-30", "--until", "2018-07-02", "--slices", "1d")
 ERASE = ("erase", "-p", "it", "--series", "dev=1", "--reason", "case 17", "--confirm", "it")
 HOLD = ("hold", "add", "case", "--reason", "why")
 _REGISTERED, _COPIED = "mongo commit receipt", "mongo commit copy"
@@ -294,6 +295,7 @@ _OFFLINE, _ONLINE = SLOTS + ROLLUP + OFFLINE, SAMPLES + ROLLUP + ONLINE
 JOBS = {
     "first run": Job(_OFFLINE, ("run",), filled),
     "roll-up": Job(_OFFLINE, ("rollup",), more_to_roll_up, after=mended, code=3),
+    "backfill": Job(_OFFLINE, BACKFILL, filled, recover=BACKFILL),
     "first run online": Job(_ONLINE, ("run",), filled),
     "expiry": Job(_OFFLINE + RETAIN, ("run",), young),
     "nothing to do": Job(_OFFLINE, ("run",), idle),

@@ -323,6 +323,8 @@ def _detail(collection: str, command: Document) -> str:
         return {True: "release", False: "resume"}["holder" in str(change)] if change else ""
     if collection == "bucketwise_runs" and change == {"$set": {"outcome": "died"}}:
         return "died"
+    if collection == "bucketwise_runs" and change == {"$unset": {"open": ""}}:
+        return "closed"
     if collection == "bucketwise_receipts" and change:
         state = change.get("$set", {}).get("state", "")
         kind = change.get("$set", {}).get("kind")

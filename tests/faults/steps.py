@@ -74,6 +74,7 @@ _ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.record
 _MERGING, _KEPT = "archivers.versions.merging:Merging.", "archivers.versions.kept:KeptVersions."
 _SUPERSEDED = "archivers.versions.superseded:Superseded."
 _CHAIN, _DELETIONS = "archivers.format.chain:Chain.", "archivers.records.deletions:Deletions."
+_BACKFILL = "rollups.rolling.backfill:Backfill."
 _PROGRESS, _STREAM = "rollups.progress:", "rollups.changes.stream:Stream."
 _QUARANTINE, _TARGETS = "rollups.rolling.quarantine:Quarantine.", "rollups.summaries.targets:"
 _FILES, _OBJECTS = "archivers.stores.file:", "archivers.stores.s3:S3Store."
@@ -87,6 +88,7 @@ STEPS = (
     Step("ledger's index", "mongo createIndexes bucketwise_runs", _LEDGER + "start", ("first run",)),
     Step("the dead marked", "mongo update bucketwise_runs died", _LEDGER + "_mark_died", _ALL),
     Step("ledger entry begun", "mongo insert bucketwise_runs", _LEDGER + "start", _ALL),
+    Step("earlier ones closed", "mongo update bucketwise_runs closed", _LEDGER + "_close_earlier", _ALL),
     Step("ledger entry ended", "mongo update bucketwise_runs", _LEDGER + "finish", _ALL),
     Step("entry before read", "mongo find bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
     Step("entries joined", "mongo update bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
@@ -126,6 +128,8 @@ STEPS = (
     Step("hourly committed", "mongo commit hourly summaries", _TARGETS + "Changes.apply", _ROLL_UP),
     Step("daily committed", "mongo commit daily summaries", _TARGETS + "Changes.apply", _ROLL_UP),
     Step("progress stored", "mongo update bucketwise_progress through", _PROGRESS + "store", _ROLL_UP),
+    Step("backfill looked up", "mongo find bucketwise_progress", _BACKFILL + "__init__", ("backfill",)),
+    Step("backfill noted", "mongo update bucketwise_progress backfill", _BACKFILL + "reach", ("backfill",)),
     # Expiry of summaries
     Step("expiry noted", "mongo update bucketwise_progress gone", _PROGRESS + "note_gone", ("expiry",)),
     Step("holds before expiry", "mongo find bucketwise_holds", _HOLDS + "standing", ("expiry",)),

@@ -51,6 +51,7 @@ class Counts(CommandListener):
         self.commands: Counter[str] = Counter()
         self.documents = 0
         self.events = 0
+        self.streams = 0  # those opened
         self._streams: set[int] = set()
         self._requests: set[int] = set()
         self._lock = threading.Lock()
@@ -59,6 +60,7 @@ class Counts(CommandListener):
         with self._lock:
             self.commands[event.command_name] += 1
             is_stream = any("$changeStream" in stage for stage in event.command.get("pipeline") or ())
+            self.streams += is_stream
             if is_stream or event.command.get("getMore") in self._streams:
                 self._requests.add(event.request_id)
 

@@ -113,7 +113,8 @@ def planted(
     (tmp_path / "bucketwise.toml").write_text(
         f'[mongodb]\nuri = "mongodb://bob:${{PW}}@${{HOST}}"\ndatabase = "{name}"\n'
         f'[store]\nurl = "s3://{bucket}/here"\nendpoint_url = "{moto_server.endpoint_url}"\n'
-        f'region = "us-east-1"\n[lake]\ncatalog = "ours"\nproperties = {{type = "sql", uri = '
+        f'region = "us-east-1"\n[publish.redis]\nurl = "redis://:${{PW}}@127.0.0.1:1/0"\n'
+        f'[lake]\ncatalog = "ours"\nproperties = {{type = "sql", uri = '
         f'"sqlite:///{tmp_path}/c.db", token = "${{AWS_SESSION_TOKEN}}"}}\n{POLICIES}'
     )
     shutil.copy(tmp_path / "bucketwise.toml", tmp_path / "new.toml")
@@ -140,6 +141,7 @@ def planted(
 
 RANGE = ("--since", "2018-06-30", "--until", "2018-07-01")
 VERBS: list[tuple[str, ...]] = [
+    ("advise", "ticks", "--no-candidates"), ("remodel", "ticks", "--to", "slots", "--into", "again"),
     ("check",), ("plan",), ("plan", "--against", "new.toml"), ("rollup",), ("archive",), ("run",),
     ("lake", "sync"), ("verify",), ("drill",),
     ("audit", "--html", "audit.html"), ("status",), ("summarize", "-p", "ticks", *RANGE),
@@ -147,7 +149,7 @@ VERBS: list[tuple[str, ...]] = [
     ("readings", "-p", "ticks", *RANGE, "-o", "out.csv"), ("restore", "-p", "ticks", "--to", "ticks"),
     ("erase", "-p", "ticks", "--series", "symbol=MDB", "--reason", "why", "--confirm", "ticks"),
     ("unpin",), ("hold", "add", "case", "--reason", "why"), ("hold", "list"), ("undelete",),
-    ("pause", "--reason", "why"), ("run",), ("resume",), ("schedule",),
+    ("pause", "--reason", "why"), ("run",), ("resume",), ("schedule",), ("publish",),
 ]  # fmt: skip
 
 
@@ -156,7 +158,8 @@ def test_no_verb_shows_them(planted: Planted, odd: int) -> None:
     for number, verb in enumerate(VERBS):
         form = () if number % 2 == odd else ("--json",)
         ran = planted(*verb, *form, BUCKETWISE_DEBUG="1")
-        assert ran.code == (2 if verb[0] == "schedule" else 0), ran  # it takes no --now
+        # One takes no --now; the others can't reach Redis.
+        assert ran.code == {"schedule": 2, "publish": 1, "erase": 3}.get(verb[0], 0), ran
     assert (planted.folder / "audit.html").exists()
     planted.check_everything()
 

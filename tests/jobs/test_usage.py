@@ -17,8 +17,8 @@ from tests.jobs.command import ROOT, CommandLine
 
 VERBS = [
     "demo", "init", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "coverage",
-    "explain", "schedule", "compact", "lake", "verify", "drill", "restore", "unpin", "hold", "undelete",
-    "erase", "pause", "resume", "receipts", "sign", "audit", "status",
+    "explain", "advise", "remodel", "schedule", "publish", "compact", "lake", "verify", "drill", "restore",
+    "unpin", "hold", "undelete", "erase", "pause", "resume", "receipts", "sign", "audit", "status",
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pymongo.client_session import ClientSession
 
 from buckets.source import Source
-from rollups.changes import stream as streams
+from rollups.changes import drain as streams
 from rollups.changes.gathering import Changed
 from rollups.changes.stream import Stream
 from tests.rollups.conftest import Bench

@@ -1,1 +1,1 @@
-"""The audit as one page for people."""
+"""The audit, and the service, as pages for people."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from jobs.output.page import bars, strip
+from jobs.output.page.template import render
 from jobs.output.page.years import by_year
 from jobs.output.tables import parts_read, printable, size
 
@@ -24,34 +21,21 @@ MOST_MONTHS = 8_000
 
 def audit_page(report: Body) -> str:
     """Returns the page of a report, as its JSON tells it."""
-    template = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_printable,
-    )
-    template.filters |= {"size": size, "number": _number, "coded": _coded}
     found = report["policies"]
     is_brief = sum(len(_runs(it)) for it in found) > MOST_RUNS
     is_yearly = sum(len(it.get(key) or ()) for it in found for key in _BY_MONTH) > MOST_MONTHS
-    style = Markup(_text("style.css"))
-    return template.from_string(_text("page.html")).render(
+    page, _ = render(
+        "page.html",
+        {"size": size, "coded": _coded},
         report=report,
         policies=[_shown(it, is_brief, is_yearly) for it in found],
         broken=sum(it["exit_code"] != 0 for it in found),
-        style=style,
-        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         heights={"strip": strip.HEIGHT, "bars": bars.HEIGHT},
     )
+    return page
 
 
 _BY_MONTH = ("months", "deleted_by_month")
-
-
-def _text(name: str) -> str:
-    return files("jobs.output.page").joinpath(name).read_text(encoding="utf-8")
 
 
 def _runs(policy: Body) -> Sequence[Body]:
@@ -80,14 +64,6 @@ def _shown(policy: Body, is_brief: bool, is_yearly: bool) -> Body:
         "months": by_year(months or ()) if is_yearly else months,
         "deleted": by_year(deleted or ()) if is_yearly else deleted,
     }
-
-
-def _printable(value: Any) -> Any:
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _number(value: int | None) -> str:
-    return "?" if value is None else f"{value:,}"
 
 
 def _coded(text: str) -> Markup:

@@ -15,6 +15,7 @@ from archivers.reading.formats import Format, write
 from archivers.reading.readings import Readings
 from buckets.fields.selectors import extended_json
 from config.errors import UsageError
+from jobs import logs
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
@@ -143,7 +144,7 @@ def _tell_quarantined(results: list[Result]) -> None:
     for body in (result.body for result in results if result.body.get("quarantined")):
         for it in body["quarantine"][:_MOST_QUARANTINED]:
             told = printable(f"_id {extended_json(it['id'])}, {it['field']}: {it['reason']}")
-            sys.stderr.write(f"quarantined, and left out: {told}\n")
+            logs.complain(f"quarantined, and left out: {told}", "")
         more = body["quarantined"] - len(body["quarantine"][:_MOST_QUARANTINED])
         if more > 0:
-            sys.stderr.write(f"{more:,} more quarantined: `bucketwise run --json` lists them\n")
+            logs.complain(f"{more:,} more quarantined: `bucketwise run --json` lists them", "")

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from jobs.call import Call
+from jobs.output.failed import failed_lines
 from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
 from jobs.output.tables import status_tables
 from jobs.running.runner import Runner, RunOptions
+from jobs.steps.failed import failed_step
 from jobs.steps.status import STATUS
 
-EXAMPLES = ["bucketwise status", "bucketwise status -p ticks --json"]
+EXAMPLES = ["bucketwise status", "bucketwise status -p ticks --json", "bucketwise status --failed"]
+Failed = Annotated[
+    bool, typer.Option("--failed", help="List the runs that failed or died, and the commands to repeat them.")
+]
 
 
-def status(call: Call) -> Report:
+def status(call: Call, failed: Failed = False) -> Report:
     """Show where each policy stands.
 
     How far it is rolled up and archived, what waits, whether it is paused, and how the last runs
-    went.
+    went. With --failed: which runs have to be repeated, and how.
     """
-    policies = call.policies
+    policies, step = call.policies, failed_step(call.config) if failed else STATUS
     with call.database() as database:
-        results = Runner.of(call, database, [STATUS], RunOptions(dry_run=True)).run_all(policies)
+        results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)
+    if failed:
+        return Report(call.command, call.now, results, [*failed_lines(results)])
     return Report(call.command, call.now, results, [*status_tables(results), *pause_lines(results)])

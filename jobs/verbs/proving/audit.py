@@ -21,6 +21,7 @@ from jobs.output.tables import findings_table, parts_lines
 from jobs.running.machine import this_user
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.lake import lake_findings
+from jobs.steps.publish import publishing
 from jobs.steps.working import audit_step
 from jobs.version import VERSION
 
@@ -59,6 +60,7 @@ def audit(
             evidence=call.json or html is not None,
             drilled_every=call.settings.drill.every,
             beside=partial(lake_findings, call.settings.lake),
+            publishing=publishing(call.settings),
         )
         results = Runner.of(call, database, [step], options).run_all(policies)
     for policy, result in zip(policies, results, strict=False):  # an interruption leaves some out

@@ -18,6 +18,7 @@ from jobs.running.runner import Runner, RunOptions
 from jobs.selection import one_policy, parse_series
 from jobs.steps.erasing import erase_step
 from jobs.steps.lake import registering
+from jobs.steps.publish import publishing
 
 EXAMPLES = [
     'bucketwise erase -p iot --series deviceid=1234 --reason "case 17"',
@@ -66,7 +67,8 @@ def erase(
     known = call.settings.policies.values()
     others = [it for it in known if it.collection == policy.collection and it is not policy]
     with call.database() as database:
-        options = RunOptions(within, dry_run=confirm is None)
-        steps = registering(call.settings.lake, [erase_step(erasure, others)])
+        follower = publishing(call.settings)
+        options = RunOptions(within, dry_run=confirm is None, follower=follower)
+        steps = registering(call.settings.lake, [erase_step(erasure, others, follower)])
         results = Runner.of(call, database, steps, options).run_all([policy])
     return Report(call.command, call.now, results, [*erase_tables(results), *lake_lines(results)])

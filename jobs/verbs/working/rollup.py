@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from buckets.fields.times import TimeRange
+from config.durations import parse_duration
+from config.errors import UsageError
+from config.problems import InvalidValueError
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Executor, Since, Until, WorkerCount
 from jobs.output.pauses import pause_lines
-from jobs.output.report import Report
+from jobs.output.publish import publish_lines
+from jobs.output.report import Report, Result
 from jobs.output.tables import rollup_tables
 from jobs.running.runner import Runner, RunOptions
-from jobs.steps.working import ROLLUP
+from jobs.steps.publish import publishing
+from jobs.steps.working import ROLLUP, backfill_step
 
 EXAMPLES = [
     "bucketwise rollup",
     "bucketwise rollup -p ticks --since 2018-06-01 --until 2018-07-01",
+    "bucketwise rollup -p ticks --since 2014-01-01 --until 2018-07-01 --slices 30d",
+]
+
+Slices = Annotated[
+    str | None,
+    typer.Option(
+        "--slices",
+        metavar="DURATION",
+        help="Note the progress after each such part of the range (30d), and resume there.",
+        show_default=False,
+    ),
 ]
 
 
@@ -21,17 +45,43 @@ def rollup(
     call: Call,
     since: Since = None,
     until: Until = None,
+    slices: Slices = None,
     workers: WorkerCount = None,
     executor: Executor = None,
 ) -> Report:
     """Roll up what is due.
 
     Summaries of every level are written where they are new or have changed. With --since and --until
-    the windows in that range are computed anew, also where nothing changed.
+    the windows in that range are computed anew, also where nothing changed. With --slices, a call that
+    was cut off goes on where it stopped when it is given again.
     """
     within = parse_range(since, until)
+    step = ROLLUP if slices is None else backfill_step(_length(slices, within))
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        runner = Runner.of(call, database, [ROLLUP], RunOptions(within, staff=staff))
-        results = runner.run_all(policies)
-    return Report(call.command, call.now, results, [*rollup_tables(results), *pause_lines(results)])
+        options = RunOptions(within, staff=staff, follower=publishing(call.settings))
+        results = Runner.of(call, database, [step], options).run_all(policies)
+    told = [*publish_lines(results), *pause_lines(results)]
+    tables = [*rollup_tables(results), *_resumed(results), *told]
+    return Report(call.command, call.now, results, tables)
+
+
+def _length(slices: str, within: TimeRange) -> timedelta:
+    """Of a slice. Raises UsageError."""
+    try:
+        length = parse_duration(slices)
+    except InvalidValueError as error:
+        raise UsageError(f"--slices {slices}: {error.fault.message}; {error.fault.mend}") from None
+    if not length:
+        raise UsageError(f"--slices {slices}: a slice has an end; give its length, such as 30d")
+    if within.since is None or within.until is None:
+        raise UsageError(f"--slices {slices}: give --since and --until as well; the range is what is resumed")
+    return length
+
+
+def _resumed(results: Sequence[Result]) -> Iterator[Text]:
+    for result in results:
+        it = result.body.get("slices", {})
+        if it.get("before"):
+            before, total = it["before"], it["total"]
+            yield Text(f"{result.policy}: resumed; an earlier call had done {before:,} of {total:,} slices")

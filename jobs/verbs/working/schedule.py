@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Annotated
@@ -15,6 +16,7 @@ import typer
 from config.cron import parse_cron
 from config.errors import UsageError
 from config.policies import Policy
+from jobs import clock
 from jobs.call import Call
 from jobs.options import Executor, MetricsFile, WorkerCount
 from jobs.output.progress import Progress
@@ -22,12 +24,16 @@ from jobs.output.report import Report, Result
 from jobs.running.ledger import SCHEDULED, Ledger
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.turn import Step
-from jobs.service.metrics import Metrics, served
+from jobs.service.board import Board, pages
+from jobs.service.metrics import Metrics
 from jobs.service.metrics_file import add
 from jobs.service.notify import Notifier
 from jobs.service.scheduler import Service, Task
+from jobs.service.server import served
 from jobs.steps.evidence import drill_step
 from jobs.steps.lake import registering
+from jobs.steps.publish import publishing
+from jobs.steps.status import PLACE
 from jobs.steps.working import RUN
 
 EXAMPLES = [
@@ -43,7 +49,7 @@ Port = Annotated[
         min=0,
         max=65535,
         metavar="N",
-        help="Serve /metrics and /healthz on this port.",
+        help="Serve a page for people, /metrics and /healthz on this port.",
     ),
 ]
 Host = Annotated[
@@ -76,6 +82,7 @@ def schedule(
         raise UsageError("--now: schedule goes by the clock; use `bucketwise run --now` for another instant")
     runs, drills = _scheduled(call)
     staff, metrics = call.staff(workers, executor), Metrics()
+    follower = publishing(call.settings)
     file = metrics_file or call.settings.metrics_file
     counts = {policy.name: Counter[str]() for policy in call.policies if policy in (*runs, *drills)}
 
@@ -83,7 +90,7 @@ def schedule(
         metrics.record(verb, result)
         if file is not None and (complaint := add(file, verb, [result])):
             log.warning(complaint)
-        counts[result.policy][f"{verb}s"] += result.outcome != "paused"
+        counts[result.policy][f"{verb}s"] += not result.is_idle
 
     with call.database() as database:
 
@@ -96,7 +103,7 @@ def schedule(
                 now=now,
                 stop=call.stop,
                 progress=Progress(quiet=True),  # log lines tell of runs here
-                options=RunOptions(staff=staff),
+                options=RunOptions(staff=staff, follower=follower if verb == SCHEDULED else None),
                 hosts=call.hosts,
                 keys=call.keys,
                 known=tuple(call.settings.policies.values()),
@@ -104,6 +111,10 @@ def schedule(
                 tells_late=verb == SCHEDULED and call.settings.notify.tells_late,
                 is_measured=metrics_port is not None or file is not None,
             )
+
+        def place_at(now: datetime, policy: Policy) -> Result:
+            looker = runner_at(now, "status", [PLACE])
+            return replace(looker, options=RunOptions(dry_run=True), is_measured=False).run_one(policy)
 
         def run_at(now: datetime) -> Runner:
             return runner_at(now, SCHEDULED, registering(call.settings.lake, RUN))
@@ -116,10 +127,13 @@ def schedule(
         tasks += [Task(it, parse_cron(cron), drill_at, partial(count, "drill"), "drill") for it in drills]
         notifier = Notifier(call.settings.notify, lambda it: log.warning("not told", reason=it))
         service = Service(tasks, Ledger(database), call.stop, call.hosts, notifier)
+        board = Board(
+            service, database, call.policies, lambda it: place_at(clock.current(), it), call.config, file
+        )
         serving = (
             nullcontext(None)
             if metrics_port is None
-            else served(metrics, service.is_alive, metrics_host, metrics_port)
+            else served(pages(board, metrics), metrics_host, metrics_port)
         )
         with serving as port:
             if port is not None:

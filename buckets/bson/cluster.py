@@ -1,0 +1,33 @@
+"""What is different through a mongos: a sharded cluster, or one that hides behind a load balancer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+from pymongo.topology_description import TOPOLOGY_TYPE
+
+Document = dict[str, Any]
+
+
+def is_sharded(database: Database[Any]) -> bool:
+    """Returns whether it is reached through a mongos. It sends no command once there has been any."""
+    found = database.client.topology_description.topology_type
+    return found in (TOPOLOGY_TYPE.Sharded, TOPOLOGY_TYPE.LoadBalanced)
+
+
+def shard_key(database: Database[Document], collection: str) -> Document | None:
+    """Returns the key of a sharded collection; None of one that is not sharded, or where the user may not
+    ask."""
+    try:
+        found = database.client["config"]["collections"].find_one({"_id": f"{database.name}.{collection}"})
+    except OperationFailure:
+        return None
+    return None if found is None or found.get("unsplittable") else dict(found["key"])
+
+
+def keeps_ids_unique(key: Document) -> bool:
+    """Returns whether documents with one `_id` always lie on one shard, which lets in one of them: where all
+    fields of the shard key are of the `_id`."""
+    return all(path.split(".")[0] == "_id" for path in key)

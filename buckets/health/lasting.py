@@ -1,0 +1,52 @@
+"""Findings from readings that lie together: duplicates, and gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from buckets.fields.times import as_date, as_text
+from buckets.health.finding import Finding, share, span
+from buckets.writing.exact import Exact
+from config.policies import Policy
+
+#: So many times the usual interval is a gap; where so many intervals are about the usual one, it is one.
+_GAP, _REGULAR, _ABOUT = 10, 0.8, 0.2
+
+
+def together(exact: Exact, policy: Policy) -> Iterator[Finding]:
+    """Yields what is found. `exact`: by series, then time."""
+    same = np.diff(exact.of) == 0
+    steps = np.diff(exact.time)[same]
+    twice = int((steps == 0).sum())
+    if twice:
+        fields = ", ".join(f"{it}: 1" for it in (*policy.stored_series.values(), policy.time_field or "…"))
+        yield Finding(
+            "duplicates",
+            None,
+            f"{twice:,} of {len(exact):,} readings have the series and the time of another one",
+            f"{share(twice, len(exact))} of the readings count twice in each count, sum and average",
+            f"a unique index keeps them out: {{{fields}}}"
+            if policy.model == "reading"
+            else "make writes idempotent: $set a slot, or $addToSet a sample",
+        )
+    steps = steps[steps > 0]
+    if len(steps) < 2:
+        return
+    usual = float(np.median(steps))
+    if policy.expected_interval is not None:
+        usual = policy.expected_interval.total_seconds() * 1000
+    is_regular = (np.abs(steps - usual) <= _ABOUT * usual).mean() >= _REGULAR
+    holes = steps > _GAP * usual
+    if is_regular and holes.any():
+        missing = int((steps[holes] / usual - 1).sum())
+        ends = exact.time[1:][same][np.diff(exact.time)[same] == steps.max()]
+        yield Finding(
+            "gaps",
+            None,
+            f"readings come every {span(usual)}; {int(holes.sum()):,} times, {_GAP} of these passed without. "
+            f"The longest gap, {span(float(steps.max()))}, ended at {as_text(as_date(int(ends[0])))}",
+            f"about {missing:,} readings beside {len(exact):,}, nights and holidays of the source among them",
+            f'if they should: expected_interval = "{usual / 1000:.0f}s" and max_hole let `audit` tell',
+        )

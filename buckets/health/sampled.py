@@ -1,0 +1,246 @@
+"""Findings from a sample of buckets: their fill and size, the fields that the writer keeps, late arrival."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from bson import ObjectId
+
+from buckets.bson.raw import Batch
+from buckets.bson.types import DATE, STRING, TYPE_NAMES, elements
+from buckets.columns import Kind
+from buckets.decoding.decode import Decoded
+from buckets.health.finding import Finding, share, span
+from buckets.layouts.layout import by_type
+from buckets.models.slots import length_ms, levels
+from buckets.sampling.fit import Fit
+from config.policies import Policy
+
+#: A bucket is filled well with so much of what it has room for, and large with so many times the usual bytes.
+_FILLED, _LARGE = 0.5, 10
+_LARGE_BYTES, _HUGE_BYTES, _LIMIT = 64_000, 4_000_000, 16 * 2**20
+_FEWEST = 20
+_SETTLED_MS = 600_000
+_OFFSETS = ("offset", "tz", "timezone", "utcoffset")
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Some buckets, and what a policy makes of them. `total`: buckets of the whole collection, if known."""
+
+    batch: Batch
+    decoded: Decoded
+    fit: Fit
+    policy: Policy
+    total: int | None
+
+    @property
+    def capacity(self) -> int | None:
+        """Returns how many readings a bucket of slots has room for, or what a large bucket of samples holds;
+        None for a document a reading."""
+        if self.policy.model == "slots":
+            return length_ms(self.policy) // levels(self.policy)[-1].length
+        lengths = self.decoded.columns.lengths
+        return int(np.percentile(lengths, 95)) if self.policy.model == "samples" and len(lengths) else None
+
+    @property
+    def fill(self) -> float | None:
+        """Returns how much of its room a bucket uses on average."""
+        lengths, room = self.decoded.columns.lengths, self.capacity
+        return float(lengths.mean()) / room if room and len(lengths) else None
+
+    def of_all(self, part: float) -> str:
+        """Returns such as "3 of 900 sampled buckets, about 3,000 of the collection"."""
+        told = f"{part:,.0f} of {len(self.batch):,} sampled buckets"
+        if self.total is None or not len(self.batch):
+            return told
+        return f"{told}, about {part / len(self.batch) * self.total:,.0f} of the collection"
+
+
+def findings(sampled: Sampled) -> Iterator[Finding]:
+    """Yields what is found, the model's own things first."""
+    yield from _fill(sampled)
+    yield from _sizes(sampled)
+    yield from _broken(sampled)
+    yield from _slots(sampled)
+    yield from _values(sampled)
+    yield from _late(sampled)
+    yield from _times(sampled)
+    yield from _unused(sampled)
+
+
+def _fill(it: Sampled) -> Iterator[Finding]:
+    fill, room = it.fill, it.capacity
+    if fill is None or not room or fill >= _FILLED:
+        return
+    each = fill * room
+    needless = (1 - fill) * (it.total or len(it.batch))
+    yield Finding(
+        "underfilled",
+        None,
+        f"buckets hold {each:.3g} readings on average, and have room for {room:,}",
+        f"about {needless:,.0f} documents with their index entries that full buckets would not need",
+        "let a bucket span more time, or close it by size; the candidates show what that takes",
+    )
+
+
+def _sizes(it: Sampled) -> Iterator[Finding]:
+    sizes = np.asarray(it.batch.sizes)
+    if not len(sizes):
+        return
+    usual, largest = float(np.median(sizes)), int(sizes.max())
+    large = sizes > max(_LARGE * usual, _LARGE_BYTES)
+    if not large.any() and largest < _HUGE_BYTES:
+        return
+    remedy = "close buckets by size: at some hundred readings"
+    if it.policy.overflow is None and it.policy.model in ("slots", "samples"):
+        remedy += ", or move what is beyond them into overflow (see docs/bucket-models.md)"
+    yield Finding(
+        "outliers",
+        None,
+        f"{it.of_all(int(large.sum()))} are far larger than the usual {usual:,.0f} bytes: up to {largest:,}",
+        f"each read or update of the largest moves {largest:,} bytes, {share(largest, _LIMIT)} of the 16 MB "
+        "that a document may have",
+        remedy,
+    )
+
+
+def _broken(it: Sampled) -> Iterator[Finding]:
+    policy = it.policy
+    kept = {policy.count_field, policy.start_field, policy.end_field, *policy.sum_fields.values()} - {None}
+    found = Counter(
+        (bucket.field, bucket.field in kept or "bounds" in bucket.reason) for bucket in it.fit.quarantined
+    )
+    for (name, is_kept), count in found.most_common():
+        example = next(bucket for bucket in it.fit.quarantined if bucket.field == name)
+        yield Finding(
+            "fields-disagree" if is_kept else "breaks-model",
+            name,
+            f"{it.of_all(count)}: {example.reason}",
+            "such buckets are quarantined: never rolled up, never archived, so they stay for good",
+            "mend the field in these documents and in what writes them, or leave its key out of the policy"
+            if is_kept
+            else "mend the documents, or name in the policy what they hold",
+        )
+
+
+def _slots(it: Sampled) -> Iterator[Finding]:
+    if it.policy.model != "slots" or len(it.decoded.units) < _FEWEST:
+        return
+    step, room = levels(it.policy)[-1].length, it.capacity or 1
+    filled = np.bincount(it.decoded.columns.time // step % room, minlength=room) > 0
+    never = np.flatnonzero(~filled)
+    if not len(never) or len(never) == room:
+        return
+    used = np.flatnonzero(filled)
+    every = int(np.gcd.reduce(used)) if len(used) > 1 else room
+    told = ", ".join(map(str, never[:5].tolist())) + (" …" if len(never) > 5 else "")
+    yield Finding(
+        "slots-unused",
+        it.policy.value_fields[0],
+        f"{len(never):,} of {room:,} slots hold nothing in any of {len(it.decoded.units):,} buckets: {told}",
+        f"a bucket holds {room - len(never):,} readings at most: {room / max(1, len(used)):.3g} times the "
+        "documents that full ones would take",
+        f"a slot of {span(step * every)} would do"
+        if every > 1
+        else "none, if these times are never measured; else look at what writes them",
+    )
+
+
+def _values(it: Sampled) -> Iterator[Finding]:
+    what = {Kind.MISSING: "nothing", Kind.NONFINITE: "NaN or infinity", Kind.NONNUMERIC: "no number"}
+    for name, held in it.fit.held.items():
+        for kind, told in what.items():
+            if held[kind]:
+                yield Finding(
+                    "no-numbers",
+                    name,
+                    f"{share(held[kind], it.fit.readings)} of the sampled readings hold {told}",
+                    f"{held[kind]:,} of {it.fit.readings:,} readings that are in no sum or percentile",
+                    "leave the field out where nothing was measured"
+                    if kind
+                    else "none, if that is as it should be",
+                )
+
+
+def _late(it: Sampled) -> Iterator[Finding]:
+    ids = [it.batch.main.legible_id(int(unit)) for unit in it.decoded.units]
+    made = np.array(
+        [i.generation_time.timestamp() * 1000 if isinstance(i, ObjectId) else np.nan for i in ids]
+    )
+    late = made - it.decoded.last
+    known = late[np.isfinite(late)]
+    settle = it.policy.rollup.settle.total_seconds() * 1000 if it.policy.rollup else _SETTLED_MS
+    after = known[known > settle]
+    if len(after):
+        yield Finding(
+            "late",
+            "_id",
+            f"{it.of_all(len(after))} were written more than {span(settle)} after their last reading: up to "
+            f"{span(float(after.max()))}, by the time in their ObjectIds",
+            f"the windows of {share(len(after), len(known))} of the buckets are rolled up twice: before they "
+            "came in, and after",
+            f"none for what was imported later; else let rollup.settle be {span(float(np.median(after)))} or "
+            f'more, and rollup.recheck more than {span(float(after.max()))} where late_data is "scan"',
+        )
+
+
+def _times(it: Sampled) -> Iterator[Finding]:
+    kinds = {
+        kind
+        for piece in it.decoded.pieces
+        for cells in [piece.shape.times or [(x,) for x in (piece.shape.start,) if x]]
+        for kind, _, _ in by_type(cells)
+    } - {DATE}
+    field = it.policy.sample_time_field if it.policy.model == "samples" else it.policy.time_field
+    for kind in sorted(kinds):
+        told = "text" if kind == STRING else f"numbers ({TYPE_NAMES[kind]})"
+        yield Finding(
+            "times-not-dates",
+            field,
+            f"times are {told}, and no dates",
+            "20 bytes or more a time instead of 8, and texts with offsets from UTC don't sort as time does"
+            if kind == STRING
+            else "no TTL index, $dateTrunc or zone of MongoDB works on them",
+            "write dates; `bucketwise remodel` rewrites what is there",
+        )
+    if it.decoded.columns.local is not None:
+        offsets = np.unique(it.decoded.columns.time - it.decoded.columns.local)
+        if len(offsets) > 1:
+            told = ", ".join(f"{-ms / 3_600_000:+.3g} h" for ms in offsets[:6].tolist())
+            yield Finding(
+                "local-offsets",
+                it.policy.local_offset_field,
+                f"readings are of {len(offsets):,} offsets from UTC: {told}",
+                "a day of one place is cut in two by the days of another",
+                "none: days follow each reading's own clock",
+            )
+    elif unused := [name for name in it.fit.fields.unused if name.rpartition(".")[2].lower() in _OFFSETS]:
+        yield Finding(
+            "offset-unused",
+            unused[0],
+            f"documents hold an offset or a zone in {unused[0]}, and the policy doesn't use it",
+            "days begin at midnight of rollup.timezone, whatever the clock at the place shows",
+            "name it with local_offset_field if it is in minutes",
+        )
+
+
+def _unused(it: Sampled) -> Iterator[Finding]:
+    taken: Counter[str] = Counter()
+    for document in it.batch.main:
+        for start, value, end in elements(document):
+            name = document[start + 1 : value - 1].decode("utf-8", "backslashreplace")
+            if name in it.fit.fields.unused:
+                taken[name] += end - start
+    for name, size in taken.most_common(5):
+        whole = sum(map(len, it.batch.main))
+        yield Finding(
+            "fields-unused",
+            name,
+            "no key of the policy names this field",
+            f"{share(size, whole)} of the bytes of the sampled documents",
+            "leave it out of what is written, if nothing reads it",
+        )

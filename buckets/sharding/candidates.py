@@ -1,0 +1,72 @@
+"""Shard keys that come into question for a collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from buckets.inferring.fields import Document, Fields, is_number, is_text
+from buckets.inferring.words import hints
+from buckets.models.covered import first_and_last
+from buckets.sharding.keys import ShardKey
+from config.policies import Policy
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PLACES = _set(
+    "location place region country state city site zone area plant building floor room datacenter dc rack "
+    "store branch gateway tenant customer account org group"
+)
+#: Fields beside those of the policy are looked at, so many of each kind.
+_FURTHER = 2
+#: So many documents share a value of a coarse time.
+_COARSE = 5
+
+
+def candidates(policy: Policy, documents: Sequence[Document]) -> list[ShardKey]:
+    """Returns keys of the series fields, the time, `_id`, places by name and coarse times. `documents`: some
+    of the collection."""
+    return list(dict.fromkeys(_native(policy) if policy.model == "timeseries" else _keys(policy, documents)))
+
+
+def _native(policy: Policy) -> Iterator[ShardKey]:
+    """A native time-series collection takes its metaField, or what is in it, and its timeField last."""
+    series, time = list(policy.series_fields), str(policy.time_field)
+    if series:
+        yield ShardKey.of(*series)
+        yield ShardKey.of(series[0], hashed=series[0])
+        yield ShardKey.of(*series, time)
+    yield ShardKey.of(time)
+
+
+def _keys(policy: Policy, documents: Sequence[Document]) -> Iterator[ShardKey]:
+    time, _ = first_and_last(policy)
+    series = [it for it in policy.series_fields if "*" not in it]
+    fields = Fields.of(documents).always()
+    taken = {*policy.series_fields, *policy.value_fields, *policy.sum_fields.values(), time, "_id"}
+    taken |= {str(policy.count_field), str(policy.end_field)}
+    further = {path: held for path, held in fields.items() if path not in taken}
+    places = [it for it, held in further.items() if hints(it, _PLACES) and all(map(is_text, held))][:_FURTHER]
+    coarse = [it for it, held in further.items() if _is_coarse(held)][:_FURTHER]
+    if series:
+        yield ShardKey.of(*series, time)
+        yield ShardKey.of(*series)
+        yield ShardKey.of(time, *series)
+        yield ShardKey.of(series[0], hashed=series[0])
+        yield ShardKey.of(*series, time, hashed=series[0])
+    for place in places:
+        yield ShardKey.of(place)
+        yield ShardKey.of(place, time)
+    for field in coarse:
+        yield ShardKey.of(field, *(series or ["_id"]))
+    for path in (time, "_id"):
+        yield ShardKey.of(path)
+        yield ShardKey.of(path, hashed=path)
+
+
+def _is_coarse(held: Sequence[object]) -> bool:
+    """Whether a field holds days, months or the like: dates or whole numbers that many documents share."""
+    times = [it for it in held if hasattr(it, "utcoffset") or (is_number(it) and float(str(it)).is_integer())]
+    return len(times) == len(held) and 1 < len(set(times)) * _COARSE <= len(held)

@@ -1,0 +1,136 @@
+"""What to enter in mongosh to shard a collection: as JavaScript."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from bson.binary import Binary
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from bson.objectid import ObjectId
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+
+from buckets.fields.isotimes import date_text
+from buckets.fields.times import as_date, to_numbers
+from buckets.sharding.drawn import Drawn
+from buckets.sharding.keys import ShardKey
+from buckets.sharding.study import Study
+
+_SAFE = 2**53
+
+
+class UnwrittenError(ValueError):
+    """A value that has no form in JavaScript here."""
+
+
+def sharding(study: Study, namespace: str, names: Sequence[str], *, is_native: bool) -> list[str]:
+    """Returns the commands that shard a collection, `names` being its shards. A native time-series collection
+    takes neither splits nor zones."""
+    key, space = study.key, json.dumps(namespace)
+    made = f"sh.shardCollection({space}, {js(key.document)}"
+    if key.is_hashed_first and len(key.fields) > 1 and not is_native:
+        low, high = (dict.fromkeys(key.paths, end) for end in (MinKey(), MaxKey()))
+        return [
+            "// For a collection that is empty or not there: MongoDB makes a range for each shard.",
+            *(f'sh.addShardToZone({json.dumps(name)}, "all")' for name in names),
+            f'sh.updateZoneKeyRange({space}, {js(low)}, {js(high)}, "all")',
+            f"{made}, false, {{ presplitHashedZones: true }})",
+        ]
+    index = [] if is_native else [f"{_collection(namespace)}.createIndex({js(key.document)})"]
+    return [*index, f"{made})", *([] if is_native or key.is_hashed_first else _splits(study, space, names))]
+
+
+def _splits(study: Study, space: str, names: Sequence[str]) -> list[str]:
+    """The ranges that the documents suggest, each on its shard."""
+    bounds = []
+    for cell in study.cuts:
+        row, paths = study.row_of(cell), study.key.paths
+        bound = {path: study.drawn.value(path, row) for path in paths}
+        if study.begins_value(cell):
+            bound = {path: bound[path] if path == paths[0] else MinKey() for path in paths}
+        if any(is_hashed for _, is_hashed in study.key.fields):
+            return []  # a hash has to be asked for
+        try:
+            bounds.append(js(bound))
+        except UnwrittenError:
+            return []
+    moves = [
+        f"db.adminCommand({{ moveRange: {space}, min: {bound}, toShard: {json.dumps(name)} }})"
+        for bound, name in zip(bounds, names[1:], strict=False)
+    ]
+    return [*(f"sh.splitAt({space}, {bound})" for bound in bounds), *moves]
+
+
+def tiering(
+    key: ShardKey, drawn: Drawn, namespace: str, names: Sequence[str], hot_from: int, days: float
+) -> list[str]:
+    """Returns the commands of zones by age: what is since `hot_from` (milliseconds) on the first half of the
+    shards. None where the key does not begin with the time: ages are no ranges of it."""
+    if key.fields[0] != (drawn.time_field, False) or len(names) < 2:
+        return []
+    space, hot = json.dumps(namespace), max(1, len(names) // 2)
+    low, high = (dict.fromkeys(key.paths, end) for end in (MinKey(), MaxKey()))
+    edge = {path: _instant(drawn, hot_from) if path == drawn.time_field else MinKey() for path in key.paths}
+    zones = ["hot"] * hot + ["cold"] * (len(names) - hot)
+    return [
+        f"// The last {days:g} days stay on the hot shards. Each day: remove both ranges, and set them anew.",
+        *(f'sh.addShardToZone({json.dumps(it)}, "{zone}")' for it, zone in zip(names, zones, strict=True)),
+        f'sh.updateZoneKeyRange({space}, {js(low)}, {js(edge)}, "cold")',
+        f'sh.updateZoneKeyRange({space}, {js(edge)}, {js(high)}, "hot")',
+    ]
+
+
+def _instant(drawn: Drawn, ms: int) -> Any:
+    """An instant, as the documents tell times."""
+    held = drawn.value(drawn.time_field, 0)
+    if isinstance(held, str):
+        return date_text(ms)
+    if isinstance(held, int | float):
+        return int(to_numbers(np.array([ms]), drawn.form.unit or "s")[0])
+    return as_date(ms)
+
+
+def _collection(namespace: str) -> str:
+    database, _, name = namespace.partition(".")
+    return f"db.getSiblingDB({json.dumps(database)}).getCollection({json.dumps(name)})"
+
+
+def js(value: Any) -> str:
+    """Returns a value as mongosh reads it. Raises UnwrittenError."""
+    if isinstance(value, RawBSONDocument | Mapping):
+        return "{ " + ", ".join(f"{json.dumps(name)}: {js(it)}" for name, it in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(js, value)) + "]"
+    if isinstance(value, MinKey | MaxKey):
+        return f"{type(value).__name__}()"
+    if isinstance(value, datetime):
+        return f'ISODate("{value.isoformat(timespec="milliseconds").removesuffix("+00:00")}Z")'
+    if isinstance(value, ObjectId):
+        return f'ObjectId("{value}")'
+    if isinstance(value, Decimal128):
+        return f'NumberDecimal("{value}")'
+    if isinstance(value, UUID):
+        return f'UUID("{value}")'
+    if isinstance(value, Binary):
+        return f'BinData({value.subtype}, "{base64.b64encode(value).decode()}")'
+    if isinstance(value, bytes):
+        return f'BinData(0, "{base64.b64encode(value).decode()}")'
+    if isinstance(value, Timestamp):
+        return f"Timestamp({value.time}, {value.inc})"
+    if isinstance(value, Int64) or (isinstance(value, int) and abs(value) >= _SAFE):
+        return f'NumberLong("{int(value)}")'
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or type(value) in (str, bool, int, float):
+        return json.dumps(value)
+    raise UnwrittenError(type(value).__name__)

@@ -1,0 +1,133 @@
+"""Documents drawn at random: of each its size, when it arrived, and what shard keys are made of."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.bson.raw import Docs, as_queried
+from buckets.bson.types import ARRAY, NULL, OBJECT_ID, decode_value, first_at
+from buckets.fields.timeforms import own_form
+from buckets.fields.times import NO_TIME
+from buckets.models.covered import first_and_last
+from buckets.models.shape import split
+from buckets.sharding.keys import ShardKey, part_of
+from config.policies import Policy
+
+#: The field of a drawn document that tells the size of the whole.
+SIZE = "_bytes"
+#: `_id`s tell when documents arrived if they span this share of what the times span: else all came at once.
+_TELLING = 0.5
+
+
+@dataclass(frozen=True)
+class Column:
+    """What the documents hold in one field. `raws`: type and bytes; empty where there is nothing."""
+
+    raws: list[bytes]
+    has_arrays: bool
+
+    def parts(self, *, is_hashed: bool) -> list[bytes]:
+        """Returns each value as it is part of a key."""
+        return self._hashed if is_hashed else self._plain
+
+    @cached_property
+    def _plain(self) -> list[bytes]:
+        return [part_of(it, is_hashed=False) for it in self.raws]
+
+    @cached_property
+    def _hashed(self) -> list[bytes]:
+        return [part_of(it, is_hashed=True) for it in self.raws]
+
+    @cached_property
+    def numbers(self) -> NDArray[np.int64]:
+        """n: the place of each value among the distinct ones, in MongoDB's order."""
+        return numbered(self._plain)
+
+    @cached_property
+    def single(self) -> float:
+        """Returns the share of documents whose value no other has."""
+        return float((np.bincount(self.numbers) == 1).sum()) / len(self.raws)
+
+    @property
+    def missing(self) -> float:
+        """Returns the share of documents that have nothing there, or null."""
+        return sum(it[:1] in (b"", bytes([NULL])) for it in self.raws) / max(1, len(self.raws))
+
+
+class Drawn:
+    """n documents. `documents` and `data`: how many the collection has, and their bytes; by the sample where
+    None."""
+
+    def __init__(
+        self, docs: Docs, policy: Policy, paths: Sequence[str], documents: int, data: float | None
+    ) -> None:
+        self.columns = {path: _column(docs, path) for path in dict.fromkeys((*paths, "_id"))}
+        sizes = [first_at(document, (SIZE,)) for document in docs]
+        self.sizes = np.array([decode_value(it[0], it[1:]) for it in sizes], dtype=np.int64)
+        self.documents = documents
+        self.data = documents * float(self.sizes.mean()) if data is None else data
+        self.time_field, _ = first_and_last(policy)
+        self.form = own_form(policy)
+        times = [self.form.milliseconds(as_queried(it)) for it in self.columns[self.time_field].raws]
+        self.times = np.array([NO_TIME if it is None else it for it in times], dtype=np.int64)
+        self.arrival_by, self.arrived = self._arrival()
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def keys(self, key: ShardKey) -> list[bytes]:
+        """Returns the key of each document, as bytes that sort as MongoDB sorts them."""
+        parts = [self.columns[path].parts(is_hashed=is_hashed) for path, is_hashed in key.fields]
+        return list(map(b"".join, zip(*parts, strict=True)))
+
+    @cached_property
+    def arriving(self) -> dict[str, float]:
+        """Returns the rank correlation of each field with the order of arrival."""
+        return {path: rank_correlation(it.numbers, self.arrived) for path, it in self.columns.items()}
+
+    def value(self, path: str, row: int) -> Any:
+        """Returns what a document holds in a field, as pymongo gives it."""
+        return as_queried(self.columns[path].raws[row])
+
+    def _arrival(self) -> tuple[str, NDArray[np.int64]]:
+        ids = self.columns["_id"].raws
+        if all(it[:1] == bytes([OBJECT_ID]) for it in ids):
+            made = np.array([struct.unpack_from(">I", it, 1)[0] for it in ids], dtype=np.int64) * 1000
+            there = self.times[self.times != NO_TIME]
+            if len(there) and np.ptp(made) >= _TELLING * np.ptp(there):
+                return "_id", made
+        return self.time_field, self.times
+
+
+def _column(docs: Docs, path: str) -> Column:
+    parts = split(path)
+    ways = [parts[:depth] for depth in range(1, len(parts) + 1)]
+    arrays = any(first_at(document, way)[:1] == bytes([ARRAY]) for document in docs for way in ways)
+    return Column([first_at(document, parts) for document in docs], arrays)
+
+
+def numbered(values: Sequence[bytes]) -> NDArray[np.int64]:
+    """Returns the place of each value among the distinct ones, in their order."""
+    places = {value: place for place, value in enumerate(sorted(set(values)))}
+    return np.array([places[it] for it in values], dtype=np.int64)
+
+
+def rank_correlation(some: NDArray[np.int64], others: NDArray[np.int64]) -> float:
+    """Returns Spearman's rank correlation, from -1 to 1; 0 where either is all the same."""
+    if len(some) < 2 or not np.ptp(some) or not np.ptp(others):
+        return 0.0
+    return float(np.corrcoef(_ranks(some), _ranks(others))[0, 1])
+
+
+def _ranks(values: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The rank of each value; equal ones share the middle of theirs."""
+    _, numbers, counts = np.unique(values, return_inverse=True, return_counts=True)
+    middles = np.cumsum(counts) - (counts - 1) / 2
+    return np.asarray(middles[numbers], dtype=np.float64)

@@ -1,0 +1,205 @@
+"""One shard key on drawn documents: its values, its pattern, and where documents come to lie by it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buckets.sharding.drawn import Drawn, numbered, rank_correlation
+from buckets.sharding.keys import ShardKey, hash_bound
+from buckets.sharding.queries import Query, Span, spans
+from buckets.sharding.simulate import RANGE_BYTES, Flow, Placed, simulate
+
+#: Of a key that is monotonic. And of a field that new values come to: this share of the documents has a
+#: value of its own; of one where nearly all have, it is half of them.
+_MONOTONIC, _GROWING, _UNIQUE = 0.9, 0.1, 0.5
+#: A field that ascends is coarse where so many documents share a value.
+_COARSE = 20
+#: A window has so many of the drawn documents, and there are at most so many windows.
+_A_WINDOW, _MOST_WINDOWS = 500, 48
+#: So many documents of one value say how large its share is.
+_CERTAIN = 5
+#: Where hashes are all different, so many slices stand for them.
+_SLICES = 512
+
+
+@dataclass(frozen=True)
+class Study:
+    """`growth`: how many times the documents of the collection there are to be."""
+
+    drawn: Drawn
+    key: ShardKey
+    shards: int
+    growth: float = 1.0
+    range_bytes: float = RANGE_BYTES
+
+    @cached_property
+    def values(self) -> list[bytes]:
+        """Returns the key of each document."""
+        return self.drawn.keys(self.key)
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """Returns how many documents have each distinct value, in the order of the values."""
+        return np.bincount(self._numbers)
+
+    @cached_property
+    def _numbers(self) -> NDArray[np.int64]:
+        return numbered(self.values)
+
+    @property
+    def most_frequent(self) -> float:
+        """Returns the share of the documents that have the most frequent value."""
+        return float(self.counts.max()) / len(self.drawn)
+
+    @cached_property
+    def correlation(self) -> float:
+        """Returns the rank correlation of the key with the order of arrival."""
+        return rank_correlation(self._numbers, self.drawn.arrived)
+
+    @property
+    def is_monotonic(self) -> bool:
+        return abs(self.correlation) >= _MONOTONIC
+
+    @cached_property
+    def is_growing(self) -> bool:
+        """Returns whether more documents bring more values: in any of its fields."""
+        return any(
+            self.drawn.columns[path].single >= _GROWING or self._ascends(path) for path in self.key.paths
+        )
+
+    def _ascends(self, path: str) -> bool:
+        return abs(self.drawn.arriving[path]) >= _MONOTONIC
+
+    @cached_property
+    def pattern(self) -> tuple[str, str]:
+        """Returns what kind of key it is, and why."""
+        paths, count = self.key.paths, len(self.counts)
+        first, later = paths[0], paths[1:]
+        if self.key.is_hashed_first:
+            return "hashed", f"by the hash of {first}, documents are spread whatever their order"
+        if self._ascends(first):
+            told = f"{first} grows as documents arrive (by {self.drawn.arrival_by})"
+            if not later:
+                return "ascending", f"{told}: every insert goes to the last range, on one shard"
+            if self._is_coarse(first):
+                return (
+                    "multi-hotspot",
+                    f"{told} in coarse steps; {later[0]} spreads each over ranges",
+                )
+            return "firehose", f"{told}: every insert goes to one shard, which zones can make the strong one"
+        if ascending := next((path for path in later if self._ascends(path)), None):
+            return "multi-hotspot", f"each value of {first} has a place of its own, where {ascending} ascends"
+        if self.drawn.columns[first].single >= _UNIQUE:
+            return "random", f"nearly every document has its own {first}, in no order of arrival"
+        return "location", f"documents of one {first} lie together ({count:,} values in the sample)"
+
+    def _is_coarse(self, path: str) -> bool:
+        return len(self.drawn) >= _COARSE * (int(self.drawn.columns[path].numbers.max()) + 1)
+
+    @cached_property
+    def cells(self) -> list[bytes]:
+        """Returns the first key of each cell."""
+        if self._is_even:
+            return [hash_bound(number, _SLICES) for number in range(_SLICES)]
+        return sorted(set(self.values))
+
+    @cached_property
+    def _is_even(self) -> bool:
+        """Whether hashes are all different, so that each slice of them has as much as any other."""
+        return self.key.is_hashed_first and self.drawn.columns[self.key.paths[0]].single >= _UNIQUE
+
+    @cached_property
+    def windows(self) -> list[NDArray[np.int64]]:
+        """Returns the documents that arrived in each window: windows have about equally many."""
+        count = max(1, min(_MOST_WINDOWS, len(self.drawn) // _A_WINDOW))
+        return np.array_split(self.drawn.arrived.argsort(kind="stable"), count)
+
+    @cached_property
+    def placed(self) -> Placed:
+        """Returns where the documents come to lie."""
+        return simulate(self._flow, self.shards, self.range_bytes)
+
+    @cached_property
+    def cuts(self) -> list[int]:
+        """Returns the cells at which to split beforehand: none where inserts go to one end anyway."""
+        if self.key.is_hashed_first:
+            bounds = [hash_bound(number, self.shards) for number in range(1, self.shards)]
+            places = [bisect_left(self.cells, it) for it in bounds]
+        elif self.is_monotonic:
+            return []
+        else:
+            places = self._quantiles(np.cumsum(self.counts) / len(self.drawn))
+        return sorted({it for it in places if 0 < it < len(self.cells)})
+
+    def _quantiles(self, below: NDArray[np.float64]) -> list[int]:
+        """Cells that part the documents evenly; where a value of the first field begins, if one does nearby,
+        or each has a range that grows at its end."""
+        wanted = np.arange(1, self.shards) / self.shards
+        firsts = np.flatnonzero(np.diff(self._first_of_cells)) + 1
+        shares = np.concatenate([[0.0], below])
+        places = []
+        for share in wanted.tolist():
+            place = int(np.abs(shares - share).argmin())
+            if len(firsts):
+                near = int(firsts[np.abs(shares[firsts] - share).argmin()])
+                if self.pattern[0] == "multi-hotspot" or abs(shares[near] - share) * 4 * self.shards <= 1:
+                    place = near
+            places.append(place)
+        return places
+
+    @cached_property
+    def _first_of_cells(self) -> NDArray[np.int64]:
+        found = np.zeros(len(self.counts), dtype=np.int64)
+        found[self._numbers] = self.drawn.columns[self.key.paths[0]].numbers
+        return found
+
+    def begins_value(self, cell: int) -> bool:
+        """Returns whether a cell is the first of a value of the first field."""
+        return bool(self._first_of_cells[cell] != self._first_of_cells[cell - 1])
+
+    def row_of(self, cell: int) -> int:
+        """Returns a drawn document whose key begins a cell."""
+        return self.values.index(self.cells[cell])
+
+    @property
+    def _flow(self) -> Flow:
+        scale = self.growth * self.drawn.documents / len(self.drawn)
+        mean = self.drawn.data / max(1, self.drawn.documents) / max(1.0, float(self.drawn.sizes.mean()))
+        sizes = self.drawn.sizes * mean
+        shape = (len(self.windows), len(self.cells))
+        writes, data = np.zeros(shape), np.zeros(shape)
+        for window, rows in enumerate(self.windows):
+            if self._is_even:
+                writes[window], data[window] = len(rows) / _SLICES, sizes[rows].sum() / _SLICES
+            else:
+                writes[window] = np.bincount(self._numbers[rows], minlength=shape[1])
+                data[window] = np.bincount(self._numbers[rows], sizes[rows], shape[1])
+        solid = np.full(shape[1], not self.is_growing)
+        if self.is_growing and not self._is_even:
+            # However much comes, a value has as many documents as now.
+            solid = (self.counts >= _CERTAIN) & (
+                self.counts / len(self.drawn) * self.drawn.data > self.range_bytes
+            )
+        return Flow(writes * scale, data * scale, solid, self.cuts)
+
+    def targeted(self, queries: Sequence[Query]) -> float:
+        """Returns the share of the queries that one shard answers."""
+        alone = sum(len(self._shards_of(spans(self.key, query))) <= 1 for query in queries)
+        return alone / max(1, len(queries))
+
+    def _shards_of(self, wanted: Iterable[Span]) -> set[int]:
+        found: set[int] = set()
+        for low, high in wanted:
+            if self._is_even:
+                first, behind = bisect_right(self.cells, low) - 1, bisect_left(self.cells, high)
+            else:
+                first, behind = bisect_left(self.cells, low), bisect_left(self.cells, high)
+            first = max(0, min(first, behind - 1))
+            found |= self.placed.shards_of(first, max(behind, first + 1))
+        return found

@@ -1,0 +1,235 @@
+"""Readings with the very bits of their values, and what of their documents no other model carries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from bson.int64 import Int64
+from numpy.typing import NDArray
+
+from buckets.bson.raw import Batch
+from buckets.bson.types import DATE, DOUBLE, INT32, INT64, NOTHING, STRING, TYPE_NAMES, decode_value
+from buckets.decoding.decode import decode
+from buckets.decoding.places import column
+from buckets.decoding.soundness import Piece
+from buckets.fields.selectors import extended_json
+from buckets.fields.times import FIRST_MS, LAST_MS, NO_TIME, PER_SECOND
+from buckets.layouts.layout import Cell, Group, Layout, Path, by_type
+from buckets.models.series import SeriesTable
+from buckets.models.shape import split
+from buckets.sampling.unused import used_paths
+from config.policies import Policy
+
+#: The types of values that every model carries.
+CARRIED = (DOUBLE, INT32, INT64)
+_DTYPES = {DOUBLE: "<i8", INT32: "<i4", INT64: "<i8"}
+_EXAMPLES = 1000
+#: All of time, in milliseconds.
+EVER = (FIRST_MS, LAST_MS + 1)
+
+
+@dataclass(frozen=True)
+class Exact:
+    """n readings. `types` has the BSON type of each value, 0 where there is none."""
+
+    of: NDArray[np.int32]  # n: index into the series of a table
+    time: NDArray[np.int64]  # n: milliseconds
+    bits: dict[str, NDArray[np.int64]]  # value field -> n: those of a double; of an int the int
+    types: dict[str, NDArray[np.uint8]]  # value field -> n
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    @classmethod
+    def none(cls, names: Sequence[str]) -> Exact:
+        """Returns no readings of these value fields."""
+        bits = {name: np.zeros(0, dtype=np.int64) for name in names}
+        types = {name: np.zeros(0, dtype=np.uint8) for name in names}
+        return cls(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64), bits, types)
+
+    def take(self, at: NDArray[Any] | slice) -> Exact:
+        """Returns these readings, in this order."""
+        return Exact(
+            self.of[at],
+            self.time[at],
+            {name: it[at] for name, it in self.bits.items()},
+            {name: it[at] for name, it in self.types.items()},
+        )
+
+    def python(self, name: str) -> list[Any]:
+        """Returns the values of a field as pymongo writes them; None where there is none."""
+        types = self.types[name]
+        doubles: list[Any] = self.bits[name].view(np.float64).tolist()
+        if (types == DOUBLE).all():
+            return doubles
+        ints = self.bits[name].tolist()
+        return [
+            doubles[i] if kind == DOUBLE else Int64(ints[i]) if kind == INT64 else ints[i] if kind else None
+            for i, kind in enumerate(types.tolist())
+        ]
+
+    def differing(self, other: Exact) -> int:
+        """Returns how many readings differ in series, time, type or bits, one held against one in order; what
+        one side has more counts too."""
+        n = min(len(self), len(other))
+        ours, theirs = self.take(slice(n)), other.take(slice(n))
+        wrong = (ours.of != theirs.of) | (ours.time != theirs.time)
+        for name in self.bits:
+            wrong |= (ours.bits[name] != theirs.bits[name]) | (ours.types[name] != theirs.types[name])
+        return int(wrong.sum()) + max(len(self), len(other)) - n
+
+
+def joined(parts: Sequence[Exact]) -> Exact:
+    """Returns the readings of all parts, one part after another; at least one part."""
+    return Exact(
+        np.concatenate([it.of for it in parts]),
+        np.concatenate([it.time for it in parts]),
+        {name: np.concatenate([it.bits[name] for it in parts]) for name in parts[0].bits},
+        {name: np.concatenate([it.types[name] for it in parts]) for name in parts[0].types},
+    )
+
+
+@dataclass
+class Losses:
+    """What no target carries, or not this one."""
+
+    fields: Counter[str] = field(default_factory=Counter)  # that no reading has -> documents
+    readings: Counter[str] = field(default_factory=Counter)  # what is wrong with them -> how many
+    broken: dict[str, str] = field(default_factory=dict)  # `_id` of a bucket that breaks its model -> how
+
+    def add(self, other: Losses) -> None:
+        """Takes in what was found elsewhere."""
+        self.fields += other.fields
+        self.readings += other.readings
+        room = max(0, _EXAMPLES - len(self.broken))
+        self.broken |= dict(list(other.broken.items())[:room])
+
+    def told(self) -> dict[str, int]:
+        """Returns what keeps readings from being written: what it is, and how many there are."""
+        found = dict(+self.readings)
+        for name, reason in list(self.broken.items())[:1]:
+            found[f"buckets that break their model, such as {name}: {reason}"] = len(self.broken)
+        return found
+
+
+def exact_of(
+    batch: Batch, policy: Policy, table: SeriesTable, losses: Losses, span: tuple[int, int] = EVER
+) -> tuple[Exact, NDArray[np.bytes_]]:
+    """Returns the readings of sound buckets that lie in the span, in the order of their `_id`s, and of each
+    what sorts as that `_id` does; `table` gets their series. Notes in `losses` what can't be carried: fields
+    of the buckets that begin in the span."""
+    decoded = decode(batch, policy)
+    columns, total = decoded.columns, len(decoded.columns.time)
+    for it in decoded.quarantined:
+        losses.broken[extended_json(it.id)] = f"{it.field}: {it.reason}"
+    index = np.array([table.index(it) for it in columns.series] or [0], dtype=np.int32)
+    bits: dict[str, NDArray[np.int64]] = {}
+    types: dict[str, NDArray[np.uint8]] = {}
+    for name in policy.value_names:
+        read = [_read_bits(it.group, it.shape.values[name]) for it in decoded.pieces]
+        bits[name] = column([it[0] for it in read], decoded.places, total, np.int64)
+        types[name] = column([it[1] for it in read], decoded.places, total, np.uint8)
+    first = np.full(len(batch), span[0])
+    first[decoded.units] = decoded.spans()[:, 0]
+    begins = (first >= span[0]) & (first < span[1])
+    for piece in decoded.pieces:
+        _note(piece, policy, losses, int(begins[piece.units].sum()), span)
+    inside = np.flatnonzero((columns.time >= span[0]) & (columns.time < span[1]))
+    exact = Exact(index[columns.series_of_readings], columns.time, bits, types).take(inside)
+    for name, held in exact.types.items():
+        for kind in np.unique(held).tolist():
+            if kind and kind not in CARRIED:
+                what = f"readings whose {name} is {TYPE_NAMES[kind]}"
+                losses.readings[what] += int((held == kind).sum())
+    return exact, columns.bucket_order[columns.bucket[inside]]
+
+
+def _read_bits(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    shape = (len(group.matrix), len(cells))
+    bits, types = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.uint8)
+    for kind, at, elements in by_type(cells):
+        if kind in CARRIED:
+            group.put(bits, at, group.read(elements, _DTYPES[kind]).astype(np.int64, copy=False), elements)
+        group.put(types, at, np.array(kind, dtype=np.uint8), elements)
+    return bits, types
+
+
+def _note(piece: Piece, policy: Policy, losses: Losses, buckets: int, span: tuple[int, int]) -> None:
+    for name in set(_unused(piece.group.layout, policy, piece.overflow)) if buckets else ():
+        losses.fields[name] += buckets
+    if piece.shape.times is not None and not piece.shape.form.is_date:
+        finer = sum(_finer(piece, span))
+        if finer:
+            losses.readings["readings whose time is finer than a millisecond"] += finer
+
+
+def _finer(piece: Piece, span: tuple[int, int]) -> Iterator[int]:
+    """How many times in the span say more than milliseconds do, type by type."""
+    group, form = piece.group, piece.shape.form
+    times = form.read(group, piece.shape.times or ())
+    times[(times < span[0]) | (times >= span[1])] = NO_TIME
+    for kind, at, elements in by_type(piece.shape.times or ()):
+        here = times[:, at]
+        if kind == STRING:
+            for place, element in enumerate(elements):
+                for row in np.flatnonzero(here[:, place] != NO_TIME).tolist():
+                    text = decode_value(STRING, group.raw(row, element))
+                    yield form.finer(text, int(here[row, place])) != 0
+        elif kind != DATE:
+            per = PER_SECOND[form.unit or "s"]
+            if kind == DOUBLE:
+                exact = group.read(elements, "<f8") == here * float(per) / 1000.0
+            else:
+                raw = group.read(elements, _DTYPES[kind]).astype(np.int64)
+                exact = (raw == here * (per // 1000)) if per >= 1000 else (raw * 1000 == here)
+            yield int((~exact & (here != NO_TIME)).sum())
+
+
+def _unused(layout: Layout, policy: Policy, is_overflow: bool) -> Iterator[str]:
+    """The fields of a layout that hold nothing of a reading: an outer one stands for all inside."""
+    used = _in_overflow(policy) if is_overflow else used_paths(policy)
+    if policy.local_offset_field is not None and not is_overflow:
+        yield policy.local_offset_field
+    found: set[Path] = set()
+    values = [split(it) for it in policy.value_fields] if policy.model == "reading" else []
+    for it in layout.elements:
+        path = tuple("*" if depth and name.isdigit() else name for depth, name in enumerate(it.path))
+        if it.type in NOTHING and it.path in values:
+            yield f"{'.'.join(path)} (null)"
+        if path in ((), ("_id",)) or path[:-1] in found or any(_meets(path, other) for other in used):
+            if path[:-1] in found:
+                found.add(path)
+            continue
+        found.add(path)
+        yield ".".join(path)
+    yield from _attributes(layout, policy)
+    own = split(policy.samples_field or "")
+    for it in layout.elements if policy.samples_as == "pairs" else ():
+        if it.path[:-2] == own and int(it.path[-1]) > len(policy.value_fields):
+            yield f"{policy.samples_field}.*.{it.path[-1]}"
+
+
+def _attributes(layout: Layout, policy: Policy) -> Iterator[str]:
+    if policy.attributes_field is None:
+        return
+    array, key = split(policy.attributes_field), split(policy.attribute_key)
+    for it in layout.elements:
+        is_name = it.type == STRING and it.path[: len(array)] == array and it.path[len(array) + 1 :] == key
+        if is_name and layout.text(it) not in policy.value_fields:
+            yield f"{policy.attributes_field}: {layout.text(it)}"
+
+
+def _meets(path: Path, other: Path) -> bool:
+    """Whether one of the two is the other, or leads to it."""
+    return all(ours == theirs or theirs == "*" for ours, theirs in zip(path, other, strict=False))
+
+
+def _in_overflow(policy: Policy) -> list[Path]:
+    assert policy.overflow is not None
+    own, there = split(policy.samples_field or ""), split(policy.overflow.samples_field)
+    inside = [(*there, *it[len(own) :]) for it in used_paths(policy) if it[: len(own)] == own]
+    return [split(policy.overflow.ref_field), *(inside or [there, *used_paths(policy)])]

@@ -1,0 +1,98 @@
+"""Can summaries be published as the policy file says? Nothing is connected to."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qs, urlsplit
+
+from config.policies import Policy, PolicyRedis, Redis, Settings
+from config.problems import Fault, Key, Report, nearest
+
+#: Windows of a series: all of them are written at once.
+MOST = 10_000
+_AT: Key = ("publish", "redis")
+_MEND = 'write "redis://host:6379/0", "rediss://host:6379/0" or "unix:///path?db=0"'
+_TLS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
+_LATEST = {"latest_hours": "hourly", "latest_days": "daily"}
+
+
+def check_publish(settings: Settings, report: Report) -> None:
+    redis, policies = settings.publish.redis, settings.policies.values()
+    if redis is not None:
+        _check_redis(redis, report)
+        _check_counts(redis, _AT, report)
+        for key, level in _LATEST.items():
+            made = any(level in (it.rollup.targets if it.rollup else {}) for it in policies)
+            if getattr(redis, key) is not None and not made:
+                report.add((*_AT, key), Fault(f"no policy makes {level} summaries", "take it out"))
+        names = {name for policy in policies for name in policy.series_names}
+        _check_secondary(redis.secondary, names, _AT, report)
+    for policy in policies:
+        if policy.publish is not None:
+            _check_policy(policy, policy.publish.redis, redis, report)
+
+
+def _check_redis(redis: Redis, report: Report) -> None:
+    if message := _url_fault(redis.url.get_secret_value()):
+        report.add((*_AT, "url"), Fault(message, _MEND))
+    if not re.fullmatch(r"[A-Za-z0-9_.:/-]{1,100}", redis.prefix):
+        mend = "use 1 to 100 letters, digits and `_ . : / -`"
+        report.add((*_AT, "prefix"), Fault("every key begins with it", mend))
+
+
+def _check_policy(policy: Policy, own: PolicyRedis, redis: Redis | None, report: Report) -> None:
+    at: Key = ("policies", policy.name, "publish")
+    if redis is None:
+        fault = Fault(
+            "it is about [publish.redis], and there is none", "add it with a `url`, or take this out"
+        )
+        report.add(at, fault, rests_on=[_AT])
+    elif policy.rollup is None and own.enabled:
+        fault = Fault("summaries are published, and this policy makes none", "add a rollup, or take this out")
+        report.add(at, fault, rests_on=[(*at[:2], "rollup")])
+    elif policy.rollup is not None:
+        _check_counts(own, (*at, "redis"), report)
+        for key, level in _LATEST.items():
+            if getattr(own, key) is not None and level not in policy.rollup.targets:
+                fault = Fault(f"the policy makes no {level} summaries", f"add rollup.{level}, or take it out")
+                report.add((*at, "redis", key), fault, rests_on=[(*at[:2], "rollup", level)])
+        _check_secondary(own.secondary, set(policy.series_names), (*at, "redis"), report)
+
+
+def _check_counts(redis: Redis | PolicyRedis, at: Key, report: Report) -> None:
+    for key in _LATEST:
+        count = getattr(redis, key)
+        if count is not None and not 1 <= count <= MOST:
+            fault = Fault(
+                "so many windows can't be kept", f"write a number from 1 to {MOST}, or leave it out"
+            )
+            report.add((*at, key), fault)
+
+
+def _check_secondary(field: str | None, names: set[str], at: Key, report: Report) -> None:
+    if field is not None and field not in names:
+        near = nearest(field, names)
+        known = ", ".join(sorted(names)) or "none"
+        mend = f'did you mean "{near}"?' if near else f"write one of the series fields: {known}"
+        report.add((*at, "secondary"), Fault("it is no series field", mend))
+
+
+def _url_fault(url: str) -> str | None:
+    if re.search(r"[^\x21-\x7e]", url):
+        return "a URL has no spaces, control characters or letters outside ASCII"
+    try:
+        parts, options = urlsplit(url), parse_qs(urlsplit(url).query)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return "not a valid URL"
+    if parts.scheme not in ("redis", "rediss", "unix"):
+        return "not a redis://, rediss:// or unix:// URL"
+    is_socket = parts.scheme == "unix"
+    if not (parts.path.strip("/") if is_socket else host):
+        return "it names no socket" if is_socket else "it names no host"
+    number = options.get("db", ["0" if is_socket else parts.path.strip("/") or "0"])[0]
+    if not re.fullmatch(r"[0-9]{1,6}", number):
+        return "the number of its database is no number"
+    if unknown := set(options) - {"db"} - (_TLS if parts.scheme == "rediss" else set()):
+        return f"it can't have the option `{min(unknown)}`; user and password stand before the @"
+    return "its port is 0" if port == 0 else None

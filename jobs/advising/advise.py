@@ -1,0 +1,146 @@
+"""Advice on a collection: the model in use, findings, and what other models would take."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pymongo.database import Database
+
+from buckets.columns import Series
+from buckets.decoding.decode import decode
+from buckets.health.finding import Finding
+from buckets.health.lasting import together
+from buckets.health.sampled import Sampled, findings
+from buckets.sampling.fit import fit_of
+from buckets.sampling.sample import sample
+from jobs.advising.candidates import measured, scaled
+from jobs.advising.extract import Extract, extract
+from jobs.advising.scratch import scratch_database
+from jobs.advising.server import Standing, hot_share, of_indexes, standing, working_set
+from jobs.advising.subject import Subject, subject_of
+from jobs.advising.summaries import from_summaries
+from jobs.advising.told import advice_lines, advice_page
+from jobs.call import Call
+from jobs.output.progress import Progress
+from jobs.output.report import Report
+from jobs.output.streams import appearing
+from jobs.stopping import Stop
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked for. `scratch`: a database to make on the server; `readings`: so many are tried."""
+
+    scratch: str | None
+    readings: int
+    candidates: bool
+    html: Path | None
+
+
+def advise_on(call: Call, name: str, options: Options) -> Report:
+    """Looks at a sample of a collection, and tries it in other models. Raises UsageError."""
+    progress = call.progress
+    with call.database() as database:
+        with progress.step(f"looking at {name}"):
+            subject = subject_of(call, database, name)
+            there = standing(subject)
+            sampled = _sampled(subject, there)
+            each = sampled.fit.readings_a_bucket or 1.0
+            part = extract(subject.source, _series(sampled), options.readings, each, call.stop.check)
+            hot = hot_share(subject.policy, sampled.fit.span)
+            found = [
+                *findings(sampled),
+                *together(part.exact, subject.policy),
+                *of_indexes(subject, there),
+                *working_set(there, hot),
+            ]
+        body = _body(subject, there, sampled, part, found)
+        if options.candidates and len(part.exact):
+            with scratch_database(database, options.scratch) as scratch:
+                body |= _candidates(scratch, part, body, call.stop, progress)
+            body["candidates"].append(_with_archive(body, hot))
+    report = Report(call.command, call.now, [], advice_lines(body), None, 0, body)
+    if options.html is not None:
+        with appearing(options.html) as file:
+            file.write(advice_page(report.plain()).encode())
+    return report
+
+
+def _sampled(subject: Subject, there: Standing) -> Sampled:
+    policy = subject.policy
+    if (
+        subject.guess is not None and subject.guess.left_out
+    ):  # what some documents disagree with is to be told
+        policy = policy.model_copy(update=subject.guess.left_out)
+    batch = sample(subject.source)
+    return Sampled(batch, decode(batch, policy), fit_of(batch, policy), policy, there.documents)
+
+
+def _series(sampled: Sampled) -> list[Series]:
+    return sampled.decoded.columns.series
+
+
+def _body(subject: Subject, there: Standing, sampled: Sampled, part: Extract, found: list[Finding]) -> Body:
+    policy, fit = subject.policy, sampled.fit
+    each = fit.readings_a_bucket
+    readings = None if there.documents is None or each is None else round(there.documents * each)
+    return {
+        "collection": policy.collection,
+        "model": policy.model,
+        "policy": None if subject.guess else policy.name,
+        "evidence": subject.guess.evidence if subject.guess else [],
+        "series_fields": list(policy.series_fields),
+        "value_fields": list(policy.value_fields),
+        "current": {**asdict(there), "readings": readings},
+        "sample": {
+            "buckets": fit.sampled,
+            "readings": fit.readings,
+            "readings_a_bucket": each,
+            "capacity": sampled.capacity,
+            "fill": sampled.fill,
+            "tried_readings": len(part.exact),
+            "tried": part.how,
+            "uncarried": part.losses.told(),
+        },
+        "findings": [it._asdict() for it in found],
+        "candidates": [],
+        "summaries": None,
+    }
+
+
+def _candidates(scratch: Database[Body], part: Extract, body: Body, stop: Stop, progress: Progress) -> Body:
+    readings = body["current"]["readings"] or len(part.exact)
+    factor = readings / len(part.exact)
+    found = []
+    with progress.step(f"trying {len(part.exact):,} readings in each model"):
+        for it in measured(scratch, part, stop.check):
+            found.append(scaled(it, factor))
+            progress("models", 1)
+        stop.check()
+        summaries = from_summaries(scratch, part, stop)
+    if "data_bytes" in summaries:
+        summaries["data_bytes"] = round(summaries["data_bytes"] * factor)
+    return {"candidates": found, "summaries": summaries}
+
+
+def _with_archive(body: Body, hot: float) -> Body:
+    """The model as it is, with what is no longer in use in a collection of its own: by its sizes now."""
+    current = body["current"]
+
+    def part(share: float) -> Body:
+        sizes = ("documents", "data_bytes", "index_bytes", "storage_bytes")
+        return {key: None if current[key] is None else round(current[key] * share) for key in sizes}
+
+    name = f"{body['model']} + online archive"
+    return {
+        "model": name,
+        **part(hot),
+        "archive": part(1 - hot),
+        "query_ms": {},
+        "readings_per_second": {},
+        "unfit": None,
+    }

@@ -1,0 +1,208 @@
+"""The same readings in each model: written into a scratch database, and measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from pymongo import DESCENDING
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from archivers.format.parquet import series_types, write_part
+from archivers.format.rows import Asked, read_rows
+from buckets.bson.cursor import find_raw
+from buckets.bson.types import DOUBLE
+from buckets.fields.times import DAY_MS
+from buckets.packing.pack import Rows
+from buckets.source import Source
+from buckets.writing.documents import Writer, updates
+from buckets.writing.exact import CARRIED, Exact
+from buckets.writing.targets import MODELS, Target, misfits, target_of
+from jobs.advising.extract import Extract
+
+Document = dict[str, Any]
+Body = dict[str, Any]
+#: Of what is asked about one series, up to its last reading: milliseconds.
+SPANS = {"hour": 3_600_000, "day": DAY_MS, "month": 30 * DAY_MS}
+_INSERTED, _UPDATED, _ROUNDS = 1_000, 3_000, 3
+
+
+@dataclass
+class Measured:
+    """What some readings take in one model. Bytes; readings a second; milliseconds a query."""
+
+    model: str
+    documents: int = 0
+    data_bytes: int = 0
+    index_bytes: int = 0
+    storage_bytes: int | None = None
+    inserts: float | None = None  # readings a second, as whole documents
+    updates: float | None = None  # as they come in, one by one
+    queries: dict[str, float] = field(default_factory=dict)
+    unfit: str | None = None  # why the model has no place for them
+
+
+def measured(
+    database: Database[Document], extract: Extract, check: Callable[[], None], models: Iterable[str] = MODELS
+) -> Iterator[Measured]:
+    """Yields each model that the readings fit into, and Parquet; of others why they don't. What is written is
+    dropped again."""
+    for model in models:
+        check()
+        whole = extract.is_whole_minutes
+        target = target_of(model, extract.policy, f"try_{model}", is_whole_minutes=whole)
+        wrong = [f"{count:,} {what}" for what, count in misfits(target, extract.exact) if count]
+        if wrong:
+            yield Measured(model, unfit="; ".join(wrong))
+            continue
+        found = Measured(model)
+        documents = list(_documents(target, extract))
+        _insert(database, target, documents, found, len(extract.exact))
+        _sizes(database, target, found)
+        found.queries = dict(_queries(database, target, extract))
+        database.drop_collection(target.policy.collection)
+        check()
+        _update(database, target, extract, found)
+        yield found
+    yield _parquet(extract)
+
+
+def _documents(target: Target, extract: Extract) -> Iterator[Document]:
+    return Writer(target, extract.series).add(extract.exact, None)
+
+
+def made(database: Database[Document], target: Target) -> None:
+    """Makes the collection of a target, with its indexes."""
+    database.create_collection(target.policy.collection, **target.options)
+    for keys in target.indexes:
+        database[target.policy.collection].create_index(keys)
+
+
+def _insert(
+    database: Database[Document], target: Target, documents: list[Document], found: Measured, readings: int
+) -> None:
+    made(database, target)
+    collection, left = database[target.policy.collection], iter(documents)
+    start = perf_counter()
+    while some := list(islice(left, _INSERTED)):
+        collection.insert_many(some, ordered=False)
+    found.inserts = readings / (perf_counter() - start)
+    found.documents = len(documents)
+
+
+def _sizes(database: Database[Document], target: Target, found: Measured) -> None:
+    name = target.policy.collection
+    held = f"system.buckets.{name}" if target.policy.model == "timeseries" else name
+    try:
+        database.client.admin.command("fsync")  # sizes on disk are those of the last checkpoint
+    except OperationFailure:
+        pass
+    else:
+        found.storage_bytes = database.command("collStats", held)["storageSize"]
+    stats = database.command("collStats", held)
+    found.data_bytes, found.index_bytes = stats["size"], stats["totalIndexSize"]
+    if target.policy.model == "timeseries":
+        found.documents = stats["timeseries"]["bucketCount"]
+
+
+def _update(database: Database[Document], target: Target, extract: Extract, found: Measured) -> None:
+    first = np.sort(np.argsort(extract.exact.time, kind="stable")[:_UPDATED])
+    operations = list(updates(target, extract.series, extract.exact.take(first)))
+    made(database, target)
+    start = perf_counter()
+    database[target.policy.collection].bulk_write(operations)
+    found.updates = len(operations) / (perf_counter() - start)
+    database.drop_collection(target.policy.collection)
+
+
+def _queries(database: Database[Document], target: Target, extract: Extract) -> Iterator[tuple[str, float]]:
+    """Raw: what is found is fetched, and not decoded."""
+    source = Source(database, target.policy)
+    of_one = extract.exact.of == extract.busiest
+    last = int(extract.exact.time[of_one].max())
+    names = target.policy.stored_series.values()
+    series = dict(zip(names, extract.series[extract.busiest], strict=True))
+    order = [(source.last_field, DESCENDING)]
+
+    def last_value() -> None:
+        list(find_raw(source.collection, series, sort=order, limit=1, is_ahead=False))
+
+    yield "last", timed(last_value)
+    for name, span in SPANS.items():
+        yield name, timed(partial(_drain, source, last + 1 - span, last + 1, series))
+
+
+def _drain(source: Source, start: int, end: int, series: Document) -> None:
+    for _ in source.batches(start, end, series):
+        pass
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Returns milliseconds: the best of some rounds."""
+    found = math.inf
+    for _ in range(_ROUNDS):
+        start = perf_counter()
+        action()
+        found = min(found, (perf_counter() - start) * 1000)
+    return found
+
+
+def _parquet(extract: Extract) -> Measured:
+    """A part a day, as an archive has them."""
+    exact, names = extract.exact, extract.policy.series_names
+    types = series_types(extract.series, names)
+    days = exact.time // DAY_MS
+    start, parts = perf_counter(), {}
+    for day in np.unique(days).tolist():
+        rows = rows_of(exact.take(np.flatnonzero(days == day)), extract)
+        parts[day * DAY_MS] = write_part(rows, slice(None), types)
+    found = Measured("parquet", len(parts), sum(map(len, parts.values())), 0)
+    found.storage_bytes = found.data_bytes
+    found.inserts = len(exact) / (perf_counter() - start)
+    last = int(exact.time[exact.of == extract.busiest].max())
+    for name, span in {"last": 1, **SPANS}.items():
+        asked = Asked(last + 1 - span, last + 1)
+        held = [data for day, data in parts.items() if day < asked.end and day + DAY_MS > asked.start]
+
+        def read(asked: Asked = asked, held: list[bytes] = held) -> None:
+            for data in held:
+                list(read_rows(data, types, extract.policy.value_names, asked))
+
+        found.queries[name] = timed(read)
+    return found
+
+
+def rows_of(exact: Exact, extract: Extract) -> Rows:
+    """Returns readings as rows of a part."""
+    values = {
+        name: np.where(exact.types[name] == DOUBLE, exact.bits[name].view(np.float64), exact.bits[name])
+        for name in exact.bits
+    }
+    present = {name: np.isin(types, CARRIED) for name, types in exact.types.items()}
+    return Rows(extract.series, exact.of, exact.time, values, present)
+
+
+def scaled(found: Measured, factor: float) -> Body:
+    """Returns what the JSON says of a candidate: sizes as they would be of the whole collection."""
+    grown = None if found.storage_bytes is None else round(found.storage_bytes * factor)
+    return {
+        "model": found.model,
+        "documents": round(found.documents * factor),
+        "data_bytes": round(found.data_bytes * factor),
+        "index_bytes": round(found.index_bytes * factor),
+        "storage_bytes": grown,
+        "readings_per_second": {"inserts": _rounded(found.inserts), "updates": _rounded(found.updates)},
+        "query_ms": {name: round(it, 3) for name, it in found.queries.items()},
+        "unfit": found.unfit,
+    }
+
+
+def _rounded(number: float | None) -> int | None:
+    return None if number is None else round(number)

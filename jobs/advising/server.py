@@ -1,0 +1,154 @@
+"""What MongoDB tells of a collection: its sizes, how its indexes are used, and the cache that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pymongo.errors import ExecutionTimeout, OperationFailure
+
+from buckets.fields.times import as_text
+from buckets.health.finding import Finding, share
+from buckets.inferring.notes import quoted
+from buckets.models.covered import first_and_last
+from buckets.sampling.sample import has_index
+from config.policies import Policy
+from jobs.advising.subject import Subject
+from jobs.output.tables import size
+
+Document = dict[str, Any]
+#: Milliseconds: measurements of a native time-series collection are counted one by one.
+_LONGEST = 10_000
+_HOT_DAYS = 30
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What there is. Bytes; None: the server does not tell."""
+
+    documents: int | None
+    data_bytes: int
+    storage_bytes: int
+    index_bytes: int
+    indexes: dict[str, int] = field(default_factory=dict)
+    cache_bytes: int | None = None
+
+
+def standing(subject: Subject) -> Standing:
+    """Asks for the sizes of a collection. Raises PyMongoError."""
+    database, name = subject.database, subject.policy.collection
+    native = subject.kind == "timeseries"
+    stats = database.command("collStats", f"system.buckets.{name}" if native else name)
+    documents: int | None = stats.get("count")
+    if native:
+        try:
+            documents = database[name].count_documents({}, maxTimeMS=_LONGEST)
+        except ExecutionTimeout:
+            documents = None
+    return Standing(
+        documents,
+        stats["size"],
+        stats["storageSize"],
+        stats["totalIndexSize"],
+        dict(stats["indexSizes"]),
+        _cache(subject),
+    )
+
+
+def _cache(subject: Subject) -> int | None:
+    try:
+        told = subject.database.client.admin.command("serverStatus")
+        return int(told["wiredTiger"]["cache"]["maximum bytes configured"])
+    except (OperationFailure, KeyError):  # no right to ask, or another storage engine
+        return None
+
+
+def of_indexes(subject: Subject, there: Standing) -> Iterator[Finding]:
+    """Yields which indexes nothing needs, and which are missing."""
+    policy = subject.policy
+    if subject.kind == "timeseries":
+        return
+    collection = subject.source.collection
+    indexes = [dict(it) for it in collection.list_indexes()]
+    uses = _uses(subject)
+    needed = set(first_and_last(policy))
+    for index in indexes:
+        name, keys = index["name"], list(index["key"].items())
+        if keys == [("_id", 1)]:
+            continue
+        taken = there.indexes.get(name, 0)
+        longer = [
+            it["name"] for it in indexes if it is not index and list(it["key"].items())[: len(keys)] == keys
+        ]
+        cost = (
+            f"{size(taken)}, {share(taken, there.index_bytes)} of all indexes, and an entry written each time"
+        )
+        drop = f"db.getCollection({quoted(collection.name)}).dropIndex({quoted(name)})"
+        has_duty = index.get("unique") or "expireAfterSeconds" in index
+        if longer and not has_duty:
+            message = f"the index {name} is the beginning of {longer[0]}, which serves for it"
+            yield Finding("index-redundant", keys[0][0], message, cost, drop)
+        elif uses.get(name, (1, ""))[0] == 0 and not has_duty and keys[0][0] not in needed:
+            message = f"no query has used the index {name} on this server since {uses[name][1]}"
+            yield Finding(
+                "index-unused", keys[0][0], message, cost, f"look at the other servers too, then {drop}"
+            )
+    yield from _missing(subject, there)
+
+
+def _uses(subject: Subject) -> dict[str, tuple[int, str]]:
+    try:
+        found = subject.source.collection.aggregate([{"$indexStats": {}}])
+        return {it["name"]: (it["accesses"]["ops"], as_text(it["accesses"]["since"])) for it in found}
+    except OperationFailure:  # no right to ask
+        return {}
+
+
+def _missing(subject: Subject, there: Standing) -> Iterator[Finding]:
+    policy, collection = subject.policy, subject.source.collection
+    wanted = [[it] for it in dict.fromkeys(first_and_last(policy))]
+    series = list(policy.stored_series.values())
+    if series and not policy.sample_series and not any(it.startswith("_id") for it in series):
+        wanted.append([*series, subject.source.last_field])
+    held = [list(it["key"]) for it in collection.list_indexes()]
+    for fields in wanted:
+        is_there = (
+            has_index(collection, fields[0])
+            if len(fields) == 1
+            else fields in [it[: len(fields)] for it in held]
+        )
+        if not is_there:
+            keys = ", ".join(f"{quoted(it)}: 1" for it in fields)
+            what = "a range of time" if len(fields) == 1 else "one series"
+            yield Finding(
+                "index-missing",
+                fields[0],
+                f"no index finds {what}: {{{keys}}}",
+                f"each such query reads all {size(there.data_bytes)}",
+                f"db.getCollection({quoted(collection.name)}).createIndex({{{keys}}})",
+            )
+
+
+def working_set(there: Standing, hot: float) -> Iterator[Finding]:
+    """Yields whether what is in use fits into the cache. `hot`: the share of the data that is."""
+    used = there.index_bytes + hot * there.data_bytes
+    if there.cache_bytes is None or used <= there.cache_bytes:
+        return
+    yield Finding(
+        "working-set",
+        None,
+        f"indexes and the data of the last {_HOT_DAYS} days take {size(round(used))}, and the cache is "
+        f"{size(there.cache_bytes)}",
+        f"{size(round(used - there.cache_bytes))} are read from disk again and again",
+        "archive what is older (`archive.after`), or take a model with fewer documents and index entries",
+    )
+
+
+def hot_share(policy: Policy, covered: tuple[int, int] | None) -> float:
+    """Returns which share of the time that is covered is in use: the policy's `after`, or 30 days. `covered`:
+    first and last, in milliseconds."""
+    after = policy.archive.after if policy.archive else None
+    hot = after.total_seconds() * 1000 if after else _HOT_DAYS * 86_400_000
+    length = covered[1] - covered[0] if covered else 0
+    return min(1.0, hot / length) if length else 1.0

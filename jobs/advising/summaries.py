@@ -1,0 +1,60 @@
+"""The usual questions answered from summaries of the same readings."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from pymongo.database import Database
+
+from buckets.fields.selectors import series_text
+from buckets.fields.times import as_date
+from buckets.writing.documents import Writer
+from buckets.writing.targets import target_of
+from config.policies import Rollup
+from jobs.advising.candidates import SPANS, made, timed
+from jobs.advising.extract import Extract
+from jobs.output.progress import Progress
+from jobs.running.runner import Runner
+from jobs.steps.working import ROLLUP
+from jobs.stopping import Stop
+from rollups.answers.summarize import Question
+from rollups.answers.summarize import summarize as summarize_range
+
+Document = dict[str, Any]
+
+
+def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -> Document:
+    """Returns the milliseconds that an hour, a day and a month of one series take, and the bytes of all
+    summaries of the readings."""
+    rollup = Rollup(hourly="rolled_hourly", daily="rolled_daily")
+    target = target_of("samples-200", extract.policy, "rolled", is_whole_minutes=False)
+    policy = target.policy.model_copy(update={"rollup": rollup})
+    made(database, target)
+    database["rolled"].insert_many(list(Writer(target, extract.series).add(extract.exact, None)))
+    last = as_date(int(extract.exact.time[extract.exact.of == extract.busiest].max()))
+    now = last + timedelta(days=2)
+    quiet = Progress(quiet=True)
+    runner = Runner("rollup", [ROLLUP], database, None, now, stop, quiet, is_now_given=True)
+    (result,) = runner.run_all([policy])
+    if result.error is not None:
+        return {"error": result.error}
+    series = extract.series[extract.busiest]
+    asked = {name: series_text(it) for name, it in zip(policy.series_names, series, strict=True)}
+    found: Document = {}
+    for name in SPANS:
+        since, until = _window(last, name)
+        answer = partial(summarize_range, database, policy, now, Question(since, until, asked), stop.check)
+        found[name] = round(timed(answer), 3)
+    sizes = [database.command("collStats", it)["size"] for it in rollup.targets.values()]
+    return {"query_ms": found, "data_bytes": sum(sizes)}
+
+
+def _window(last: datetime, name: str) -> tuple[datetime, datetime]:
+    """Whole hours or days up to the one with the last reading."""
+    if name == "hour":
+        since = last.replace(minute=0, second=0, microsecond=0)
+        return since, since + timedelta(hours=1)
+    until = last.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    return until - timedelta(milliseconds=SPANS[name]), until

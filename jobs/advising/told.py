@@ -1,0 +1,102 @@
+"""Advice as text, and as an HTML page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jobs.output.page.template import render
+from jobs.output.tables import printable, size
+
+Body = dict[str, Any]
+QUERIES = ("last", "hour", "day", "month")
+_HEADS = ["model", "documents", "data", "on disk", "indexes", "inserts/s", "updates/s"]
+_HEADS += [f"{it} ms" for it in QUERIES]
+
+
+def advice_lines(body: Body) -> list[RenderableType]:
+    """Returns what people see."""
+    return [Text(printable(it)) for it in _head(body)] + [_findings(body), *_candidates(body)]
+
+
+def _head(body: Body) -> list[str]:
+    now, sample = body["current"], body["sample"]
+    by = f"policy {body['policy']}" if body["policy"] else "; ".join(body["evidence"][:1])
+    fill = "" if sample["fill"] is None else f"; buckets are filled to {sample['fill']:.0%} on average"
+    return [
+        f"{body['collection']}: model {body['model']} ({by})",
+        f"{_count(now['documents'])} documents, {_count(now['readings'])} readings; "
+        f"data {size(now['data_bytes'])}, on disk {size(now['storage_bytes'])}, "
+        f"indexes {size(now['index_bytes'])}",
+        f"sampled: {sample['buckets']:,} buckets with {sample['readings']:,} readings{fill}",
+    ]
+
+
+def _findings(body: Body) -> RenderableType:
+    table = Table(title="Findings", title_justify="left", box=box.SIMPLE_HEAD)
+    for head in ("code", "field", "what", "cost", "remedy"):
+        table.add_column(head, overflow="fold")
+    for it in body["findings"]:
+        table.add_row(
+            *(Text(printable(it[key] or "–")) for key in ("code", "field", "message", "cost", "remedy"))
+        )
+    return table if body["findings"] else Text("Nothing was found that should be otherwise")
+
+
+def _candidates(body: Body) -> list[RenderableType]:
+    if not body["candidates"]:
+        return []
+    table = Table(title="Models", title_justify="left", box=box.SIMPLE_HEAD)
+    for head in _HEADS:
+        table.add_column(head, justify="left" if head == "model" else "right")
+    for row in candidate_rows(body):
+        table.add_row(*row)
+    sample = body["sample"]
+    notes = [
+        f"Measured with {sample['tried_readings']:,} readings ({sample['tried']}), and scaled to the whole "
+        "collection. Speeds are of this machine, with a warm cache: readings a second, milliseconds a query "
+        "of one series.",
+        *(f"{it['model']}: no place for {it['unfit']}" for it in body["candidates"] if it["unfit"]),
+    ]
+    return [table, *(Text(printable(it)) for it in notes)]
+
+
+def candidate_rows(body: Body) -> list[list[str]]:
+    """Returns a row a model that was measured, and one for summaries."""
+    rows = []
+    for it in body["candidates"]:
+        if it["unfit"] is None:
+            speeds, sizes = it["readings_per_second"], ("data_bytes", "storage_bytes", "index_bytes")
+            told = [_count(speeds.get(key)) for key in ("inserts", "updates")]
+            rows.append(
+                [it["model"], _count(it["documents"]), *(_size(it[key]) for key in sizes), *told, *_ms(it)]
+            )
+    if body["summaries"] and "query_ms" in body["summaries"]:
+        rows.append(
+            ["summaries", "–", size(body["summaries"]["data_bytes"]), *["–"] * 4, *_ms(body["summaries"])]
+        )
+    return rows
+
+
+def _ms(it: Body) -> list[str]:
+    return [f"{it['query_ms'][name]:.2f}" if name in it["query_ms"] else "–" for name in QUERIES]
+
+
+def _count(number: int | None) -> str:
+    return "–" if number is None else f"{number:,}"
+
+
+def _size(number: int | None) -> str:
+    return "–" if number is None else size(number)
+
+
+def advice_page(report: Body) -> str:
+    """Returns the page of a report, as its JSON tells it."""
+    page, _ = render(
+        "advice.html", {}, report=report, head=_head(report), rows=candidate_rows(report), heads=_HEADS
+    )
+    return page

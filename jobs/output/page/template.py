@@ -1,0 +1,45 @@
+"""What the pages have in common: one style, one security policy, and that every text is a text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from jobs.output.tables import printable
+
+
+def render(name: str, filters: dict[str, Callable[..., Any]], **told: Any) -> tuple[str, str]:
+    """Returns the page that a template gives, and its content security policy: no script, nothing from
+    elsewhere, and no style but its own. `told`: what the template knows beside `style` and `policy`."""
+    template = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_printable,
+    )
+    template.filters |= {"number": _number, **filters}
+    style = Markup(_text("style.css"))
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    page = template.from_string(_text(name)).render(style=style, policy=Markup(policy), **told)
+    return page, policy
+
+
+def _text(name: str) -> str:
+    return files("jobs.output.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _printable(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"

@@ -1,0 +1,102 @@
+"""Carries `remodel` out, and tells what it did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from buckets.inferring.guess import Guess
+from jobs.advising.subject import subject_of
+from jobs.call import Call
+from jobs.init.draft import drafted, policy_names
+from jobs.init.text import policy_text
+from jobs.output.report import Report
+from jobs.output.tables import printable
+from jobs.remodelling.remodel import Remodel, told
+from jobs.running.lease import Lease
+
+LEFT_SOMETHING, FAILED, REFUSED = 3, 1, 2
+
+
+def remodel_collection(call: Call, name: str, model: str, into: str, *, dry_run: bool) -> Report:
+    """Rewrites a collection as another model. Raises UsageError, LeaseHeldError."""
+    with call.database() as database:
+        subject = subject_of(call, database, name)
+        task = Remodel(subject, model, into, [call.stop.check], call.progress)
+        task.bookmark.check()
+        with task.progress.step(f"looking through {name}"):
+            task.look()
+        policy = _policy(task, database.list_collection_names())
+        if dry_run or task.survey.uncarried:
+            return _report(call, task, policy, differing=None)
+        with Lease(database, f"remodel {into}") as lease:
+            done = task.bookmark.check()
+            task.checks = [call.stop.check, lease.check]
+            task.documents = done.documents if done else 0
+            if done is None or not done.done:
+                with task.progress.step(f"writing {into}"):
+                    task.write(is_begun=done is not None)
+            with task.progress.step(f"comparing {into} with {name}"):
+                differing = task.differing()
+            if not differing:
+                task.bookmark.set(task.documents, done=True)
+        return _report(call, task, policy, differing)
+
+
+def _policy(task: Remodel, taken: list[str]) -> str:
+    """The policy for what is written, as text."""
+    name = policy_names([task.into])[task.into]
+    found = Guess(task.into, task.target.policy.model_copy(update={"name": name}))
+    return policy_text(drafted(found, task.subject.database.name, taken))
+
+
+def _report(call: Call, task: Remodel, policy: str, differing: int | None) -> Report:
+    survey = task.survey
+    body = {
+        "collection": task.subject.policy.collection,
+        "model": task.model,
+        "into": task.into,
+        "documents": task.documents,
+        "readings": survey.readings,
+        "equal": differing == 0,
+        "left_out": survey.left_out,
+        "uncarried": survey.uncarried,
+        "policy": policy,
+    }
+    code = LEFT_SOMETHING if survey.left_out and differing == 0 else 0
+    error = _complaint(task, differing)
+    if error is not None:
+        code = FAILED if differing else REFUSED
+    return Report(call.command, call.now, [], _shown(body, differing), error, code, body)
+
+
+def _complaint(task: Remodel, differing: int | None) -> str | None:
+    """What kept the readings from being written, or from being the same."""
+    if task.survey.uncarried:
+        return (
+            f"nothing was written: {task.model} has no place for {told(task.survey.uncarried)}. Mend or "
+            "remove these in the source, or name another model with --to"
+        )
+    if differing:
+        return (
+            f"{task.into}: {differing:,} readings differ from {task.subject.policy.collection}, which was "
+            f"only read. If it was written to meanwhile, stop that, drop {task.into} and run again"
+        )
+    return None
+
+
+def _shown(body: dict[str, Any], differing: int | None) -> list[RenderableType]:
+    lines = []
+    if body["left_out"]:
+        named = ", ".join(f"{name} (in {count:,} documents)" for name, count in body["left_out"].items())
+        lines.append(f"Left out, for {body['model']} has no place for it: {named}")
+    if differing is None:
+        lines.append(f"{body['readings']:,} readings were looked at; nothing was written")
+    else:
+        lines.append(f"{body['into']}: {body['documents']:,} documents, {body['readings']:,} readings")
+        lines.append(
+            "Equal to the source, reading by reading" if body["equal"] else "Not equal to the source"
+        )
+    return [*(Text(printable(it)) for it in lines), Text(body["policy"])]

@@ -1,0 +1,157 @@
+"""Looks a collection through, writes it in another model, and compares the two reading by reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from pymongo.collection import Collection
+
+from buckets.models.series import SeriesTable
+from buckets.source import Source
+from buckets.writing.documents import Writer
+from buckets.writing.exact import Losses
+from buckets.writing.stretches import held_in, stretches
+from buckets.writing.targets import Target, misfits, target_of
+from config.errors import BucketwiseError
+from config.fingerprint import layout_fingerprint
+from jobs.advising.subject import Subject
+from jobs.output.progress import Progress
+from jobs.remodelling.bookmark import Bookmark
+from rollups.guarded import majority
+
+Document = dict[str, Any]
+#: Documents that are inserted before the bookmark is set.
+_AT_ONCE = 2_000
+_MOST_MS = 60_000
+
+
+@dataclass
+class Survey:
+    """What a look at all readings has found."""
+
+    readings: int = 0
+    is_whole_minutes: bool = True
+    losses: Losses = field(default_factory=Losses)
+
+    @property
+    def uncarried(self) -> dict[str, int]:
+        """Returns the readings and buckets that the target can't carry: what, how many."""
+        return self.losses.told()
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Returns the fields that no reading has: name, in how many documents they were met at most."""
+        return dict(sorted(self.losses.fields.items()))
+
+
+@dataclass
+class Remodel:
+    """One collection and what it is to become. `checks` raise where to stop."""
+
+    subject: Subject
+    model: str
+    into: str
+    checks: list[Callable[[], None]]
+    progress: Progress
+    survey: Survey = field(default_factory=Survey)
+    documents: int = 0
+
+    def __post_init__(self) -> None:
+        self._table = SeriesTable()
+
+    @cached_property
+    def bookmark(self) -> Bookmark:
+        """Returns where it is written down how far this has come."""
+        policy = self.subject.policy
+        task = {"source": policy.collection, "model": self.model, "policy": layout_fingerprint(policy)}
+        return Bookmark(self.subject.database, self.into, task)
+
+    @cached_property
+    def target(self) -> Target:
+        """Returns what is written; known once all was looked at."""
+        whole = self.survey.is_whole_minutes
+        return target_of(self.model, self.subject.policy, self.into, is_whole_minutes=whole)
+
+    @property
+    def _target(self) -> Collection[Document]:
+        database = self.subject.database
+        return database.get_collection(self.into, write_concern=majority(database))
+
+    def check(self) -> None:
+        """Raises where to stop."""
+        for check in self.checks:
+            check()
+
+    def look(self) -> None:
+        """Reads all, and notes what can't be carried."""
+        survey, source = self.survey, self.subject.source
+        strictest = target_of(self.model, self.subject.policy, self.into, is_whole_minutes=False)
+        source.look_at_texts()
+        for batch in source.strays():
+            survey.losses.readings["buckets without a usable time"] += len(batch)
+        for stretch in stretches(source, self._table, survey.losses, self.check):
+            survey.readings += len(stretch.exact)
+            survey.is_whole_minutes &= not (stretch.exact.time % _MOST_MS).any()
+            for what, count in misfits(strictest, stretch.exact):
+                survey.losses.readings[what] += count
+            self.progress("readings", len(stretch.exact))
+
+    def write(self, *, is_begun: bool) -> None:
+        """Writes what is not there yet: the first `documents` are. `is_begun`: there is a target."""
+        if not is_begun:
+            self.bookmark.set(0)
+            self.subject.database.create_collection(self.into, **self.target.options)
+        for keys in self.target.indexes:
+            self._target.create_index(keys)
+        documents, at = self._documents(), self.documents
+        for _ in islice(documents, at):
+            pass
+        while some := list(islice(documents, _AT_ONCE)):
+            self.check()
+            present = set()
+            if is_begun and at == self.documents:  # some may be there, of the last that was written
+                there = self._target.find({"_id": {"$in": [it["_id"] for it in some]}}, {"_id": 1})
+                present = {it["_id"] for it in there}
+            if new := [it for it in some if it["_id"] not in present]:
+                self._target.insert_many(new, ordered=False)
+            at += len(some)
+            self.bookmark.set(at)
+            self.progress("documents", len(some))
+        self.documents = at
+
+    def _documents(self) -> Iterator[Document]:
+        writer = Writer(self.target, self._table.series)
+        last = None
+        for stretch in stretches(self.subject.source, self._table, Losses(), self.check):
+            yield from writer.add(stretch.exact, stretch.end)
+            last = stretch.exact
+        if last is not None:
+            yield from writer.add(last.take(slice(0)), None)
+
+    def differing(self) -> int:
+        """Reads both sides, and returns how many readings differ in series, time, type or bits."""
+        losses = Losses()
+        written = Source(self.subject.database, self.target.policy)
+        wrong = read = 0
+        for stretch in stretches(self.subject.source, self._table, Losses(), self.check):
+            again = held_in(written, stretch.start, stretch.end, self._table, losses)
+            assert again is not None
+            wrong += stretch.exact.differing(again)
+            read += len(again)
+            self.progress("readings", len(stretch.exact))
+        if losses.told():
+            raise BucketwiseError(
+                f"{self.into}: what was written can't be read again: {told(losses.told())}. The source "
+                f"was only read; drop {self.into}"
+            )
+        there = self._target.count_documents({})
+        return wrong + abs(there - self.documents) + abs(read - self.survey.readings)
+
+
+def told(counted: dict[str, int]) -> str:
+    """Returns counts in a line."""
+    return "; ".join(f"{count:,} {what}" for what, count in counted.items())

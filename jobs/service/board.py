@@ -1,0 +1,206 @@
+"""The page of the service: what it knows of each policy, and what MongoDB says. A page waits for nobody."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pymongo
+from prometheus_client import CONTENT_TYPE_LATEST
+from pymongo.database import Database
+
+from config.policies import Policy
+from jobs import clock
+from jobs.failures import explain
+from jobs.output.page.service import service_page
+from jobs.output.report import Report, Result
+from jobs.running.ledger import RUNNING, Ledger, Run
+from jobs.running.turn import Document
+from jobs.service.judge import Seen, troubles
+from jobs.service.metrics import Metrics
+from jobs.service.scheduler import Service
+from jobs.service.server import Answer, Pages
+from jobs.steps.failed import failed
+from jobs.version import VERSION
+
+#: Seconds: a page that is asked for more often shows the same; it waits so long for what is new; and so long
+#: MongoDB may take.
+_FRESH, _WAIT, _PATIENCE = 5.0, 2.0, 5.0
+#: A policy is looked at again when a run has ended, and after this long.
+_PLACE_LASTS = timedelta(minutes=5)
+_RUNS_OF_EACH, _RUNS_SHOWN = 5, 20
+Body = dict[str, Any]
+
+
+@dataclass
+class Looked:
+    """What MongoDB said, and when. `failing`: since when it says nothing, and why."""
+
+    at: datetime | None = None
+    latest: Mapping[str, tuple[Document | None, list[Run]]] = field(default_factory=dict)
+    failed: Mapping[str, list[Body]] = field(default_factory=dict)
+    audits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    failing: tuple[datetime, str] | None = None
+
+
+@dataclass
+class Board:
+    """Draws the page. `place`: looks where a policy stands; never raises. `config`: that of --config."""
+
+    service: Service
+    database: Database[Document]
+    policies: Sequence[Policy]
+    place: Callable[[Policy], Result]
+    config: Path | None
+    metrics_file: Path | None
+    _looked: Looked = field(default_factory=Looked)
+    #: By policy: when it was looked at, after which run, and what was seen.
+    _places: dict[str, tuple[datetime, str | None, Body]] = field(default_factory=dict)
+    _look: threading.Thread | None = None
+    _asked: float = -_FRESH
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def answer(self) -> Answer:
+        """Returns the page."""
+        page, policy = self._page()
+        policy = f"{policy}; frame-ancestors 'none'"
+        headers = {"Content-Security-Policy": policy}
+        return Answer(page.encode(), "text/html; charset=utf-8", headers=headers)
+
+    def _page(self) -> tuple[str, str]:
+        self._refresh()
+        looked, now = self._looked, clock.current()
+        seen = {it.name: self._seen(it, looked) for it in self.policies}
+        told = [self._told(it, seen[it.name], now) for it in self.policies]
+        runs = sorted((run for _, runs in looked.latest.values() for run in runs), key=lambda it: it.started)
+        body = {
+            "version": VERSION,
+            "database": self.database.name,
+            "hosts": self.service.hosts,
+            "looked": looked.at,
+            "failing": looked.failing and {"since": looked.failing[0], "why": looked.failing[1]},
+            "alive": self.service.is_alive(),
+            "told": sorted(told, key=lambda it: [one["severity"] for one in it["troubles"]][:1] or ["z"]),
+            "runs": [_of_run(it) for it in reversed(runs[-_RUNS_SHOWN:])],
+            "audited": self.metrics_file is not None,
+        }
+        return service_page(Report("schedule", now, extra=body).plain())
+
+    def _refresh(self) -> None:
+        """Look anew, unless that was just done. One looks at a time, whoever asks."""
+        with self._lock:
+            is_idle = self._look is None or not self._look.is_alive()
+            if is_idle and clock.steady() - self._asked >= _FRESH:
+                self._asked = clock.steady()
+                self._look = threading.Thread(target=self._look_anew, name="page", daemon=True)
+                self._look.start()
+            look = self._look
+        if look is not None and self._looked.failing is None:
+            look.join(_WAIT)
+
+    def _look_anew(self) -> None:
+        names = [it.name for it in self.policies]
+        try:
+            with pymongo.timeout(_PATIENCE):
+                latest = Ledger(self.database).latest(names, _RUNS_OF_EACH)
+                repeats = failed(self.database, names, self.config)
+            self._looked = Looked(clock.current(), latest, repeats, self._audits())
+        except Exception as error:  # noqa: BLE001  # the page says so
+            since = self._looked.failing[0] if self._looked.failing else clock.current()
+            why = explain(error, self.service.hosts).message
+            self._looked = Looked(
+                self._looked.at, self._looked.latest, self._looked.failed, self._looked.audits, (since, why)
+            )
+            return
+        for policy in self.policies:
+            self._look_at(
+                policy, next((it.run for it in latest.get(policy.name, (None, []))[1] if it.ended), None)
+            )
+
+    def _look_at(self, policy: Policy, last: str | None) -> None:
+        """Where it stands, unless that is known: it takes some commands."""
+        known = self._places.get(policy.name)
+        if known is None or known[1] != last or clock.current() - known[0] > _PLACE_LASTS:
+            result = self.place(policy)
+            body = result.body if result.error is None else {"error": result.error}
+            self._places[policy.name] = clock.current(), last, body
+
+    def _audits(self) -> Mapping[str, Mapping[str, float]]:
+        """What the last audits found, where they leave metrics."""
+        metrics = Metrics()
+        if self.metrics_file is not None and self.metrics_file.is_file():
+            metrics.restore(self.metrics_file.read_text(encoding="utf-8"))
+        return metrics.audits()
+
+    def _seen(self, policy: Policy, looked: Looked) -> Seen:
+        paused, runs = looked.latest.get(policy.name, (None, []))
+        place = self._places[policy.name][2] if policy.name in self._places else {}
+        is_in_hand = policy.name in self.service.in_hand or any(it.outcome == RUNNING for it in runs)
+        return Seen(
+            paused,
+            runs,
+            place,
+            looked.failed.get(policy.name, ()),
+            looked.audits.get(policy.name, {}),
+            self.service.ended.get(policy.name),
+            is_in_hand,
+        )
+
+    def _told(self, policy: Policy, seen: Seen, now: datetime) -> Body:
+        hand = self.service.in_hand.get(policy.name)
+        left = (_left(it) for it in seen.runs if it.ended)
+        elsewhere = next((it for it in seen.runs if it.outcome == RUNNING), None)
+        place = seen.place
+        in_hand: Body | None = None
+        if hand is not None:
+            in_hand = {"verb": hand.task.verb, "since": hand.since, "progress": hand.progress.told()}
+        elif elsewhere is not None:
+            in_hand = {"verb": elsewhere.verb, "since": elsewhere.started, "progress": None}
+        return {
+            "policy": policy.name,
+            "troubles": [it._asdict() for it in troubles(policy, seen, now, self.config)],
+            "paused": seen.paused is not None,
+            "in_hand": in_hand,
+            "rolled_up_through": place.get("rolled_up_through"),
+            "archived_through": place.get("archived_through"),
+            "lags": [place.get(it) for it in ("rollup_lag_seconds", "archive_lag_seconds")],
+            "waiting": next((it for it in left if it is not None), None),
+            "schedule": policy.schedule,
+            "next": self.service.next_of(policy.name),
+            "last": _of_run(seen.runs[0]) if seen.runs else None,
+            "audit": {"errors": seen.audit.get("error", 0), "warnings": seen.audit.get("warning", 0)}
+            if seen.audit
+            else None,
+        }
+
+
+def pages(board: Board, metrics: Metrics) -> Pages:
+    """Returns what the service answers."""
+
+    def health() -> Answer:
+        if board.service.is_alive():
+            return Answer(b"ok\n")
+        return Answer(b"the scheduler stands still\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return {
+        "/": board.answer,
+        "/metrics": lambda: Answer(metrics.text(), CONTENT_TYPE_LATEST),
+        "/healthz": health,
+    }
+
+
+def _left(run: Run) -> int | None:
+    """How many expired buckets a run of the archive left."""
+    counts = run.counts.get("archive", run.counts)
+    left = counts.get("left") if isinstance(counts, Mapping) else None
+    return left if isinstance(left, int) else None
+
+
+def _of_run(run: Run) -> Body:
+    told = {key: getattr(run, key) for key in ("policy", "verb", "started", "ended", "outcome", "runs")}
+    return {**told, "error": (run.error or "").partition("\n")[0], "good": run.exit_code in (None, 0, 3)}

@@ -1,0 +1,92 @@
+"""Is all well with a policy? What is wrong, and what to type. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from config.policies import Policy
+from jobs import clock
+from jobs.output.failed import UNTOLD
+from jobs.output.report import Result
+from jobs.running.lateness import missed_since
+from jobs.running.ledger import COMPLETED, RUNNING, SCHEDULED, Run
+from jobs.steps.failed import command
+
+#: An audit calls it overdue after as long.
+_OVERDUE = timedelta(days=1)
+_FAILED = (1, 2, 5)
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of a policy. `place`: the JSON of where it stands. `failed`: as `status --failed` lists
+    it. `audit`: findings by severity. `ended`: its last turn here, and when that was."""
+
+    paused: Body | None = None
+    runs: Sequence[Run] = ()
+    place: Body = field(default_factory=dict)
+    failed: Sequence[Body] = ()
+    audit: Mapping[str, float] = field(default_factory=dict)
+    ended: tuple[datetime, Result] | None = None
+    is_in_hand: bool = False
+
+
+class Trouble(NamedTuple):
+    """`command`: what to type; None where that is not known."""
+
+    severity: str
+    text: str
+    command: str | None
+
+
+def troubles(policy: Policy, seen: Seen, now: datetime, config: Path | None) -> list[Trouble]:
+    """Returns what is wrong, errors first. `config`: that of --config, which the commands have as well."""
+
+    def typed(verb: str) -> str:
+        return command(verb, policy.name, (), config)
+
+    found = [*_of_runs(seen, typed("run")), *_of_place(seen, typed("plan"))]
+    if count := int(seen.audit.get("error", 0)):
+        at = clock.iso(datetime.fromtimestamp(int(seen.audit["at"]), UTC))
+        found.append(Trouble("error", f"the audit of {at} has {count:,} errors", typed("audit")))
+    if seen.paused:
+        it = seen.paused
+        text = f"paused since {clock.iso(it['since'])} by {it['by']}: {it['reason']}"
+        found.append(Trouble("warning", text, typed("resume")))
+    elif policy.schedule is not None and not seen.is_in_hand:
+        completed = next(
+            (it.started for it in seen.runs if it.verb == SCHEDULED and it.exit_code in COMPLETED), None
+        )
+        if late := missed_since(policy.schedule, completed, now):
+            text = f"late: no run was completed since it was due at {clock.iso(late)}"
+            found.append(Trouble("error", text, typed("run")))
+    return sorted(found, key=lambda it: it.severity)
+
+
+def _of_runs(seen: Seen, again: str) -> Iterator[Trouble]:
+    for it in seen.failed:
+        why = (it["error"] or "it never came to its end").partition("\n")[0]
+        text = f"{it['verb']} of {clock.iso(it['started'])}: {it['outcome']}: {why}"
+        yield Trouble("error", text, it["command"] or UNTOLD)
+    if seen.ended and not seen.failed:
+        at, result = seen.ended
+        if result.exit_code in _FAILED and not any(it.started > at for it in seen.runs):
+            yield Trouble("error", f"the turn of {clock.iso(at)}: {result.outcome}: {result.error}", again)
+    counts = (it.counts for it in seen.runs if it.verb == SCHEDULED and it.outcome != RUNNING)
+    steps = next(counts, {}).values()
+    if broken := max((it.get("quarantined", 0) for it in steps if isinstance(it, Mapping)), default=0):
+        yield Trouble("warning", f"{broken:,} buckets are quarantined", again.replace(" run ", " plan "))
+
+
+def _of_place(seen: Seen, why: str) -> Iterator[Trouble]:
+    if error := seen.place.get("error"):
+        yield Trouble("error", error, why)
+    for what, key in (("roll-up", "rollup_lag_seconds"), ("archive", "archive_lag_seconds")):
+        lag = timedelta(seconds=seen.place.get(key, 0))
+        if lag > _OVERDUE and not (seen.paused or seen.failed or seen.is_in_hand):
+            yield Trouble("warning", f"the {what} is {lag.days:,} days behind", why)

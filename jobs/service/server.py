@@ -1,0 +1,97 @@
+"""What the service answers over HTTP: reads alone, each in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+from config.errors import UsageError
+from jobs.failures import explain
+
+
+class Answer(NamedTuple):
+    """What a path gives."""
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    status: HTTPStatus = HTTPStatus.OK
+    headers: Mapping[str, str] = {}
+
+
+#: By path.
+Pages = Mapping[str, Callable[[], Answer]]
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: Any) -> None:
+        """Who asked has gone: that is no news."""
+
+
+@contextmanager
+def served(pages: Pages, host: str, port: int) -> Iterator[int]:
+    """In the block, the pages answer; gives the port, which is a free one where `port` is 0.
+
+    Raises UsageError where the port can't be had.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10  # seconds: one that says nothing does not stay
+        server_version, sys_version = "bucketwise", ""
+
+        def do_GET(self) -> None:
+            self._answer(self._found())
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def __getattr__(self, name: str) -> Callable[[], None]:
+            """Returns what refuses a method, whatever it is called."""
+            if not name.startswith("do_"):
+                raise AttributeError(name)
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+            return lambda: self._answer(Answer(b"only GET\n", status=status, headers={"Allow": "GET, HEAD"}))
+
+        def log_message(self, *_: Any) -> None:
+            """A scrape is no news."""
+
+        def _found(self) -> Answer:
+            page = pages.get(self.path.partition("?")[0])
+            if page is None:
+                there = f"there are {', '.join(pages)}\n"
+                return Answer(there.encode(), status=HTTPStatus.NOT_FOUND)
+            try:
+                return page()
+            except Exception as error:  # noqa: BLE001  # no traceback reaches a user
+                text = f"{explain(error).message}\n"
+                return Answer(text.encode(), status=HTTPStatus.INTERNAL_SERVER_ERROR)
+
+        def _answer(self, answer: Answer) -> None:
+            self.send_response(answer.status)
+            told = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.body))}
+            for name, value in {**_HEADERS, **told, **answer.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
+
+    try:
+        server = _Server((host, port), Handler)
+    except OSError as error:
+        raise UsageError(f"--metrics-port {port}: {host} can't be listened on: {error.strerror}") from None
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,1 @@
+"""Shard keys for one collection, compared."""

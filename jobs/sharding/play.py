@@ -1,0 +1,215 @@
+"""Compares shard keys on a sample of a collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from buckets.fields.times import as_date, as_ms
+from buckets.inferring.fields import decoded
+from buckets.models.covered import first_and_last
+from buckets.models.timeseries import made_with
+from buckets.sampling.fit import fit_of
+from buckets.sampling.sample import sample
+from buckets.sharding.candidates import candidates
+from buckets.sharding.commands import sharding, tiering
+from buckets.sharding.drawn import Drawn
+from buckets.sharding.keys import ShardKey, parse_keys
+from buckets.sharding.queries import Query, usual_queries
+from buckets.sharding.rules import Rule, refusals, remarks
+from buckets.sharding.simulate import RANGE_BYTES
+from buckets.sharding.study import Study
+from buckets.source import Source
+from config.policies import Policy
+from jobs.advising.subject import subject_of
+from jobs.call import Call
+from jobs.output.report import Report
+from jobs.sharding.drawing import draw, measurements, profiled, queries_of
+from jobs.sharding.told import shard_tables
+
+Body = dict[str, Any]
+DEFAULT_SHARDS = 3
+#: So many documents tell which fields there are.
+_TELLING = 200
+#: The hot zone has this part of what a policy keeps; without an archive, so much.
+_HOT_PART, _HOT = 4, timedelta(days=30)
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """`keys` and `queries` as given; `readings`: how many there are to be in the simulation."""
+
+    keys: str | None = None
+    shards: int = DEFAULT_SHARDS
+    queries: Path | None = None
+    readings: float | None = None
+
+
+def shard_keys_of(call: Call, name: str, options: ShardOptions) -> Report:
+    """Compares shard keys for a collection: those that are named, in their order, then candidates, the best
+    first. Raises UsageError and PyMongoError."""
+    named = parse_keys(options.keys) if options.keys is not None else []
+    given = queries_of(options.queries) if options.queries is not None else []
+    with call.database() as database:
+        policy = subject_of(call, database, name).policy
+        body = _compared(call, database, policy, options, named, given)
+    body = {"collection": name, "model": policy.model, **body}
+    return Report(call.command, call.now, [], shard_tables(body), extra=body)
+
+
+def _compared(
+    call: Call,
+    database: Database[Body],
+    policy: Policy,
+    options: ShardOptions,
+    named: list[ShardKey],
+    given: list[Query],
+) -> Body:
+    with call.progress.step(f"{policy.collection}: shard keys"):
+        some = sample(Source(database, policy))
+        keys = [*named, *candidates(policy, decoded(list(some.main)[:_TELLING]))]
+        native = made_with(database, policy.collection)
+        taken = [it for it in dict.fromkeys(keys) if it in named or not refusals(it, policy, native)]
+        time, _ = first_and_last(policy)
+        drawn = draw(database, policy, [*policy.series_fields, *(p for it in taken for p in it.paths)], time)
+        queries, asked = _queries(database, policy, drawn, given)
+        readings = drawn.documents * (fit_of(some, policy).readings_a_bucket or 1)
+        if native:  # its documents are MongoDB's own buckets
+            readings = measurements(database[policy.collection]) or readings
+        wanted = options.readings or readings
+        place = _Place(policy, drawn, queries, _shard_names(database, options.shards), call, native)
+        found = []
+        for key in taken:
+            call.stop.check()
+            found.append(place.body(key, wanted / readings) | {"named": key in named})
+    best = sorted(found[len(named) :], key=lambda it: -it["score"])
+    return {
+        "shard_keys": [*found[: len(named)], *best],
+        "sharding": {
+            "shards": options.shards,
+            "documents": drawn.documents,
+            "sampled": len(drawn),
+            "readings": round(wanted),
+            "bytes": round(drawn.data * wanted / readings),
+            "range_bytes": RANGE_BYTES,
+            "arrival": drawn.arrival_by,
+            "queries": asked,
+        },
+    }
+
+
+def _queries(
+    database: Database[Body], policy: Policy, drawn: Drawn, given: list[Query]
+) -> tuple[list[Query], str]:
+    """The queries, and where they are from."""
+    if given:
+        return given, "file"
+    if found := profiled(database, policy.collection):
+        return found, "profiler"
+    return usual_queries(policy, drawn), "usual"
+
+
+def _shard_names(database: Database[Body], count: int) -> list[str]:
+    """The names of the cluster's shards, if it is one and tells; invented ones for the rest."""
+    try:
+        found = [str(it["_id"]) for it in database.client["config"]["shards"].find({}, {"_id": 1})]
+    except PyMongoError:
+        found = []
+    invented = (f"shard{number:02}" for number in range(count + len(found)))
+    return [*found, *(it for it in invented if it not in found)][:count]
+
+
+@dataclass(frozen=True)
+class _Place:
+    policy: Policy
+    drawn: Drawn
+    queries: list[Query]
+    names: list[str]
+    call: Call
+    native: Body | None
+
+    def body(self, key: ShardKey, growth: float) -> Body:
+        """What the JSON says of one key."""
+        rules = refusals(key, self.policy, self.native)
+        if any(it.severity == "error" for it in rules):
+            return _refused(key, rules)
+        study = Study(self.drawn, key, len(self.names), growth)
+        rules = [*rules, *remarks(study, self.policy)]
+        if any(it.severity == "error" for it in rules):
+            return _refused(key, rules)
+        placed, targeted = study.placed, study.targeted(self.queries)
+        pattern, reason = study.pattern
+        return {
+            "key": key.document,
+            "pattern": pattern,
+            "reason": reason,
+            "cardinality": len(study.counts),
+            "most_frequent": study.most_frequent,
+            "monotonic": study.is_monotonic,
+            "rank_correlation": study.correlation,
+            "hottest_share": placed.hottest,
+            "targeted_share": targeted,
+            "migrations": placed.migrations,
+            "jumbo": placed.jumbo,
+            "shards": [
+                {"shard": name, "writes": writes, "bytes": round(data)}
+                for name, writes, data in zip(
+                    self.names,
+                    (placed.writes.sum(axis=0) / placed.writes.sum()).tolist(),
+                    placed.data[-1].tolist(),
+                    strict=True,
+                )
+            ],
+            "over_time": _over_time(study),
+            "score": 0.0 if placed.jumbo else targeted / (placed.hottest * len(self.names)),
+            "rules": [it._asdict() for it in rules],
+            "commands": self._commands(study),
+        }
+
+    def _commands(self, study: Study) -> list[str]:
+        is_native = self.native is not None
+        namespace = f"{self.call.settings.mongodb.database}.{self.policy.collection}"
+        commands = sharding(study, namespace, self.names, is_native=is_native)
+        if is_native:
+            return commands
+        after = self.policy.archive.after if self.policy.archive else None
+        hot = max(_DAY, after / _HOT_PART if after else _HOT)
+        hot_from = as_ms(self.call.now - hot)
+        return commands + tiering(study.key, self.drawn, namespace, self.names, hot_from, hot / _DAY)
+
+
+def _over_time(study: Study) -> list[Body]:
+    """Of each window: from when it is, each shard's share of the writes, and its bytes at the end."""
+    placed, arrived = study.placed, study.drawn.arrived
+    totals = placed.writes.sum(axis=1, keepdims=True)
+    return [
+        {"from": as_date(int(arrived[rows[0]])), "writes": writes, "bytes": [round(it) for it in data]}
+        for rows, writes, data in zip(
+            study.windows, (placed.writes / totals).tolist(), placed.data.tolist(), strict=True
+        )
+    ]
+
+
+def _refused(key: ShardKey, rules: list[Rule]) -> Body:
+    """Of a key that MongoDB does not take."""
+    unknown = (
+        "pattern", "cardinality", "most_frequent", "monotonic", "rank_correlation", "hottest_share",
+        "targeted_share", "migrations", "jumbo",
+    )  # fmt: skip
+    told = next(it.message for it in rules if it.severity == "error")
+    return {
+        "key": key.document,
+        "reason": f"MongoDB takes no such key: {told}",
+        **dict.fromkeys(unknown),
+        "shards": [],
+        "over_time": [],
+        "score": 0.0,
+        "rules": [it._asdict() for it in rules],
+        "commands": [],
+    }

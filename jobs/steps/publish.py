@@ -1,0 +1,119 @@
+"""The step that publishes summaries in Redis. In a run it comes last, and what Redis does changes no exit
+code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import structlog
+from pymongo.database import Database
+
+from archivers.erasing.report import Remaining
+from archivers.proof.findings import Finding
+from buckets.fields.selectors import Selector
+from config.policies import Policy, Redis, Settings
+from jobs import clock
+from jobs.running.turn import Done, Step, Turn
+from jobs.steps.redis_link import Link, LinkError, shown
+from rollups.context import Heard, unheard
+from rollups.publishing.bookmark import Changed
+from rollups.publishing.publish import Publisher, PublishError
+
+Body = dict[str, Any]
+T = TypeVar("T")
+#: Seconds that all requests of one policy may take in a run, and for which one that failed stands for others.
+_PATIENCE, _MEMORY = 30.0, 60.0
+log = structlog.get_logger()
+
+
+class Publishing:
+    """Publishes the policies that the settings say."""
+
+    name = "publish"
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._failed: tuple[float, LinkError] | None = None
+
+    def redis_of(self, policy: Policy) -> Redis | None:
+        """Returns what is published of a policy; None where nothing is."""
+        return self._settings.redis_of(policy)
+
+    def hear(self, database: Database[Body], policy: Policy) -> Heard:
+        """Returns what hears of the summaries that a run writes."""
+        return unheard if self.redis_of(policy) is None else Changed(database, policy)
+
+    def follow(self, turn: Turn) -> Body | None:
+        """Publishes what the steps of a run have changed. Returns what the report says of it; None where
+        the policy publishes nothing."""
+        if self.redis_of(turn.policy) is None:
+            return None
+        try:
+            return {"keys": self._with(turn, lambda it: it.publish(_changed(turn)), _PATIENCE)}
+        except PublishError as error:
+            log.warning("not published", policy=turn.policy.name, reason=str(error))
+            return {"error": str(error)}
+
+    def step(self, *, everything: bool) -> Step:
+        """Returns the step of the verb."""
+
+        def do(turn: Turn) -> Done:
+            if self.redis_of(turn.policy) is None:
+                return Done({"keys": 0})
+            return Done({"keys": self._with(turn, lambda it: it.publish(everything=everything))})
+
+        return Step(self.name, do)
+
+    def forget(self, turn: Turn, selector: Selector) -> list[Remaining]:
+        """Removes what was erased. Returns what remains, if Redis can't be reached."""
+        redis = self.redis_of(turn.policy)
+        if redis is None:
+            return []
+        try:
+            self._with(turn, lambda it: it.forget(selector), _PATIENCE)
+        except PublishError as error:
+            if (changed := _changed(turn)) is not None:
+                changed.is_all = True
+            why = f"the series may still be there: {error}. Erase it again, or run `bucketwise publish --all`"
+            return [Remaining(_place(redis, turn.policy.name), why, True)]
+        return []
+
+    def findings(self, turn: Turn) -> list[Finding]:
+        """Returns whether Redis is behind, for an audit."""
+        redis = self.redis_of(turn.policy)
+        if redis is None:
+            return []
+        try:
+            if (why := self._with(turn, lambda it: it.behind(), _PATIENCE)) is None:
+                return []
+            message = f"{why}: run `bucketwise publish`"
+        except PublishError as error:
+            message = str(error)
+        name = turn.policy.name
+        return [Finding("publish-behind", name, _place(redis, name), "warning", message)]
+
+    def _with(self, turn: Turn, act: Callable[[Publisher], T], patience: float | None = None) -> T:
+        redis = self.redis_of(turn.policy)
+        assert redis is not None
+        if patience is not None and self._failed and clock.steady() - self._failed[0] < _MEMORY:
+            raise self._failed[1]
+        try:
+            with Link(redis.url.get_secret_value(), patience) as link:
+                return act(Publisher(turn.context, redis, link.ask, clock.current()))
+        except LinkError as error:
+            self._failed = clock.steady(), error
+            raise
+
+
+def publishing(settings: Settings) -> Publishing | None:
+    """Returns what publishes; None where nothing is to be published."""
+    return None if settings.publish.redis is None else Publishing(settings)
+
+
+def _place(redis: Redis, policy: str) -> str:
+    return f"{shown(redis.url.get_secret_value())}, keys under {redis.prefix}:{policy}:"
+
+
+def _changed(turn: Turn) -> Changed | None:
+    return turn.context.heard if isinstance(turn.context.heard, Changed) else None

@@ -1,0 +1,48 @@
+"""`bucketwise remodel`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from buckets.writing.targets import ALIASES, MODELS, model_named
+from config.checks.names import collection_fault
+from config.errors import UsageError
+from jobs.call import Call
+from jobs.output.report import Report
+from jobs.remodelling.play import remodel_collection
+
+EXAMPLES = [
+    "bucketwise remodel prices --to slots-minute --into prices_by_minute",
+    "bucketwise remodel iot --to samples-200 --into iot_200 --dry-run",
+    "bucketwise remodel ticks --to timeseries --into ticks_native",
+]
+Name = Annotated[
+    str, typer.Argument(metavar="COLLECTION", help="The collection to rewrite; it is only read.")
+]
+To = Annotated[
+    str,
+    typer.Option("--to", metavar="MODEL", help=f"{', '.join(MODELS)}, or any number of samples: samples-N."),
+]
+Into = Annotated[
+    str, typer.Option("--into", metavar="COLLECTION", help="The collection to write: a new one.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what the model has no place for.")]
+
+
+def remodel(call: Call, name: Name, *, to: To, into: Into, dry_run: DryRun = False) -> Report:
+    """Rewrite a collection in another bucket model.
+
+    Writes a new collection, compares it with the source reading by reading, and shows the policy for it.
+    The source is not touched. What the model has no place for is told first: readings that it can't hold
+    keep all from being written. Run again after an interruption: it goes on where it was.
+    """
+    model = model_named(to)
+    if model is None:
+        known = ", ".join((*MODELS, *ALIASES))
+        raise UsageError(f"--to {to}: there is no such model. There are: {known}, and samples-N up to 10000")
+    call.needs_policies = False
+    if fault := collection_fault(into, call.settings.mongodb.database):
+        raise UsageError(f"--into {into}: {fault.message}; {fault.mend}")
+    return remodel_collection(call, name, model, into, dry_run=dry_run)

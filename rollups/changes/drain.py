@@ -1,0 +1,252 @@
+"""Reads the change stream of a database from where it was left, for one policy or for several at once.
+
+The stream tells of the policies' sources, of their overflow, and of two collections of our own: of the
+receipts that archive runs, whichever policy's, write in each transaction that deletes from the sources (its
+deletes move readings, and change none), and of the mark that a run leaves to know when it has read far
+enough.
+
+Which deletes are an archive run's, their receipt tells only after them. Where there are many, the receipts
+are read ahead, and the server then leaves out what their transactions deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any, TypeVar
+
+from bson.timestamp import Timestamp
+from pymongo.change_stream import ChangeStream
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from buckets.source import Source
+from config.errors import BucketwiseError
+from config.policies import Policy
+from rollups import progress
+from rollups.changes.events import EventReader, projection, transaction_of
+from rollups.changes.gathering import Changed, Gathering
+
+Document = dict[str, Any]
+Token = Mapping[str, Any]
+T = TypeVar("T")
+_UNAVAILABLE = {13: "the user lacks the right to it", 40573: "it takes a replica set"}
+_WAIT_MS = 250
+_MOST_WAITS = 480  # two minutes without an event
+_CHANGES = ("insert", "update", "replace", "delete")
+#: After so many deletes of archive runs, receipts are read ahead: of so many transactions.
+_MANY, _READ_AHEAD = 1000, 10_000
+#: Events of a reply, which else has up to 16 MB of what is not wanted any more.
+_REPLY = 1000
+
+
+class LostError(Exception):
+    """The stream does not go on from where the last run left it. The text says why."""
+
+
+class UnavailableError(Exception):
+    """There are no change streams to read here. The text says why."""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A policy whose changes are asked for: those after `token`. Readings that came in at or after
+    `rolled_up_to` (milliseconds) are left out; None: none are."""
+
+    source: Source
+    token: Token
+    rolled_up_to: int | None = None
+
+    @property
+    def policy(self) -> Policy:
+        return self.source.policy
+
+    @cached_property
+    def reader(self) -> EventReader:
+        return EventReader(self.policy)
+
+    def knows(self, event: Document) -> bool:
+        """Returns whether the event was told before. (Resume tokens sort in the order of their events.)"""
+        return bool(event["_id"]["_data"] <= self.token["_data"])
+
+
+@dataclass(frozen=True)
+class End:
+    """How far to read: up to the mark, where one was left; else to what was written after this time."""
+
+    mark: str | None = None
+    time: Timestamp | None = None
+
+    def is_past(self, event: Document) -> bool:
+        if self.mark is not None:
+            return bool(event.get("mark") == self.mark)
+        return self.time is not None and "clusterTime" in event and bool(event["clusterTime"] > self.time)
+
+
+class Drain:
+    """One read of all that has happened up to now, for policies that have no collection in common. `books`
+    is where own transactions are written down.
+
+    `leaves_mark`: whether it may write into the database to know when it has read far enough. A dry run
+    does not, and reads until nothing comes, or what is new.
+    """
+
+    def __init__(
+        self,
+        database: Database[Document],
+        books: str,
+        followed: Sequence[Followed],
+        check: Callable[[], None],
+        *,
+        leaves_mark: bool,
+    ) -> None:
+        self._database = database
+        self._books = books
+        self._followed = followed
+        self._check = check
+        self._leaves_mark = leaves_mark
+        self._policies = [it.policy for it in followed]
+        self._of_source = {name: it for it in followed for name in it.policy.sources}
+        self._found = {it.policy.name: Gathering(it.source, it.reader) for it in followed}
+        self._lost: dict[str, LostError] = {}
+
+    def read(self) -> dict[str, Changed]:
+        """Returns what has changed, by policy. Those are not in it of which the stream does not tell any
+        more: a collection of theirs was dropped or renamed.
+
+        Raises LostError where it tells of none, UnavailableError, and BucketwiseError where it stays silent.
+        """
+        # Before the stream is opened: most often its first reply tells of the mark.
+        end, archived = self._end(), list[Document]()
+        token = min((it.token for it in self._followed), key=lambda token: token["_data"])
+        while True:
+            with open_stream(self._database, self._changes(archived), token) as stream:
+                is_read = self._take_all(self._events(stream, end))
+                assert stream.resume_token is not None
+                token = stream.resume_token
+            if is_read:
+                found = self._found.items()
+                return {name: it.changed(token) for name, it in found if name not in self._lost}
+            archived = self._archived_from(token, end)
+
+    def _end(self) -> End:
+        if self._leaves_mark:
+            return End(mark=progress.leave_mark(self._database, self._policies))
+        return End(time=self._database.client.admin.command("ping").get("operationTime"))
+
+    def _take_all(self, events: Iterator[Document]) -> bool:
+        """Returns whether that was all; not where most of it seems to be what archive runs deleted."""
+        dropped = 0
+        for event in events:
+            name = event["ns"]["coll"]
+            is_receipt = name == self._books
+            followed = self._of_source[event["collection"] if is_receipt else name]
+            if followed.knows(event):
+                continue
+            found = self._found[followed.policy.name]
+            if is_receipt:
+                dropped += found.drop(event)
+                if dropped >= _MANY:
+                    return False
+            elif event["operationType"] in _CHANGES:
+                found.add(event)
+            else:
+                self._lose(followed.policy, f"the collection {name} met with a {event['operationType']}")
+        return True
+
+    def _lose(self, policy: Policy, reason: str) -> None:
+        self._lost[policy.name] = LostError(reason)
+        if len(self._lost) == len(self._followed):
+            raise self._lost[policy.name]
+
+    def _archived_from(self, token: Token, end: End) -> list[Document]:
+        """Returns the next transactions of archive runs from the token on, as what their events match."""
+        names = ("operationType", "ns.coll", "clusterTime", "lsid.id", "txnNumber")
+        told = {**dict.fromkeys(names, 1), "mark": "$fullDocument.mark"}
+        pipeline: list[Document] = [{"$match": {"$or": self._own}}, {"$project": told}]
+        numbers: dict[Any, list[int]] = {}
+        with open_stream(self._database, pipeline, token) as stream:
+            for event in islice(self._events(stream, end), _READ_AHEAD):
+                if (transaction := transaction_of(event)) is not None:
+                    numbers.setdefault(transaction.session, []).append(transaction.number)
+        return [{"lsid.id": session, "txnNumber": {"$in": some}} for session, some in numbers.items()]
+
+    def _events(self, stream: ChangeStream[Document], end: End) -> Iterator[Document]:
+        """Up to the mark. It was written after all that is to be read, so that the stream tells it last."""
+        waits = 0
+        while stream.alive and waits < _MOST_WAITS:
+            self._check()
+            event = read_step(stream.try_next, is_resumed=True)
+            if event is None:
+                if end.mark is None:
+                    return
+                waits += 1
+            elif end.is_past(event):
+                return
+            elif "ns" not in event or event["ns"]["coll"] != progress.COLLECTION:
+                waits = 0
+                if event.get("operationType") == "invalidate":
+                    break
+                yield event
+        if waits < _MOST_WAITS:
+            raise LostError("the database was dropped")
+        raise BucketwiseError(
+            f"policy {self._policies[0].name}: the change stream has not told of a write within "
+            f"{_MOST_WAITS * _WAIT_MS // 1000} s: can a majority of the replica set be reached? It is safe "
+            'to run again; rollup.late_data = "scan" does without the stream'
+        )
+
+    @property
+    def _own(self) -> list[Document]:
+        """Matches the receipts of deletes, and the marks. A read begins at one, and has to find it: also
+        where it was of more policies."""
+        collections = [it.collection for it in self._policies]
+        receipt = {"fullDocument.kind": "delete", "fullDocument.collection": {"$in": collections}}
+        marks = [progress.mark_id([]), *(progress.mark_id([it]) for it in self._policies)]
+        mark = {"ns.coll": progress.COLLECTION, "documentKey._id": {"$in": marks}}
+        return [{"ns.coll": self._books, **receipt}, mark]
+
+    def _changes(self, archived: list[Document]) -> list[Document]:
+        """Returns the pipeline of all that may tell of a change. `archived`: transactions whose deletes are
+        left out."""
+        sources = {"ns.coll": {"$in": list(self._of_source)}}
+        pipeline: list[Document] = [{"$match": {"$or": [sources, *self._own]}}]
+        if archived:
+            pipeline.append({"$match": {"$nor": [{"operationType": "delete", **sources, "$or": archived}]}})
+        for it in self._followed:  # a stage each: MongoDB 6.0 refuses several of these in one $nor
+            if it.rolled_up_to is not None:
+                pipeline.append({"$match": {"$nor": [it.reader.new_readings(it.rolled_up_to)]}})
+        return [*pipeline, {"$project": projection([it.reader for it in self._followed])}]
+
+
+def open_stream(
+    database: Database[Document], pipeline: list[Document], token: Token | None
+) -> ChangeStream[Document]:
+    """Returns the stream after a token; None: from here on. Raises UnavailableError, and LostError."""
+
+    def watch() -> ChangeStream[Document]:
+        return database.watch(
+            pipeline,
+            start_after=token,
+            full_document_before_change="whenAvailable",
+            max_await_time_ms=_WAIT_MS,
+            batch_size=_REPLY,
+        )
+
+    return read_step(watch, is_resumed=token is not None)
+
+
+def read_step(step: Callable[[], T], *, is_resumed: bool) -> T:
+    """Takes a step of a stream. Its errors are raised as what they mean."""
+    try:
+        return step()
+    except OperationFailure as error:
+        if error.code in _UNAVAILABLE:
+            raise UnavailableError(_UNAVAILABLE[error.code]) from error
+        if not is_resumed:
+            raise
+        # The oplog has rolled over, an event is too large … : what it was is told, and a new stream shows
+        # whether it was that.
+        raise LostError((error.details or {}).get("errmsg", str(error))) from error

@@ -1,0 +1,24 @@
+"""Which policies are told of changes by a change stream, and from when on what comes in is new. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from config.policies import LevelName, Policy
+from rollups.calendar.levels import bases, levels_of
+
+
+def may_stream(policy: Policy) -> bool:
+    """Whether a policy's late readings are told by a change stream, where the server lets us read it."""
+    return policy.rollup is not None and policy.rollup.late_data != "scan" and policy.model != "timeseries"
+
+
+def rolled_up_to(policy: Policy, through: Mapping[LevelName, int]) -> int:
+    """A reading at or after it lies in no window that is rolled up."""
+    return max(through[level.name] + level.reach for level in levels_of(policy) if level.name in through)
+
+
+def new_from(policy: Policy, through: Mapping[LevelName, int]) -> int:
+    """Returns from where on what comes in is new. Weeks and months, made of days, do not tell."""
+    known = [through[level.name] for level in bases(levels_of(policy)) if level.name in through]
+    return min(known or through.values())

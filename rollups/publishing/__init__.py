@@ -1,0 +1,1 @@
+"""Publishes the newest summaries of each series in Redis."""

@@ -1,0 +1,123 @@
+"""How far publishing has come: one document a policy in `bucketwise_progress`.
+
+While `pending`, a run has written, or is about to write, summaries that Redis may not have. `whole`: the
+number with which a publication of all series began that has not ended.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import bson
+from pymongo import ReturnDocument
+from pymongo.database import Database
+
+from buckets.columns import Series
+from buckets.models.series import series_key
+from config.policies import Policy
+from rollups.progress import books
+from rollups.summaries import documents
+
+Document = dict[str, Any]
+#: Summaries whose changes are kept in memory; where a run writes more, all series are published.
+_MOST = 100_000
+
+
+@dataclass(frozen=True)
+class Bookmark:
+    """`number` counts publications; `expires`: when the last of what was published goes from Redis."""
+
+    owner: str = ""
+    number: int = 0
+    settings: str = ""
+    pending: bool = True
+    whole: int | None = None
+    expires: datetime | None = None
+
+
+class Bookmarks:
+    """The bookmark of one policy."""
+
+    def __init__(self, database: Database[Document], policy: Policy) -> None:
+        self._id = {"publish": policy.name}
+        self._collection = books(database)
+
+    def load(self) -> Bookmark:
+        """Returns an empty one, which is pending, where nothing was published yet."""
+        found = self._collection.find_one({"_id": self._id}, {"_id": 0})
+        return Bookmark() if found is None else Bookmark(**found)
+
+    def begin(self, settings: str, *, whole: bool) -> Bookmark:
+        """Counts a publication that begins. `whole`: it is one of all series."""
+        number: Document = {"$add": [{"$ifNull": ["$number", 0]}, 1]}
+        begun = {
+            "owner": {"$ifNull": ["$owner", uuid.uuid4().hex]},
+            "number": number,
+            "settings": {"$literal": settings},
+            "pending": {"$ifNull": ["$pending", True]},
+            "whole": number if whole else {"$ifNull": ["$whole", None]},
+            "expires": {"$ifNull": ["$expires", None]},
+        }
+        found = self._collection.find_one_and_update(
+            {"_id": self._id},
+            [{"$set": begun}],
+            {"_id": 0},
+            upsert=True,
+            return_document=ReturnDocument.AFTER,
+        )
+        assert found is not None
+        return Bookmark(**found)
+
+    def note(self, **said: Any) -> None:
+        """Writes some of it; only where it stands already."""
+        self._collection.update_one({"_id": self._id}, {"$set": said})
+
+
+@dataclass
+class ChangedSeries:
+    """The `_id`s of summaries of a series that a run has put: collection -> start (milliseconds) -> BSON.
+    `anew`: some were deleted, so that older ones may have to be there again."""
+
+    series: Series
+    put: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    anew: bool = False
+
+
+class Changed:
+    """Hears which summaries a run writes. Before the first one is written it marks the bookmark, so that what
+    a crash forgets is made up for."""
+
+    def __init__(self, database: Database[Document], policy: Policy) -> None:
+        self._policy = policy
+        self._bookmarks = Bookmarks(database, policy)
+        self._count = 0
+        self.series: dict[bytes, ChangedSeries] = {}
+        self.is_noted = False
+        self.is_all = False  # something else is not published yet, or there was too much to remember
+
+    def __call__(self, collection: str, put: Iterable[bytes], deleted: Iterable[bytes], /) -> None:
+        if not self.is_noted:
+            self.is_all = self._bookmarks.load().pending
+            if not self.is_all:
+                self._bookmarks.note(pending=True)
+            self.is_noted = True
+        for identity in () if self.is_all else put:
+            found, start = self._of(identity)
+            found.put.setdefault(collection, {})[start] = identity
+        for identity in () if self.is_all else deleted:
+            self._of(identity)[0].anew = True
+
+    def _of(self, identity: bytes) -> tuple[ChangedSeries, int]:
+        name: Document = bson.decode(identity, documents.OPTIONS)
+        series = documents.series_of(self._policy, {"_id": name})
+        self._count += 1
+        if self._count > _MOST:
+            self.is_all = True
+            self.series.clear()
+        return self.series.setdefault(series_key(series), ChangedSeries(series)), documents.milliseconds(
+            name["start"]
+        )

@@ -1,0 +1,107 @@
+"""Reads the summaries that are published: of one series the newest, and those that a run has put."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from bson.min_key import MinKey
+from bson.raw_bson import RawBSONDocument
+from pymongo.collection import Collection
+
+from buckets.columns import Series
+from buckets.models.series import series_key
+from rollups.calendar.levels import Level
+from rollups.context import RunContext
+from rollups.publishing.bookmark import ChangedSeries
+from rollups.publishing.documents import told
+from rollups.summaries import documents
+from rollups.summaries.targets import ensure_indexes, stored_fields, target
+
+Document = dict[str, Any]
+#: By the name of their level; of each level the last one first.
+ByLevel = dict[str, list[Document]]
+_AT_ONCE = 2000  # summaries that one query names
+
+
+@dataclass(frozen=True)
+class Newest:
+    """`levels`: those of the policy, the finest first. `counts`: how many windows of which level are kept; of
+    the finest at least the last one is."""
+
+    context: RunContext
+    levels: Sequence[Level]
+    counts: Mapping[str, int]
+
+    @property
+    def finest(self) -> str:
+        """Returns the name of the finest level."""
+        return self.levels[0].name
+
+    def of(self, series: Series) -> ByLevel:
+        """Returns the newest summaries of a series. Where these levels have none, the last one of the finest
+        level that has any."""
+        counted = [level for level in self.levels if self._count(level)]
+        found: ByLevel = {level.name: self._newest(level, series) for level in counted}
+        for level in self.levels:
+            if not any(found.values()):
+                found[level.name] = self._newest(level, series)
+        return found
+
+    def changed(self, some: Sequence[ChangedSeries]) -> dict[bytes, ByLevel]:
+        """Returns what of the put summaries may be among the newest, by the key of their series."""
+        found: dict[bytes, ByLevel] = {}
+        for level in filter(self._count, self.levels):
+            put = [it.put.get(level.collection, {}) for it in some]
+            names = [it[start] for it in put for start in sorted(it)[-self._count(level) :]]
+            for at in range(0, len(names), _AT_ONCE):
+                query = {"_id": {"$in": list(map(RawBSONDocument, names[at : at + _AT_ONCE]))}}
+                for it in self._collection(level).find(query, self._fields()):
+                    key = series_key(documents.series_of(self.context.policy, it))
+                    found.setdefault(key, {}).setdefault(level.name, []).append(self._told(level, it))
+        for some_of in (it for by_level in found.values() for it in by_level.values()):
+            some_of.sort(key=lambda it: -it["start_ms"])
+        return found
+
+    def series(self, level: Level) -> Iterator[Series]:
+        """Yields each series that has summaries of a level: a look at its index for each, however many
+        summaries there are."""
+        policy, collection = self.context.policy, self._collection(level)
+        ours = {"_id.series": {"$exists": True}}  # only summaries have such an `_id`
+        if collection.find_one(ours, {"_id": 1}) is None:
+            return
+        ensure_indexes(target(self.context.database, level.collection), policy)
+        fields = [*stored_fields(policy), "start"]
+        order, index = [(name, -1) for name in fields], [(name, 1) for name in fields]
+        bound: list[tuple[str, Any]] = []
+        while True:
+            cursor = collection.find(ours, {"_id": 1}).sort(order).hint(index).limit(1)
+            found = next(cursor.max(bound) if bound else cursor, None)
+            if found is None:
+                return
+            values = [documents.value_at(found["_id"]["series"], name) for name in policy.series_names]
+            bound = list(zip(fields, [*values, MinKey()], strict=True))
+            if documents.is_of_series(policy, found):
+                yield documents.series_of(policy, found)
+
+    def _count(self, level: Level) -> int:
+        """How many windows of a level are needed."""
+        return self.counts.get(level.name, 1 if level is self.levels[0] else 0)
+
+    def _newest(self, level: Level, series: Series) -> list[Document]:
+        policy, count = self.context.policy, self._count(level) or 1
+        query = dict(zip(stored_fields(policy), series, strict=True))
+        found = self._collection(level).find(query, self._fields(), batch_size=count + 1).sort("start", -1)
+        ours = (it for it in found if documents.is_of_series(policy, it))
+        return [self._told(level, it) for it in islice(ours, count)]
+
+    def _fields(self) -> dict[str, int]:
+        return {"coverage": 0, **{f"{name}.state": 0 for name in self.context.policy.value_names}}
+
+    def _collection(self, level: Level) -> Collection[Document]:
+        return self.context.database.get_collection(level.collection, codec_options=documents.OPTIONS)
+
+    def _told(self, level: Level, summary: Document) -> Document:
+        return {"level": level.name, **told(self.context.policy, summary)}

@@ -1,0 +1,220 @@
+"""Brings Redis up to date with the summaries of a policy.
+
+Redis holds nothing that MongoDB doesn't: each key can be written again at any time, and a publication that
+was cut off is begun again, or goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from itertools import islice
+
+from buckets.fields.selectors import Selector, selects
+from buckets.fields.times import DAY_MS, as_ms
+from config.errors import BucketwiseError
+from config.fingerprint import fingerprint
+from config.policies import Redis
+from rollups.calendar.levels import Level, levels_of
+from rollups.calendar.windows import HOUR
+from rollups.context import RunContext
+from rollups.publishing.bookmark import Bookmark, Bookmarks, Changed
+from rollups.publishing.keys import Keys, series_of
+from rollups.publishing.newest import Newest
+from rollups.publishing.writer import SERIES, Ask, Place, SeriesWriter, number
+
+_LONGEST = {"daily": 1, "weekly": 7, "monthly": 31}  # days of a window
+_AT_ONCE = 1000  # keys
+
+
+class PublishError(BucketwiseError):
+    """Redis can't be brought up to date now."""
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """Publishes one policy. `present`: by the clock, as Redis counts; `redis`: what is kept, and where."""
+
+    context: RunContext
+    redis: Redis
+    ask: Ask
+    present: datetime
+
+    def publish(self, changed: Changed | None = None, *, everything: bool = False) -> int:
+        """Publishes what `changed` has heard of, and what earlier runs have left; or everything. Returns how
+        many keys of series were written or removed. Raises PublishError."""
+        state = self._bookmarks.load()
+        is_unknown = state.pending and (changed is None or not changed.is_noted or changed.is_all)
+        is_lost = self._is_lost(state) and state.whole is None
+        is_new = everything or is_unknown or is_lost or state.settings != self._settings
+        some = [] if is_new or changed is None or changed.is_all else list(changed.series.values())
+        if not is_new and not some and state.whole is None:
+            return self._settle(state, 0)
+        state = self._begin(whole=is_new)
+        writer = self._writer(state.number)
+        for at in range(0, len(some), SERIES):
+            self.context.check()
+            writer.put_changed(some[at : at + SERIES])
+        self._bookmarks.note(pending=False)
+        if state.whole is not None:
+            self._put_all(writer, state.whole)
+        self._sweep(writer)
+        self.ask([("HSET", self._keys.meta, "number", state.number), self._lasting])
+        return self._settle(state, writer.written)
+
+    def forget(self, selector: Selector) -> None:
+        """Brings series up to date of which summaries were erased: all keys are looked at. Raises
+        PublishError."""
+        state = self._bookmarks.load()
+        self._is_lost(state)  # raises where these are not our keys
+        members = {key.partition("{")[2].rstrip("}") for key in self._found() if key.endswith("}")}
+        series = (series_of(it, self._fields) for it in members)
+        chosen = (it for it in series if len(it) == len(self._fields))
+        self._writer(state.number).put(it for it in chosen if selects(it, self.context.policy, selector))
+
+    def behind(self) -> str | None:
+        """Returns why Redis has not all that it should; None where it has. Raises PublishError. Changes
+        nothing."""
+        state = self._bookmarks.load()
+        is_lost = self._is_lost(state)
+        if state.number == 0:
+            return "nothing is published yet"
+        if state.settings != self._settings:
+            return "the settings have changed since"
+        if state.pending or state.whole is not None:
+            return "summaries have changed that are not published"
+        return "Redis has lost keys, or was put back" if is_lost else None
+
+    @cached_property
+    def _bookmarks(self) -> Bookmarks:
+        return Bookmarks(self.context.database, self.context.policy)
+
+    @cached_property
+    def _levels(self) -> list[Level]:
+        return levels_of(self.context.policy)
+
+    @cached_property
+    def _counts(self) -> dict[str, int]:
+        counts = {"hourly": self.redis.latest_hours, "daily": self.redis.latest_days}
+        return {level: count for level, count in counts.items() if count is not None}
+
+    @cached_property
+    def _keys(self) -> Keys:
+        return Keys(f"{self.redis.prefix}:{self.context.policy.name}")
+
+    @property
+    def _fields(self) -> tuple[str, ...]:
+        return self.context.policy.series_names
+
+    @cached_property
+    def _place(self) -> Place:
+        """A series goes a day after the last window that is kept of it would have been pushed out."""
+        finest = self._levels[0]
+        window = finest.step or _LONGEST[finest.name] * DAY_MS
+        lengths = {"hourly": HOUR, "daily": DAY_MS}
+        longest = max([2 * window, *(lengths[level] * count for level, count in self._counts.items())])
+        return Place(self._keys, self._fields, self.redis.secondary, longest + DAY_MS)
+
+    @property
+    def _lasting(self) -> tuple[str, str, int]:
+        return "PEXPIRE", self._keys.meta, self._place.keep + DAY_MS
+
+    @cached_property
+    def _settings(self) -> str:
+        """What all keys depend on."""
+        levels = {level.name: level.collection for level in self._levels}
+        said = [self._keys.base, self._counts, self._layout, levels, fingerprint(self.context.policy)]
+        return json.dumps(said)
+
+    @cached_property
+    def _layout(self) -> str:
+        return json.dumps([self._fields, self.redis.secondary])
+
+    def _writer(self, publication: int) -> SeriesWriter:
+        newest = Newest(self.context, self._levels, self._counts)
+        return SeriesWriter(newest, self._place, self.ask, publication, as_ms(self.present))
+
+    def _is_lost(self, state: Bookmark) -> bool:
+        """Whether Redis has lost what was published, or part of it: more than has gone in its time. Raises
+        PublishError where the keys are somebody else's."""
+        [[owner, published]] = self.ask([("HMGET", self._keys.meta, "owner", "number")])
+        if owner is not None and owner != state.owner:
+            raise PublishError(self._others(self._keys.meta))
+        if owner is None and state.expires is not None and state.expires <= self.present:
+            return False
+        return number(published) != state.number
+
+    def _begin(self, *, whole: bool) -> Bookmark:
+        """Says whose keys these are, before the first is written."""
+        [[owner, layout]] = self.ask([("HMGET", self._keys.meta, "owner", "layout")])
+        if owner is None and (found := next(self._found(), None)):
+            raise PublishError(self._others(found))
+        state = self._bookmarks.begin(self._settings, whole=whole)
+        if layout is not None and layout != self._layout:
+            self._drop_index(*json.loads(layout))
+        self.ask([("HSET", self._keys.meta, "owner", state.owner, "layout", self._layout), self._lasting])
+        return state
+
+    def _others(self, key: str) -> str:
+        return (
+            f"keys under {self._keys.base}: were not written for this database, such as {key}. Set another "
+            f"`publish.redis.prefix`, or remove them: redis-cli --scan --pattern '{self._keys.base}:*' | "
+            "xargs -d '\\n' redis-cli unlink"
+        )
+
+    def _found(self) -> Iterator[str]:
+        """Yields keys under the prefix."""
+        cursor = "0"
+        while True:
+            self.context.check()
+            pattern = f"{self._keys.base}:*"
+            [[cursor, found]] = self.ask([("SCAN", cursor, "MATCH", pattern, "COUNT", _AT_ONCE)])
+            yield from found
+            if cursor == "0":
+                return
+
+    def _members(self) -> Iterator[list[str]]:
+        """Yields all series of the set, some at once; a series may come twice."""
+        cursor = "0"
+        while True:
+            self.context.check()
+            [[cursor, found]] = self.ask([("SSCAN", self._keys.series, cursor, "COUNT", SERIES)])
+            yield found
+            if cursor == "0":
+                return
+
+    def _drop_index(self, fields: list[str], secondary: str | None) -> None:
+        """Removes the index sets that went by other settings."""
+        before = Place(self._keys, fields, secondary, 0)
+        for members in self._members() if secondary is not None else ():
+            keys = {before.by(series_of(it, fields)) for it in members} - {None}
+            self.ask([("UNLINK", str(key)) for key in keys])
+
+    def _put_all(self, writer: SeriesWriter, begun: int) -> None:
+        """Writes what was not written since the publication of all series began, then removes the rest."""
+        for level in self._levels:
+            found = writer.newest.series(level)
+            while some := list(islice(found, SERIES)):
+                self.context.check()
+                known = writer.known(some)
+                writer.put(it for it, has in zip(some, known, strict=True) if has.version < begun)
+        for members in self._members():
+            versions = self.ask([("HGET", self._keys.of("last", it), "version") for it in members])
+            stale = [it for it, has in zip(members, versions, strict=True) if (number(has) or 0) < begun]
+            writer.remove(stale)
+        self._bookmarks.note(whole=None)
+
+    def _sweep(self, writer: SeriesWriter) -> None:
+        """Takes series out of the sets whose keys have gone in their time."""
+        ended = ("ZRANGEBYSCORE", self._keys.expires, 0, writer.present, "LIMIT", 0, _AT_ONCE)
+        while members := self.ask([ended])[0]:
+            writer.remove(members)
+
+    def _settle(self, state: Bookmark, written: int) -> int:
+        if written or state.pending:
+            ends = self.present + timedelta(milliseconds=self._place.keep + DAY_MS)
+            self._bookmarks.note(pending=False, **({"expires": ends} if written else {}))
+        return written

@@ -1,0 +1,161 @@
+"""Writes the keys of series: all of one series in one transaction, those of many in one request.
+
+What is written of a series follows from its summaries in MongoDB alone, so that it may be written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from buckets.columns import Series
+from buckets.models.series import series_key
+from rollups.publishing.bookmark import ChangedSeries
+from rollups.publishing.documents import Document, as_fields, as_json
+from rollups.publishing.keys import Keys, member_of, series_of
+from rollups.publishing.newest import Newest
+
+Command = tuple[str | int, ...]
+#: Sends commands in one request and returns the replies. Raises where one was refused.
+Ask = Callable[[Sequence[Command]], list[Any]]
+KINDS = ("last", "hourly", "daily")
+#: Series, and characters, that one request writes at most, or little more.
+SERIES, _SIZE = 100, 1_000_000
+
+
+class Known(NamedTuple):
+    """What Redis has of a series: its last summary's start and level, and which publication wrote it."""
+
+    start: int | None
+    level: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the series of a policy lie, and for how long (milliseconds since the last write of a series).
+    `fields` are those of its series; of one of them, `secondary`, there is an index."""
+
+    keys: Keys
+    fields: Sequence[str]
+    secondary: str | None
+    keep: int
+
+    def by(self, series: Series) -> str | None:
+        """Returns the key of the index set that a series is in."""
+        if self.secondary is None or len(series) != len(self.fields):
+            return None
+        return self.keys.by(self.secondary, series[self.fields.index(self.secondary)])
+
+    def of_series(self, member: str) -> list[str]:
+        """Returns the keys that a series may have."""
+        return [self.keys.of(kind, member) for kind in KINDS]
+
+
+@dataclass
+class SeriesWriter:
+    """Writes series for the publication `number`. `present`: milliseconds since 1970. `written` counts the
+    keys of series that were written or removed."""
+
+    newest: Newest
+    place: Place
+    ask: Ask
+    number: int
+    present: int
+    written: int = 0
+    _waiting: list[Command] = field(default_factory=list)
+    _series: dict[str, Series] = field(default_factory=dict)
+
+    def known(self, some: Sequence[Series]) -> list[Known]:
+        """Returns what Redis has of each."""
+        keys = [self.place.keys.of("last", member_of(it)) for it in some]
+        replies = self.ask([("HMGET", key, "start_ms", "level", "version") for key in keys])
+        return [Known(number(start), str(level), number(version) or 0) for start, level, version in replies]
+
+    def put_changed(self, some: Sequence[ChangedSeries]) -> None:
+        """Writes the summaries that have changed; all of a series that is not there."""
+        found = self.newest.changed(some)
+        for it, known in zip(some, self.known([it.series for it in some]), strict=True):
+            if it.anew or known.start is None or known.level != self.newest.finest:
+                self._put(it.series)
+            else:
+                self._update(it.series, found.get(series_key(it.series), {}), known.start)
+        self._flush()
+
+    def put(self, some: Iterable[Series]) -> None:
+        """Writes all of these series; removes those that have no summaries."""
+        for series in some:
+            self._put(series)
+        self._flush()
+
+    def remove(self, members: Sequence[str]) -> None:
+        """Removes these series."""
+        if members:
+            removed = self.ask([("UNLINK", *self.place.of_series(it)) for it in members])
+            self.written += sum(removed)
+            named = [(self.place.by(series_of(it, self.place.fields)), it) for it in members]
+            indexed = [("SREM", key, member) for key, member in named if key is not None]
+            keys = self.place.keys
+            self.ask([*indexed, ("SREM", keys.series, *members), ("ZREM", keys.expires, *members)])
+
+    def _put(self, series: Series) -> None:
+        member, found = member_of(series), self.newest.of(series)
+        last = next((it[0] for it in found.values() if it), None)
+        if last is None:
+            self.remove([member])
+            return
+        commands: list[Command] = [("DEL", *self.place.of_series(member))]
+        for kind in self.newest.counts:
+            scored = [part for it in found[kind] for part in (it["start_ms"], as_json(it))]
+            if scored:
+                commands.append(("ZADD", self.place.keys.of(kind, member), *scored))
+        self._queue(series, [*commands, self._last(member, last)])
+
+    def _update(self, series: Series, found: Mapping[str, list[Document]], start: int) -> None:
+        member, commands = member_of(series), list[Command]()
+        for kind, count in self.newest.counts.items():
+            key = self.place.keys.of(kind, member)
+            for it in found.get(kind, ()):
+                at = it["start_ms"]
+                commands += [("ZREMRANGEBYSCORE", key, at, at), ("ZADD", key, at, as_json(it))]
+            if kind in found:
+                commands.append(("ZREMRANGEBYRANK", key, 0, -count - 1))
+        newest = found.get(self.newest.finest)
+        if newest and newest[0]["start_ms"] >= start:
+            commands += [("DEL", self.place.keys.of("last", member)), self._last(member, newest[0])]
+        else:
+            commands.append(("HSET", self.place.keys.of("last", member), "version", self.number))
+        self._queue(series, commands)
+
+    def _last(self, member: str, document: Document) -> Command:
+        fields = {**as_fields(document), "version": str(self.number)}
+        return "HSET", self.place.keys.of("last", member), *(it for pair in fields.items() for it in pair)
+
+    def _queue(self, series: Series, commands: list[Command]) -> None:
+        member = member_of(series)
+        self.written += len({it[1] for it in commands if it[0] in ("ZADD", "HSET")})
+        lasting = [("PEXPIRE", key, self.place.keep) for key in self.place.of_series(member)]
+        self._waiting += [("MULTI",), *commands, *lasting, ("EXEC",)]
+        self._series[member] = series
+        size = sum(len(part) for it in commands for part in it if isinstance(part, str))
+        if len(self._series) >= SERIES or size * len(self._series) > _SIZE:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._series:
+            return
+        keys, ends = self.place.keys, self.present + self.place.keep
+        sets: list[Command] = [("SADD", keys.series, *self._series)]
+        sets.append(("ZADD", keys.expires, *(part for it in self._series for part in (ends, it))))
+        named = [(self.place.by(series), member) for member, series in self._series.items()]
+        sets += [("SADD", key, member) for key, member in named if key is not None]
+        sets += [("PEXPIRE", key, self.place.keep) for key in dict.fromkeys(it[1] for it in sets)]
+        self.ask([*sets, *self._waiting])
+        self.newest.context.progress("published series", len(self._series))
+        self._waiting, self._series = [], {}
+
+
+def number(found: str | None) -> int | None:
+    """Returns a number that Redis holds; None where it is none."""
+    return int(found) if found is not None and found.lstrip("-").isdecimal() else None

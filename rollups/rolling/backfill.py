@@ -1,0 +1,55 @@
+"""A backfill: a roll-up of a range, slice by slice, that goes on where one of the same range was cut off."""
+
+from __future__ import annotations
+
+from bson.datetime_ms import DatetimeMS
+from pymongo.database import Database
+
+from config.fingerprint import fingerprint
+from config.policies import Policy
+from rollups.calendar.levels import Span
+from rollups.context import Document
+from rollups.progress import books
+from rollups.summaries.documents import milliseconds
+
+
+class Backfill:
+    """How far the summaries of a range are computed anew. Times are in milliseconds.
+
+    `begins`: where this call begins, which is later than the range where an earlier call was cut off.
+    """
+
+    def __init__(self, database: Database[Document], policy: Policy, span: Span, length: int) -> None:
+        """`length`: that of a slice; so often it is stored how far the call came."""
+        self._books = books(database)
+        self._id = {"backfill": policy.name}
+        self._asked = {
+            "fingerprint": fingerprint(policy),
+            "since": DatetimeMS(span[0]),
+            "until": DatetimeMS(span[1]),
+        }
+        self._span, self._length = span, length
+        found = self._books.find_one({"_id": self._id, **self._asked})
+        reached = span[0] if found is None else milliseconds(found["reached"])
+        self.begins = reached if reached < span[1] else span[0]
+        self.total = self._slices(span[1] - 1) + 1
+        self.before = self._slices(self.begins)
+        self._stored = self.before
+
+    def reach(self, at: int) -> None:
+        """All windows of the range that end by then are written: stores that, once a slice."""
+        if self._slices(at) > self._stored:
+            self._store(min(at, self._span[1]))
+
+    def finish(self) -> None:
+        """All are. The next call begins anew."""
+        self._store(self._span[1])
+
+    def _store(self, at: int) -> None:
+        self._stored = self._slices(at)
+        document = {"_id": self._id, **self._asked, "reached": DatetimeMS(at)}
+        self._books.replace_one({"_id": self._id}, document, upsert=True)
+
+    def _slices(self, at: int) -> int:
+        """How many are over by then."""
+        return (at - self._span[0]) // self._length

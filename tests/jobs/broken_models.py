@@ -1,0 +1,23 @@
+"""For a process of the command line: while models are tried, it is asked to stop, or the server fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from pymongo.collection import Collection
+from pymongo.errors import OperationFailure
+
+
+def install(moment: str) -> None:
+    """From the first document on that is written."""
+    write: Any = Collection.insert_many
+
+    def insert_many(self: Collection[Any], *given: Any, **named: Any) -> Any:
+        if moment == "failed":
+            raise OperationFailure("the disk is full")
+        os.kill(os.getpid(), signal.SIGTERM)
+        return write(self, *given, **named)
+
+    setattr(Collection, "insert_many", insert_many)  # noqa: B010

@@ -1,0 +1,438 @@
+"""The page of the service: what it says, and that nobody who asks for it can hold anything up."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+import shlex
+import socket
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from threading import Thread
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from selenium.webdriver.common.keys import Keys
+
+from jobs import clock
+from jobs.output.page.service import EVERY, service_page
+from jobs.output.progress import Progress
+from jobs.output.report import Result
+from jobs.running.ledger import COLLECTION, Run
+from jobs.service.judge import Seen, troubles
+from jobs.service.metrics import Metrics
+from jobs.service.scheduler import Hand
+from tests.jobs.counting import Counts, ticks_policy
+from tests.jobs.page.browser import Browser
+from tests.jobs.page.reports import HOSTILE
+from tests.jobs.page.served import Served, policies_of, serving
+from tests.jobs.page.test_in_a_browser import _BEYOND, _OVERLAPS, _contrast, _luminance
+from tests.jobs.place import Place
+from tests.jobs.processes import wait_until
+from tests.jobs.test_failed import broken, commands
+from tests.jobs.test_schedule import service
+
+Document = dict[str, Any]
+NOW = datetime(2018, 9, 1, 12, 30, tzinfo=UTC)
+DAY = 86_400.0
+
+
+@pytest.fixture
+def it(place: Place) -> Iterator[Served]:
+    with serving(place.database, policies_of(place)) as it:
+        yield it
+
+
+def text_of(page: str) -> str:
+    return " ".join(html.unescape(re.sub("<[^>]+>", " ", page)).split())
+
+
+def cells(page: str, table: str, policy: str) -> list[str]:
+    """The row of a policy in a table."""
+    (body,) = re.findall(f'<section aria-labelledby="{table}">(.*?)</section>', page, re.DOTALL)
+    rows = re.findall("<tr><th scope=.row.*?</tr>", body, re.DOTALL)
+    found = [[text_of(it) for it in re.split("<t[hd]", row)[1:]] for row in rows]
+    return next(row for row in ([it.partition("> ")[2] for it in row] for row in found) if row[0] == policy)
+
+
+def test_before_any_run(it: Served) -> None:
+    page = it.page()
+    assert "No errors, but 2 of 2 policies have warnings" in page
+    assert "the roll-up is 3" in page and "never" in cells_text(page, "ticks")
+
+
+def cells_text(page: str, policy: str) -> str:
+    (row,) = re.findall(f"<tr><th scope=.row. class=.code.>{policy}</th>.*?</tr>", page, re.DOTALL)
+    return text_of(row)
+
+
+def test_where_each_policy_stands(place: Place, it: Served) -> None:
+    for policy in ("ticks", "iot"):
+        place("run", "-p", policy, now=None)
+    page = it.page()
+    assert "All is well" in page and "What needs a look" not in page
+    status = place("status", "--json", now=None).json["policies"]
+    for policy, found in zip(("ticks", "iot"), status, strict=True):
+        told = text_of(page.partition('id="policies"')[2].partition('id="runs"')[0])
+        for key in ("rolled_up_through", "archived_through"):
+            assert found[key][:19].replace("T", " ") in told, (policy, key)
+    assert page.count(">well</td>") == 2
+    runs = text_of(page.partition('id="runs"')[2])
+    assert runs.count("run") >= 2 and runs.count("done") == 2
+
+
+def test_what_failed_and_the_command_for_it(place: Place, it: Served) -> None:
+    broken(place, "run", "-p", "ticks")
+    place("run", "-p", "iot", now=None)
+    page = it.page()
+    top = text_of(page.partition('id="policies"')[0])
+    assert "1 of 2 policies in trouble" in top
+    (command,) = commands(place)
+    assert f"<pre>{command}</pre>" in page and "ticks_daily is a view" in top
+    assert place(*shlex.split(command)[1:], now=None).code == 0
+    assert "All is well" in it.page()
+
+
+def test_a_pause_and_how_it_ends(place: Place, it: Served) -> None:
+    place("run", now=None)
+    place("pause", "-p", "ticks", "--reason", HOSTILE)
+    page = it.page()
+    assert "<pre>bucketwise resume --policy ticks</pre>" in page and ">paused</td>" in page
+    assert HOSTILE in text_of(page) or HOSTILE in html.unescape(page)
+    assert "<script" not in page
+    place("resume", "-p", "ticks")
+    assert "All is well" in it.page()
+
+
+def test_a_run_in_hand_here_and_elsewhere(place: Place, it: Served) -> None:
+    place("run", now=None)
+    progress, (task, *_) = Progress(quiet=True), it.board.service.tasks
+    it.board.service.in_hand["ticks"] = Hand(task, NOW, progress)
+    with progress.step("ticks: rollup"):
+        progress("rolled-up readings", 3600, 0.5)
+        page = it.page()
+    assert "ticks: rollup: 3,600 rolled-up readings" in page
+    assert page.count(">at work</td>") == 1
+    del it.board.service.in_hand["ticks"]
+    place.database[COLLECTION].update_one(
+        {"policy": "iot"}, {"$set": {"outcome": "running", "ended": None, "exit_code": None, "host": {}}}
+    )
+    entry = place.database[COLLECTION].find_one({"policy": "iot"}) or {}
+    held = {
+        "holder": entry["holder"],
+        "fence": entry["fence"],
+        "expires_at": datetime(2100, 1, 1, tzinfo=UTC),
+    }
+    place.database.bucketwise_lease.update_one({"_id": "iot"}, {"$set": held})
+    page = it.page()
+    assert "elsewhere: the process that runs it knows" in page and page.count(">at work</td>") == 1
+
+
+def test_findings_of_the_last_audit(place: Place) -> None:
+    place("run", now=None)
+    file = place.folder / "bucketwise.prom"
+    findings = [{"severity": it} for it in ("error", "warning", "warning")]
+    metrics = Metrics()
+    metrics.record("audit", Result("ticks", 4, {"findings": findings}))
+    file.write_bytes(metrics.text())
+    with serving(place.database, policies_of(place), metrics_file=file, config=place.config) as it:
+        page = it.page()
+    assert "1 errors, 2 warnings" in page
+    assert f"<pre>bucketwise audit --config {place.config} --policy ticks</pre>" in page
+    with serving(place.database, policies_of(place), metrics_file=place.folder / "none.prom") as it:
+        assert "All is well" in it.page()
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({}, []),
+        ({"place": {"archive_lag_seconds": DAY}}, []),
+        (
+            {"place": {"archive_lag_seconds": 2 * DAY}},
+            [("warning", "the archive is 2 days behind", "plan")],
+        ),
+        ({"place": {"rollup_lag_seconds": 2 * DAY}}, [("warning", "the roll-up is 2 days behind", "plan")]),
+        ({"place": {"rollup_lag_seconds": 2 * DAY}, "is_in_hand": True}, []),
+        ({"place": {"error": "away"}}, [("error", "away", "plan")]),
+        ({"audit": {"error": 0.0, "warning": 2.0, "at": 1e9}}, []),
+        (
+            {"ended": (NOW, Result("ticks", 1, error="why"))},
+            [("error", "the turn of 2018-09-01T12:30:00Z: failed: why", "run")],
+        ),
+        ({"ended": (NOW, Result("ticks", 130, error="why"))}, []),
+        ({"ended": (NOW, Result("ticks", 11, error="why"))}, []),
+    ],
+)
+def test_what_is_trouble(told: Document, expected: list[tuple[str, str, str]]) -> None:
+    found = troubles(ticks_policy(to="offline"), Seen(**told), NOW, None)
+    assert [(it.severity, it.text, shlex.split(it.command or "")[1]) for it in found] == expected
+
+
+@pytest.mark.parametrize(("hours", "is_late"), [(0, False), (1, False), (2, True), (40, True)])
+@pytest.mark.parametrize("is_in_hand", [False, True])
+def test_a_run_is_late_when_two_firings_have_passed(hours: int, is_late: bool, is_in_hand: bool) -> None:
+    done = Run("r", "run", "ticks", NOW, NOW, 0, "done", {}, None, "0.1.0", 1, NOW)
+    policy = ticks_policy(to="offline").model_copy(update={"schedule": "0 * * * *"})
+    later = NOW.replace(minute=29) + timedelta(hours=hours)
+    found = troubles(policy, Seen(runs=[done], is_in_hand=is_in_hand), later, None)
+    assert [it.text for it in found] == [
+        "late: no run was completed since it was due at 2018-09-01T13:00:00Z"
+    ] * (is_late and not is_in_hand)
+
+
+def test_only_what_is_there_can_be_read(it: Served) -> None:
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"):
+        for path in ("/", "/metrics", "/else"):
+            reply, text = it.ask(path, method)
+            assert (reply.status, reply.headers["Allow"], text) == (405, "GET, HEAD", "only GET\n")
+    for path in ("/else", "/../etc/passwd", "/index.html"):
+        reply, text = it.ask(path)
+        assert (reply.status, text) == (404, "there are /, /metrics, /healthz\n")
+    for path in ("/", "/?x=<script>", "/metrics", "/healthz"):
+        reply, text = it.ask(path)
+        assert reply.status in (200, 503) and "<script>" not in text
+        reply, text = it.ask(path, "HEAD")
+        assert int(reply.headers["Content-Length"]) > 0 and text == ""
+
+
+def test_its_headers_forbid_what_it_does_not_need(it: Served) -> None:
+    reply, page = it.ask()
+    policy = reply.headers["Content-Security-Policy"]
+    assert re.fullmatch(
+        r"default-src 'none'; style-src 'sha256-\S{44}'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'",
+        policy,
+    )
+    assert reply.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert reply.headers["X-Content-Type-Options"] == "nosniff"
+    assert reply.headers["Cache-Control"] == "no-store"
+    assert "Python" not in str(reply.headers)
+    assert f'<meta http-equiv="refresh" content="{EVERY}">' in page
+
+
+def test_a_hundred_policies_take_few_commands(place: Place, mongodb_uri: str) -> None:
+    """However long their history is."""
+    place("run", now=None)
+    entry = place.database[COLLECTION].find_one({"policy": "iot"}) or {}
+    assert entry.pop("_id")
+    old = [{**entry, "fence": -n, "started": NOW - timedelta(minutes=n)} for n in range(3000)]
+    place.database[COLLECTION].insert_many(old)
+    one, _ = policies_of(place)
+    policies = [one.model_copy(update={"name": f"p{n}"}) for n in range(98)] + policies_of(place)
+    counts = Counts()
+    with MongoClient[Document](mongodb_uri, tz_aware=True, event_listeners=[counts]) as client:
+        database = client[place.database.name]
+        with serving(database, policies) as it:
+            it.page()
+            assert counts.commands.total() <= 100 * 12 + 4
+
+            def looked_at() -> int:
+                status = place.database.command("serverStatus")["metrics"]["queryExecutor"]
+                return int(status["scannedObjects"] + status["scanned"])
+
+            counts.commands.clear()
+            before = looked_at()
+            page = it.page()
+            assert page.count('<th scope="row" class="code">p') == 98
+            assert counts.commands == {"aggregate": 1, "find": 1}
+            assert looked_at() - before < 500
+            counts.commands.clear()
+            for _ in range(20):
+                it.ask()
+            assert counts.commands.total() <= 2
+            place("run", "-p", "ticks", now=None)
+            counts.commands.clear()
+            it.page()
+            assert 2 < counts.commands.total() <= 2 + 12
+
+
+class Deaf:
+    """Takes connections, and never answers."""
+
+    def __enter__(self) -> str:
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=100)
+        return f"mongodb://me:hunter2@127.0.0.1:{self._socket.getsockname()[1]}/?directConnection=true"
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
+def test_a_server_that_does_not_answer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page comes all the same, with what is known and since when."""
+    monkeypatch.setattr("jobs.service.board._WAIT", 0.1)
+    monkeypatch.setattr("jobs.service.board._PATIENCE", 0.3)
+    place("run", now=None)
+    with (
+        Deaf() as uri,
+        MongoClient[Document](uri, tz_aware=True) as client,
+        serving(place.database, policies_of(place)) as it,
+    ):
+        assert "All is well" in it.page()
+        it.board.database = client[place.database.name]
+        told = text_of(it.page())
+        assert "MongoDB does not answer" in told and "Since 2" in told
+        assert "What is below was so at 2" in told and "run: done" in told
+        assert "hunter2" not in told
+        since = told.partition("Since ")[2][:19]
+        assert text_of(it.page()).partition("Since ")[2][:19] == since
+        assert it.ask("/metrics")[0].status == 200
+        it.board.database = place.database
+        assert "All is well" in it.page()
+
+
+def test_nothing_is_known_yet(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.service.board._PATIENCE", 0.3)
+    with (
+        Deaf() as uri,
+        MongoClient[Document](uri, tz_aware=True) as client,
+        serving(client[place.database.name], policies_of(place)) as it,
+    ):
+        told = text_of(it.page())
+        assert "MongoDB does not answer" in told and "Nothing is known yet." in told
+
+
+def test_a_scheduler_that_stands_still(it: Served) -> None:
+    it.board.service._beat -= 1000
+    assert "The scheduler stands still" in it.page()
+    assert it.ask("/healthz")[0].status == 503
+
+
+def test_slow_clients_and_many_at_once(it: Served) -> None:
+    slow = [socket.create_connection(("127.0.0.1", it.port)) for _ in range(30)]
+    for one in slow:
+        one.sendall(b"GET / HTTP/1.1\r\n")
+    found: list[int] = []
+    threads = [
+        Thread(target=lambda path=path: found.append(it.ask(path)[0].status))
+        for path in ("/", "/metrics", "/healthz") * 8
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [200] * 24
+    for one in slow:
+        one.close()
+
+
+def test_who_hangs_up_is_no_news(it: Served, capfd: pytest.CaptureFixture[str]) -> None:
+    for request in (b"", b"GET", b"\x00\xff\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"x" * 70_000):
+        with socket.create_connection(("127.0.0.1", it.port)) as one:
+            one.sendall(request)
+    assert it.ask()[0].status == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def body_of(**more: Any) -> Document:
+    """What a service tells, at its worst."""
+    trouble = [{"severity": "error", "text": HOSTILE, "command": "x" * 300}]
+    trouble += [{"severity": "warning", "text": "y" * 300, "command": "bucketwise plan --policy ticks"}]
+    policy: Document = {
+        "policy": "ticks",
+        "troubles": [],
+        "paused": False,
+        "in_hand": None,
+        "rolled_up_through": "2018-09-01T00:00:00Z",
+        "archived_through": None,
+        "lags": [0, 90_000.5],
+        "waiting": 12_345,
+        "schedule": "0 * * * *",
+        "next": "2018-09-01T13:00:00.500Z",
+        "last": None,
+        "audit": {"errors": 1.0, "warnings": 2.0},
+    }
+    run = {"policy": "ticks", "verb": "run", "started": "2018-09-01T12:00:00Z", "ended": None, "runs": 1200}
+    runs = [{**run, "outcome": "done", "error": "", "good": True}]
+    runs += [{**run, "outcome": "failed", "error": HOSTILE + "z" * 300, "good": False}]
+    hand = {"verb": "run", "since": "2018-09-01T12:00:00Z", "progress": HOSTILE}
+    return {
+        "now": "2018-09-01T12:30:00Z",
+        "version": "0.1.0",
+        "database": HOSTILE,
+        "hosts": "db1:27017",
+        "looked": "2018-09-01T12:29:58.123Z",
+        "failing": {"since": "2018-09-01T12:30:00Z", "why": HOSTILE},
+        "alive": True,
+        "told": [
+            {**policy, "policy": "n" * 100, "troubles": trouble, "in_hand": hand, "last": runs[1]},
+            {**policy, "paused": True, "troubles": trouble[1:], "last": runs[0]},
+            {**policy, "audit": None, "schedule": None, "lags": [None, None]},
+        ],
+        "runs": runs,
+        "audited": True,
+        **more,
+    }
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_overlaps_and_the_page_is_as_wide_as_the_window(browser: Browser, width: int) -> None:
+    browser.be(width=width)
+    browser.show(service_page(body_of())[0])
+    assert browser.ask("document.documentElement.scrollWidth") <= width
+    assert browser.ask(_BEYOND) == []
+    assert browser.ask(_OVERLAPS) == []
+    assert browser.ask("document.querySelectorAll('script, img, iframe, object, link, form').length") == 0
+    assert browser.ask("document.body.innerText").count(HOSTILE) == 6
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_dark_and_light_can_be_read(browser: Browser, scheme: str) -> None:
+    browser.be(width=390, scheme=scheme)
+    browser.show(service_page(body_of())[0])
+    paper = _luminance(browser.ask("getComputedStyle(document.documentElement).backgroundColor"))
+    assert (paper > 0.9) == (scheme == "light")
+    for css in ("body", "caption", "dt", ".error", ".warning", ".ok", "pre", "a", "thead th", "footer"):
+        ink = _luminance(browser.ask(f"getComputedStyle(document.querySelector('{css}')).color"))
+        assert _contrast(paper, ink) >= 4.5, css
+
+
+def test_keys_and_a_screen_reader_lead_through_it(browser: Browser) -> None:
+    browser.show(service_page(body_of(failing=None))[0])
+    tree = browser.tree()
+    roles = [role for role, _ in tree]
+    assert [roles.count(it) for it in ("banner", "main", "contentinfo")] == [1, 1, 1]
+    for role in ("table", "region", "heading", "columnheader", "rowheader", "link"):
+        names = [name for found, name in tree if found == role]
+        assert names and all(names), role
+    levels = browser.ask("[...document.querySelectorAll('h1, h2, h3')].map(it => +it.tagName[1])")
+    assert levels[0] == 1 and all(b <= a + 1 for a, b in itertools.pairwise(levels))
+    reached = []
+    for _ in range(5):
+        browser.driver.switch_to.active_element.send_keys(Keys.TAB)
+        reached.append(browser.ask("document.activeElement.className || document.activeElement.innerText"))
+        assert browser.ask("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    assert reached == ["scroll", "scroll", "scroll", "Metrics", "health"]
+
+
+def test_it_loads_itself_anew(place: Place, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.output.page.service.EVERY", 1)
+    monkeypatch.setattr("jobs.service.board._FRESH", 0.0)
+    place("run", now=None)
+    text = "document.body ? document.body.innerText : ''"
+    with serving(place.database, policies_of(place)) as it:
+        it.page()
+        browser.driver.get(f"http://127.0.0.1:{it.port}/")
+        assert "All is well" in browser.ask("document.body.innerText")
+        place("pause", "-p", "ticks", "--reason", "why")
+        wait_until(lambda: "paused since" in browser.ask(text), "it stays as it was")
+        assert browser.complaints() == []
+
+
+def test_from_outside(place: Place) -> None:
+    with service(place, "--metrics-port", "0") as process:
+        address = re.search(r"address=(\S+)/metrics", process.until("metrics are served"))
+        assert address is not None
+        process.until("run ended")
+
+        def page() -> str:
+            return urllib.request.urlopen(address[1]).read().decode()  # type: ignore[no-any-return]
+
+        wait_until(lambda: "run: done" in text_of(page()), "its run is not told of")
+        told = text_of(page())
+        assert f"{clock.current().year + 1}-01-01 00:00:00" in told  # the next firing
+        assert process.end() == 0

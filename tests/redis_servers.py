@@ -1,0 +1,55 @@
+"""Real Redis servers, each in memory alone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import redis
+
+from tests.conftest import free_port, missing
+
+
+@dataclass(frozen=True)
+class RedisServer:
+    """A running server, and a client of it."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+    client: redis.Redis
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+
+@contextmanager
+def redis_server(*options: str, password: str | None = None) -> Iterator[RedisServer]:
+    """Runs a server on a free port, with these options."""
+    found = shutil.which("redis-server")
+    if found is None:
+        missing("the executable redis-server (Debian's package of this name)")
+    port = free_port()
+    command = [str(found), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+    command += [*options, *(["--requirepass", password] if password else [])]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    client = redis.Redis("127.0.0.1", port, password=password, decode_responses=True, protocol=2)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                client.ping()
+                break
+            except redis.ConnectionError:
+                assert process.poll() is None, "redis-server has ended"
+                assert time.monotonic() < deadline, "no answer from redis-server in 60 s"
+                time.sleep(0.02)
+        yield RedisServer(port, process, client)
+    finally:
+        client.close()
+        process.kill()
+        process.wait()
