@@ -96,6 +96,23 @@ class Drill(Table):
     days: int = 1  # of each policy in a scheduled drill
 
 
+#: The catalog that needs no server: MongoDB keeps it.
+OWN_CATALOG = "bucketwise"
+
+
+class Lake(Table):
+    """Where offline archives are registered as Iceberg tables."""
+
+    catalog: str = OWN_CATALOG
+    properties: dict[str, SecretStr] = {}  # of the catalog, in pyiceberg's words
+    namespace: str | None = None  # None: the name of the database
+
+    @property
+    def plain_properties(self) -> dict[str, str]:
+        """Returns the properties with their secrets."""
+        return {key: it.get_secret_value() for key, it in self.properties.items()}
+
+
 class Redis(Table):
     """Where the newest summaries are published, and how many of each series."""
 
@@ -334,6 +351,7 @@ class Settings(Table):
     metrics_file: Path | None = None
     notify: Notify = Notify()
     drill: Drill = Drill()
+    lake: Lake | None = None  # None: archives are registered nowhere
     publish: Publish = Publish()
     throttle: Throttle = Throttle()
     policies: dict[str, Policy]

@@ -29,6 +29,8 @@ _WRITE_BATCH = 1 << 14
 #: Columns of lists of fewer bytes are not compressed: as differences they are small, and to compress and read
 #: them took longer than all else that is done for them.
 _SHORT_BYTES = 1 << 16
+#: The one that Iceberg's specification has for instants in Parquet.
+_TIME = pa.timestamp("us", tz="UTC")
 _LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading", "field", "flag")
 
 
@@ -79,7 +81,7 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
         else:
             found = _taken(values, indices)
         arrays[column_name(field)] = found
-    arrays["time"] = _arrow(rows.time[span], pa.timestamp("ms", tz="UTC"))
+    arrays["time"] = _arrow(rows.time[span] * 1000, _TIME)
     for name, column in rows.values.items():
         there = rows.present[name][span]
         arrays[column_name(name)] = (
@@ -172,8 +174,12 @@ def read_part(
     a page's checksum is wrong."""
     columns = ["time", *(column_name(name) for name in value_fields)]
     table = _read(data, columns)
-    time = table["time"].cast(pa.int64()).to_numpy()
-    return time, [_numbers(table[name]) for name in columns[1:]]
+    return as_ms(table["time"]), [_numbers(table[name]) for name in columns[1:]]
+
+
+def as_ms(times: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Returns the times of a part in milliseconds since 1970."""
+    return np.asarray(times.cast(pa.int64()).to_numpy() // 1000, dtype=np.int64)
 
 
 def _written(table: pa.Table, **how: Any) -> bytes:

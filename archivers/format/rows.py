@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from archivers.format.parquet import as_read, column_name
+from archivers.format.parquet import as_ms, as_read, column_name
 from buckets.columns import Series
 from buckets.fields.selectors import Selector, series_text
 from buckets.packing.pack import Rows
@@ -68,7 +68,7 @@ def _may_hold(group: Any, wanted: Mapping[str, Any]) -> bool:
 
 
 def _mask(table: pa.Table, wanted: Sequence[Mapping[str, Any]], asked: Asked) -> pa.Array:
-    times = _times(table)
+    times = as_ms(table["time"])
     found = (times >= asked.start) & (times < asked.end)
     if wanted:
         found &= np.logical_or.reduce([_has(table, it) for it in wanted])
@@ -88,14 +88,10 @@ def _rows(table: pa.Table, types: dict[str, str], values: Sequence[str]) -> Rows
     return Rows(
         series=series,
         row_series=of_row,
-        time=_times(table),
+        time=as_ms(table["time"]),
         values={name: np.asarray(it.to_numpy(), dtype=np.float64) for name, it in held.items()},
         present={name: np.asarray(it.is_valid(), dtype=np.bool_) for name, it in held.items()},
     )
-
-
-def _times(table: pa.Table) -> NDArray[np.int64]:
-    return np.asarray(table["time"].cast(pa.int64()).to_numpy(), dtype=np.int64)
 
 
 def _series(table: pa.Table, types: dict[str, str]) -> tuple[list[Series], NDArray[np.int32]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from config.checks.drill import check_drill
+from config.checks.lake import check_lake
 from config.checks.ledger import check_ledger
 from config.checks.locations import check_mongodb, check_store
 from config.checks.metrics import check_metrics_file
@@ -23,6 +24,7 @@ from config.loading.lines import lines_of
 from config.loading.tables import known_keys, read_table
 from config.policies import (
     Drill,
+    Lake,
     MongoDB,
     Notify,
     Policy,
@@ -38,7 +40,7 @@ from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
 from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
-_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "publish", "throttle", "policies")
+_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "lake", "publish", "throttle", "policies")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
@@ -68,6 +70,7 @@ def settings_in(
     check_ledger(settings.ledger, report)
     check_notify(settings.notify, report)
     check_drill(settings, report)
+    check_lake(settings, report)
     check_publish(settings, report)
     check_throttle(settings.throttle, ("throttle",), report)
     for policy in settings.policies.values():
@@ -78,13 +81,16 @@ def settings_in(
     if report.problems:
         raise ConfigError(report.problems)
     store = settings.store and settings.store.model_copy(update={"url": settings.store.url.removesuffix("/")})
+    lake = settings.lake
+    if lake is not None and lake.namespace is None:
+        lake = lake.model_copy(update={"namespace": settings.mongodb.database})
     policies = settings.policies
     if settings.throttle.model_fields_set:
         policies = {
             name: it.model_copy(update={"throttle": it.throttle.within(settings.throttle)})
             for name, it in policies.items()
         }
-    return settings.model_copy(update={"store": store, "policies": policies})
+    return settings.model_copy(update={"store": store, "lake": lake, "policies": policies})
 
 
 def _read(path: Path) -> str:
@@ -129,6 +135,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_pol
     ledger = _table(document, ("ledger",), report) or {}
     notify = _table(document, ("notify",), report) or {}
     drill = _table(document, ("drill",), report) or {}
+    lake = _table(document, ("lake",), report)
     publish = _table(document, ("publish",), report) or {}
     throttle = _table(document, ("throttle",), report) or {}
     return Settings(
@@ -139,6 +146,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_pol
         metrics_file=None if top.metrics_file is None else Path(top.metrics_file),
         notify=read_table(Notify, notify, ("notify",), report),
         drill=read_table(Drill, drill, ("drill",), report),
+        lake=None if lake is None else read_table(Lake, lake, ("lake",), report),
         publish=read_table(Publish, publish, ("publish",), report),
         throttle=read_table(Throttle, throttle, ("throttle",), report),
         policies=policies,

@@ -67,7 +67,8 @@ def findings_of_check() -> dict[str, set[str]]:
 
 def findings_of_audit() -> dict[str, set[str]]:
     files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "archivers").rglob("*.py")} - {*_OF_CHECK}
-    return _findings_in(*sorted(files), _OF_BOTH, "jobs/steps/publish.py")
+    steps = ("jobs/steps/lake.py", "jobs/steps/publish.py")
+    return _findings_in(*sorted(files), _OF_BOTH, *steps)
 
 
 def test_every_finding_of_check_is_explained() -> None:

@@ -79,6 +79,11 @@ def _pause(place: Place) -> None:
     place("pause", "--reason", "The cluster is being moved")
 
 
+def _register(place: Place) -> None:
+    place.write_config("[lake]\n" + POLICIES)
+    place("run")
+
+
 def _change(place: Place) -> None:
     """Another policy file beside that of today, which archives later."""
     percentiles = POLICIES.replace('daily = "ticks_daily"\n', 'daily = "ticks_daily"\npercentiles = [50]\n')
@@ -120,6 +125,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "archive": (_leave, []),
     "run": (_nothing, []),
     "compact": (_run, []),
+    "lake": (_register, ["sync"]),
     "publish": (_publish, ["--all"]),
     "verify": (_damage, []),
     "drill": (_run, []),
