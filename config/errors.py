@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 
@@ -58,3 +59,12 @@ class PausedError(InterruptedRun):
     def __init__(self, message: str, pause: dict[str, Any]) -> None:
         super().__init__(message)
         self.pause = pause
+
+
+class WindowOverError(InterruptedRun):
+    """The window in which runs may work is over; the next one `opens` then. A run that is at work leaves as
+    if interrupted, and has not failed."""
+
+    def __init__(self, message: str, opens: datetime) -> None:
+        super().__init__(message)
+        self.opens = opens

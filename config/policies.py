@@ -9,7 +9,18 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr
 
-from config.values import Duration, DurationOrForever, Limit, List, Schedule, Secrets, Share, Size
+from config.values import (
+    Duration,
+    DurationOrForever,
+    Limit,
+    List,
+    RateText,
+    Schedule,
+    Secrets,
+    Share,
+    Size,
+    WindowText,
+)
 
 
 class Table(BaseModel):
@@ -85,6 +96,23 @@ class Drill(Table):
     days: int = 1  # of each policy in a scheduled drill
 
 
+#: The catalog that needs no server: MongoDB keeps it.
+OWN_CATALOG = "bucketwise"
+
+
+class Lake(Table):
+    """Where offline archives are registered as Iceberg tables."""
+
+    catalog: str = OWN_CATALOG
+    properties: dict[str, SecretStr] = {}  # of the catalog, in pyiceberg's words
+    namespace: str | None = None  # None: the name of the database
+
+    @property
+    def plain_properties(self) -> dict[str, str]:
+        """Returns the properties with their secrets."""
+        return {key: it.get_secret_value() for key, it in self.properties.items()}
+
+
 class Redis(Table):
     """Where the newest summaries are published, and how many of each series."""
 
@@ -110,6 +138,18 @@ class PolicyRedis(Table):
 
 class PolicyPublish(Table):
     redis: PolicyRedis = PolicyRedis()
+
+
+class Throttle(Table):
+    """How gentle runs are on the cluster, and when they may work."""
+
+    max_lag: DurationOrForever = None  # of a secondary, over which a run waits; None: it never does
+    max_rate: RateText | None = None  # buckets or bytes a second
+    window: WindowText | None = None  # times of day
+
+    def within(self, outer: Throttle) -> Throttle:
+        """Returns this one with what it does not say taken from `outer`."""
+        return outer.model_copy(update=self.model_dump(exclude_unset=True))
 
 
 #: A level of summaries: how long their windows are. The finest comes first.
@@ -233,6 +273,7 @@ class Policy(Table):
     rollup: Rollup | None = None
     archive: Archive | None = None
     audit: Audit = Audit()
+    throttle: Throttle = Throttle()  # with the file's own, once that is loaded
     retain: Retain | None = None
     overflow: Overflow | None = None
     publish: PolicyPublish | None = None
@@ -310,7 +351,9 @@ class Settings(Table):
     metrics_file: Path | None = None
     notify: Notify = Notify()
     drill: Drill = Drill()
+    lake: Lake | None = None  # None: archives are registered nowhere
     publish: Publish = Publish()
+    throttle: Throttle = Throttle()
     policies: dict[str, Policy]
     path: Path
 

@@ -159,6 +159,7 @@ class Report:
         if meant == ("mongodb", "uri") and not (isinstance(at, str) and _MAY_SHOW.search(at)):
             return HIDDEN  # whatever it is, it was put where a password belongs
         is_secret = meant in (("store", "signing_key"), ("publish", "redis", "url"))
+        is_secret = is_secret or meant[:2] == ("lake", "properties")
         is_secret = is_secret or (meant[0] == "notify" and meant[-1] != "on")
         if is_secret and not (isinstance(at, str) and _IS_NAME.fullmatch(at)):
             return HIDDEN

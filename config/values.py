@@ -14,6 +14,7 @@ from config.durations import parse_duration
 from config.limits import check_limit
 from config.problems import InvalidValueError
 from config.sizes import parse_size
+from config.throttling import parse_rate, parse_window
 
 T = TypeVar("T")
 
@@ -56,6 +57,16 @@ def _schedule(value: str) -> str:
     return value
 
 
+def _rate(value: str) -> str:
+    parse_rate(value)
+    return value
+
+
+def _window(value: str) -> str:
+    parse_window(value)
+    return value
+
+
 List = Annotated[tuple[T, ...], Field(strict=False)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 DurationOrForever = Annotated[timedelta | None, BeforeValidator(_duration)]
@@ -64,4 +75,6 @@ Share = Annotated[float, BeforeValidator(_share)]
 #: A number, or a share such as "20%"; None: no limit.
 Limit = Annotated[int | str | None, BeforeValidator(_limit)]
 Schedule = Annotated[str, AfterValidator(_schedule)]
+RateText = Annotated[str, AfterValidator(_rate)]
+WindowText = Annotated[str, AfterValidator(_window)]
 Secrets = Annotated[tuple[SecretStr, ...], Field(strict=False), BeforeValidator(_secrets)]

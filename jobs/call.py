@@ -42,6 +42,7 @@ class Call:
     yes: bool
     stop: Stop
     metrics_option: Path | None = None  # --metrics-file
+    no_throttle: bool = False  # --no-throttle
     arguments: tuple[str, ...] | None = ()  # what stood behind the verb, but common options; None: series
     is_measured: bool = False  # it runs policies, and changes what it finds due
     needs_policies: bool = True  # a policy file without any is refused

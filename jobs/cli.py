@@ -14,10 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from config.errors import UsageError
-from jobs import clock
+from jobs import clock, logs
 from jobs.execute import emit, failed
 from jobs.failures import tell_of_thread
-from jobs.options import Config, Json, Names, Now, Quiet, Yes, command, common
+from jobs.options import Config, Json, Logs, Names, Now, Quiet, Yes, command, common
 from jobs.output import streams
 from jobs.output.report import Report
 from jobs.stopping import settle
@@ -52,12 +52,13 @@ def _before_the_verb(
     now: Now = None,
     json: Json = False,
     quiet: Quiet = False,
+    log_format: Logs = None,
     yes: Yes = False,
     version: Annotated[  # noqa: ARG001  # its callback has the say
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    context.obj = common(config, policy, now, json, quiet, yes)
+    context.obj = common(config, policy, now, json, quiet, log_format, yes)
 
 
 def _add(name: str, verb: Callable[..., Report], examples: list[str]) -> None:
@@ -99,6 +100,7 @@ def _refuse(message: str, arguments: list[str]) -> int:
     verb = next((argument for argument in arguments if argument in VERBS), None)
     hint = f"See: {NAME} {verb} --help" if verb else f"See: {NAME} --help"
     report = failed(verb, UsageError(f"{message} {hint}"), clock.current())
+    logs.configure(form=logs.asked_for(arguments), verb=verb)
     emit(report, as_json="--json" in arguments)
     return report.exit_code
 

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+import structlog
 from rich.console import Console
 from rich.text import Text
 
 from config.problems import ConfigError
-from config.secrets import hide_secrets
-from jobs import clock
+from jobs import clock, logs
 from jobs.call import Call
 from jobs.failures import explain
-from jobs.output import logs
 from jobs.output.report import Report, Result
 from jobs.output.streams import abandon
 from jobs.service import metrics_file
 from jobs.service.notify import Notifier
 from jobs.stopping import Stop, settle, signals_to
 
+log = structlog.get_logger()
 _WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
 
 
 def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) -> int:
     """Run `verb` with the common options `given`, print what it reports, give the exit code."""
     as_json, quiet = given.get("json", False), given.get("quiet", False)
-    logs.configure(quiet=quiet)
+    logs.configure(quiet=quiet, form=given.get("log_format", logs.LogFormat.text), verb=name)
     call: Call | None = None
     notifier: Notifier | None = None
     undelivered: list[str] = []
@@ -50,7 +50,10 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
     if notifier is not None:
         notifier.ended(report)
         notifier.wait()
-        _complain(undelivered)
+        for line in undelivered:
+            logs.complain(line)
+    if logs.is_json():
+        log.info("ended", exit_code=report.exit_code)
     return report.exit_code
 
 
@@ -68,6 +71,7 @@ def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
         yes=given.get("yes", False),
         stop=stop,
         metrics_option=given.get("metrics_file"),
+        no_throttle=given.get("no_throttle", False),
         arguments=given.get("arguments", ()),
         is_measured=given.get("is_measured", False),
     )
@@ -89,7 +93,7 @@ def measure(call: Call, report: Report) -> None:
         return
     results = report.results or [Result("", report.exit_code)]  # no policy had its turn
     if file is not None and (complaint := metrics_file.add(file, call.command, results)):
-        sys.stderr.write(hide_secrets(f"bucketwise: {complaint}\n"))
+        logs.complain(complaint)
 
 
 class _Console(Console):
@@ -107,12 +111,10 @@ def emit(report: Report, *, as_json: bool) -> None:
         abandon(sys.stdout)
         report.error = f"the result could not be written to stdout: {error.strerror}. What was done stands"
         report.error_code = 1
-    _complain(report.complaints)
-
-
-def _complain(lines: Iterable[str]) -> None:
-    for line in lines:
-        sys.stderr.write(hide_secrets(f"bucketwise: {line}\n"))
+    failed = [it.policy for it in report.results if it.error is not None]
+    for number, line in enumerate(report.complaints):  # those of policies come first
+        policy = {"policy": failed[number]} if number < len(failed) else {}
+        logs.complain(line, **policy, exit_code=report.exit_code)
 
 
 def _print(report: Report, *, as_json: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import sys
 import threading
 import traceback
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from pymongo.errors import (
 
 from config.errors import BucketwiseError, InterruptedRun
 from config.secrets import hide_secrets
+from jobs import logs
 
 _AGAIN = "It is safe to run again"
 _NO_THREAD = "can't start new thread"  # a plain RuntimeError
@@ -97,7 +97,7 @@ def tell_of_thread(ended: threading.ExceptHookArgs) -> None:
     """In place of the traceback of a background thread; what needs the thread fails by itself."""
     if ended.exc_value is not None:
         name = ended.thread.name if ended.thread else "unknown"
-        sys.stderr.write(f"the background thread {name} has ended: {explain(ended.exc_value).message}\n")
+        logs.complain(f"the background thread {name} has ended: {explain(ended.exc_value).message}", "")
 
 
 def _of_mongodb(error: PyMongoError, hosts: str) -> str:
@@ -141,4 +141,4 @@ def _one_line(text: str) -> str:
 
 
 def _show_trace(error: BaseException) -> None:
-    sys.stderr.write(hide_secrets("".join(traceback.format_exception(error))))
+    logs.complain("".join(traceback.format_exception(error)).rstrip("\n"), "")

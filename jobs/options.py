@@ -14,7 +14,9 @@ from typer.models import OptionInfo, ParameterInfo
 from config.checks.metrics import metrics_file_fault
 from config.work import MOST_WORKERS
 from jobs.execute import execute
+from jobs.logs import OPTION, VARIABLE, LogFormat
 from jobs.output.report import Report
+from jobs.running.pausing import PAUSABLE
 
 Config = Annotated[
     Path | None,
@@ -38,6 +40,15 @@ Now = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
+Logs = Annotated[
+    LogFormat | None,
+    typer.Option(
+        OPTION,
+        envvar=VARIABLE,
+        show_default=False,
+        help="How lines on stderr are written: text, or json, an object a line. Default: text.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to all prompts.")]
 
 
@@ -71,6 +82,9 @@ AllowLarge = Annotated[
     bool,
     typer.Option("--allow-large", help="Delete more buckets in this run than archive.max_delete allows."),
 ]
+NoThrottle = Annotated[
+    bool, typer.Option("--no-throttle", help="Ignore the policy file's throttle: run now, at full speed.")
+]
 WorkerCount = Annotated[
     int | None,
     typer.Option(
@@ -93,22 +107,27 @@ Executor = Annotated[
 ]
 
 
-def common(
+def common(  # noqa: PLR0913  (the options that every verb has)
     config: Config = None,
     policy: Names = None,
     now: Now = None,
     json: Json = False,
     quiet: Quiet = False,
+    log_format: Logs = None,
     yes: Yes = False,
 ) -> dict[str, Any]:
     """The common options as given, without those that were not."""
-    given = {"config": config, "policy": policy, "now": now, "json": json, "quiet": quiet, "yes": yes}
+    given = {"config": config, "policy": policy, "now": now, "json": json, "quiet": quiet}
+    given |= {"log_format": log_format, "yes": yes}
     return {name: value for name, value in given.items() if value}
 
 
 _COMMON = list(inspect.signature(common, eval_str=True).parameters.values())
 _METRICS_FILE = inspect.Parameter(
     "metrics_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=MetricsFile
+)
+_NO_THROTTLE = inspect.Parameter(
+    "no_throttle", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=NoThrottle
 )
 
 
@@ -136,6 +155,7 @@ def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
     measured = [_METRICS_FILE] if name in MEASURED else []
+    throttled = [_NO_THROTTLE] if name in PAUSABLE else []
 
     @functools.wraps(verb)
     def run(context: typer.Context, **given: Any) -> int:
@@ -146,10 +166,12 @@ def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
         if measured:
             merged["metrics_file"] = given.pop("metrics_file")
             merged["is_measured"] = not given.get("dry_run")
+        if throttled:
+            merged["no_throttle"] = given.pop("no_throttle")
         merged["arguments"] = _as_typed(own, given)
         return execute(name, merged, functools.partial(verb, **given))
 
-    taken = (context, *own, *measured, *_COMMON)
+    taken = (context, *own, *measured, *throttled, *_COMMON)
     parameters = [it.replace(kind=inspect.Parameter.KEYWORD_ONLY) for it in taken]
     run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
     run.__annotations__ = {it.name: it.annotation for it in parameters}

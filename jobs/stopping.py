@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -86,6 +88,33 @@ def signals_to(stop: Stop) -> Iterator[None]:
 
 def _heard() -> list[signal.Signals]:
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@contextmanager
+def waking(interrupt: Callable[[], object]) -> Iterator[None]:
+    """In the block, a signal calls `interrupt` at once, from a thread: for work in a library, in which Python
+    hears of no signal before it is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told, tell = socket.socketpair()
+    tell.setblocking(False)
+
+    def wait() -> None:
+        while told.recv(1) not in (b"", b"\0"):
+            interrupt()
+
+    thread = threading.Thread(target=wait, name="signals", daemon=True)
+    thread.start()
+    before = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        tell.send(b"\0")  # no signal has this number
+        thread.join()
+        told.close()
+        tell.close()
 
 
 @contextmanager

@@ -17,6 +17,10 @@ Document = dict[str, Any]
 Check = Callable[[], None]
 
 
+#: Hears how many buckets, and bytes of them, were read from MongoDB or deleted.
+Spend = Callable[[int, int], None]
+
+
 class Progress(Protocol):
     """Hears what was done since the last call, and of how much: ("rolled-up readings", 3600). `share`: how
     much of all that is to be done is done by now, from 0 to 1; None: not known."""
@@ -39,6 +43,10 @@ def silent(_what: str, _count: int, _share: float | None = None, /) -> None:
     """Reports no progress."""
 
 
+def freely(_buckets: int, _size: int, /) -> None:
+    """Counts nothing: there is no limit."""
+
+
 def share_of(at: int, span: tuple[int, int]) -> float:
     """Returns how much of a span of time lies before an instant, from 0 to 1."""
     start, end = span
@@ -50,7 +58,8 @@ class RunContext:
     """What one run of one policy works with.
 
     `now` is the run's present. `guard` raises inside a transaction, and `check` between steps, where the run
-    has lost its lease or was asked to stop.
+    has lost its lease or was asked to stop. `check` also waits where it goes too fast by what `spend` heard:
+    it is called outside of transactions only.
     """
 
     database: Database[Document]
@@ -60,3 +69,4 @@ class RunContext:
     check: Check
     progress: Progress = silent
     heard: Heard = unheard
+    spend: Spend = freely

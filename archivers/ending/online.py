@@ -164,6 +164,7 @@ class OnlineEnd:
         note_ended(self.context.database, self.context.policy, (day + 1) * DAY_MS)
         step = partial(self._delete, day, piece)
         found = transaction(self.context.database, self.context.guard, step)
+        self.context.spend(len(piece), piece.size)
         self.context.progress("expired buckets", len(found.going))
         return found
 

@@ -104,9 +104,8 @@ def coverage(context: ArchiveContext, asked: Asked) -> list[Row]:
 def _range(context: ArchiveContext, teller: Teller, asked: Asked) -> tuple[int, int]:
     within = asked.within
     if within.since is None or within.until is None:
-        spans = [it for it in (_live_span(context), _archived_span(context), teller.span()) if it]
-        start = within.start_ms if within.since else min((it[0] for it in spans), default=0)
-        end = within.end_ms if within.until else max((it[1] for it in spans), default=0)
+        first, last = _known(context, teller)
+        start, end = within.start_ms if within.since else first, within.end_ms if within.until else last
     else:
         start, end = within.start_ms, within.end_ms
     if (count := -(-(end - start) // asked.step)) > MOST_ROWS:
@@ -115,6 +114,16 @@ def _range(context: ArchiveContext, teller: Teller, asked: Asked) -> tuple[int, 
             f"{count:,} rows, and one answer has {MOST_ROWS:,} at most: narrow it with --since and --until"
         )
     return start, end
+
+
+def known_span(context: ArchiveContext) -> tuple[int, int]:
+    """Returns a range, in milliseconds, that holds all of which anything is known; (0, 0): nothing is."""
+    return _known(context, Teller(context.database, context.policy, {}))
+
+
+def _known(context: ArchiveContext, teller: Teller) -> tuple[int, int]:
+    spans = [it for it in (_live_span(context), _archived_span(context), teller.span()) if it]
+    return min((it[0] for it in spans), default=0), max((it[1] for it in spans), default=0)
 
 
 def _live_span(context: ArchiveContext) -> tuple[int, int] | None:

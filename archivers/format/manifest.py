@@ -95,7 +95,7 @@ class Origin(_Model):
 
 
 #: Of the archive's format.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 class Manifest(_Model):

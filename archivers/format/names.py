@@ -13,6 +13,7 @@ another has ended.
     <policy>/meta/superseded/<commit>.bson            what was taken out of a commit: not part of the archive
     <policy>/meta/superseded/<commit>.<seal>.json     the manifest of a commit that was dropped
     <policy>/meta/versions/<commit>.<sha256>.bson     versions that count no more (`versions/superseded.py`)
+    <policy>/iceberg/…                                of the Iceberg table (`lake/`)
 """
 
 from __future__ import annotations
@@ -149,6 +150,11 @@ def link_key(policy: str, commit: str, seal: str) -> str:
     """Where the manifest of a dropped commit stays. A run may make and drop one commit twice, and only the
     seals differ."""
     return f"{superseded_prefix(policy)}{commit}.{seal[:16]}.json"
+
+
+def lake_prefix(policy: str) -> str:
+    """Returns below what the metadata of the policy's Iceberg table lies: beside `data/` and `meta/`."""
+    return f"{policy}/iceberg/"
 
 
 def owner_key(policy: str) -> str:

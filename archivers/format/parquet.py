@@ -29,6 +29,8 @@ _WRITE_BATCH = 1 << 14
 #: Columns of lists of fewer bytes are not compressed: as differences they are small, and to compress and read
 #: them took longer than all else that is done for them.
 _SHORT_BYTES = 1 << 16
+#: The one that Iceberg's specification has for instants in Parquet.
+_TIME = pa.timestamp("us", tz="UTC")
 _LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading", "field", "flag")
 
 
@@ -69,9 +71,9 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
     there always, and the schema says so: levels that tell it row by row take time to write and to read."""
     arrays: dict[str, pa.Array] = {}
     indices = _arrow(rows.row_series[span], pa.int32())
-    written = [_as_written(series, types) for series in rows.series]
+    written = [as_written(series, types) for series in rows.series]
     for position, (field, kind) in enumerate(types.items()):
-        values = pa.array([series[position] for series in written], type=_arrow_type(kind))
+        values = pa.array([series[position] for series in written], type=arrow_type(kind))
         if coded and kind == "string":  # each text once: else they are written one by one after all
             each = values.dictionary_encode()
             of_texts = _taken(each.indices, indices)
@@ -79,7 +81,7 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
         else:
             found = _taken(values, indices)
         arrays[column_name(field)] = found
-    arrays["time"] = _arrow(rows.time[span], pa.timestamp("ms", tz="UTC"))
+    arrays["time"] = _arrow(rows.time[span] * 1000, _TIME)
     for name, column in rows.values.items():
         there = rows.present[name][span]
         arrays[column_name(name)] = (
@@ -98,7 +100,7 @@ def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
     # Noisy values stay plain: Spark's vectorized reader does not know BYTE_STREAM_SPLIT.
     dictionary += [column_name(name) for name, column in rows.values.items() if _repeats(column[span])]
     order = [(column_name(field), "ascending") for field in types] + [("time", "ascending")]
-    written = [_as_written(series, types) for series in rows.series]
+    written = [as_written(series, types) for series in rows.series]
     ordered = all(low < high for low, high in itertools.pairwise(written))  # not where 9 and "10" are texts
     return _written(
         columns,
@@ -127,8 +129,8 @@ def _arrow(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(data), [None, pa.py_buffer(data)])
 
 
-def _as_written(series: Series, types: dict[str, str]) -> Series:
-    """The values of a series as its columns hold them."""
+def as_written(series: Series, types: dict[str, str]) -> Series:
+    """Returns the values of a series as its columns hold them."""
     writers: dict[str, Callable[[Any], Any]] = {"string": series_text, "double": float}
     return tuple(
         writers[kind](value) if kind in writers else value
@@ -153,7 +155,8 @@ def as_read(value: Any, kind: str) -> Any:
     return value
 
 
-def _arrow_type(kind: str) -> pa.DataType:
+def arrow_type(kind: str) -> pa.DataType:
+    """Returns the type of a series column by its name."""
     return {"int64": pa.int64(), "bool": pa.bool_(), "double": pa.float64(), "string": pa.string()}[kind]
 
 
@@ -171,8 +174,12 @@ def read_part(
     a page's checksum is wrong."""
     columns = ["time", *(column_name(name) for name in value_fields)]
     table = _read(data, columns)
-    time = table["time"].cast(pa.int64()).to_numpy()
-    return time, [_numbers(table[name]) for name in columns[1:]]
+    return as_ms(table["time"]), [_numbers(table[name]) for name in columns[1:]]
+
+
+def as_ms(times: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Returns the times of a part in milliseconds since 1970."""
+    return np.asarray(times.cast(pa.int64()).to_numpy() // 1000, dtype=np.int64)
 
 
 def _written(table: pa.Table, **how: Any) -> bytes:

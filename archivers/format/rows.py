@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,32 +12,33 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from archivers.format.parquet import as_read, column_name
+from archivers.format.parquet import as_ms, as_read, column_name
 from buckets.columns import Series
 from buckets.fields.selectors import Selector, series_text
 from buckets.packing.pack import Rows
 
-_ANY: Selector = MappingProxyType({})
-
 
 class Asked(NamedTuple):
-    """Which readings: those in [start, end), in milliseconds, of some series."""
+    """Which readings: those in [start, end), in milliseconds, of the series that any of the selectors
+    selects; without any, of all."""
 
     start: int
     end: int
-    series: Selector = _ANY
+    series: Sequence[Selector] = ()
 
 
 def read_rows(data: bytes, types: dict[str, str], values: Sequence[str], asked: Asked) -> Iterator[Rows]:
     """Yields the rows of a part that are asked for, in the order in which they lie there. `types`: of its
     series columns, which hold the series exactly. Raises pyarrow's errors where the file is damaged."""
-    wanted = {column_name(name): _value(text, types[name]) for name, text in asked.series.items()}
-    if None in wanted.values():
+    sought = [{column_name(it): _value(text, types[it]) for it, text in one.items()} for one in asked.series]
+    wanted = [it for it in sought if None not in it.values()]
+    if sought and not wanted:
         return
     file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
     columns = [*map(column_name, types), "time", *map(column_name, values)]
     for i in range(file.num_row_groups):
-        if _may_hold(file.metadata.row_group(i), wanted):
+        group = file.metadata.row_group(i)
+        if not wanted or any(_may_hold(group, it) for it in wanted):
             table = file.read_row_group(i, columns=columns, use_threads=False)
             if len(found := table.filter(_mask(table, wanted, asked))):
                 yield _rows(found, types, values)
@@ -67,12 +67,19 @@ def _may_hold(group: Any, wanted: Mapping[str, Any]) -> bool:
     return True
 
 
-def _mask(table: pa.Table, wanted: Mapping[str, Any], asked: Asked) -> pa.Array:
-    times = _times(table)
+def _mask(table: pa.Table, wanted: Sequence[Mapping[str, Any]], asked: Asked) -> pa.Array:
+    times = as_ms(table["time"])
     found = (times >= asked.start) & (times < asked.end)
-    for name, value in wanted.items():
-        found &= np.asarray(pc.equal(table[name], pa.scalar(value, table[name].type)), dtype=np.bool_)
+    if wanted:
+        found &= np.logical_or.reduce([_has(table, it) for it in wanted])
     return pa.array(found)
+
+
+def _has(table: pa.Table, values: Mapping[str, Any]) -> NDArray[np.bool_]:
+    found = np.ones(len(table), dtype=np.bool_)
+    for name, value in values.items():
+        found &= np.asarray(pc.equal(table[name], pa.scalar(value, table[name].type)), dtype=np.bool_)
+    return found
 
 
 def _rows(table: pa.Table, types: dict[str, str], values: Sequence[str]) -> Rows:
@@ -81,14 +88,10 @@ def _rows(table: pa.Table, types: dict[str, str], values: Sequence[str]) -> Rows
     return Rows(
         series=series,
         row_series=of_row,
-        time=_times(table),
+        time=as_ms(table["time"]),
         values={name: np.asarray(it.to_numpy(), dtype=np.float64) for name, it in held.items()},
         present={name: np.asarray(it.is_valid(), dtype=np.bool_) for name, it in held.items()},
     )
-
-
-def _times(table: pa.Table) -> NDArray[np.int64]:
-    return np.asarray(table["time"].cast(pa.int64()).to_numpy(), dtype=np.int64)
 
 
 def _series(table: pa.Table, types: dict[str, str]) -> tuple[list[Series], NDArray[np.int32]]:

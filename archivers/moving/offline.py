@@ -227,6 +227,7 @@ class OfflineRun:
             changed += here[outcome.changed].tolist()
             gone += here[outcome.gone].tolist()
             self._work.report.deleted += len(outcome.deleted)
+            self._work.spend(len(piece), piece.size)
         if gone:
             self._miss(manifest, gone)
             self._keep(manifest, gone)

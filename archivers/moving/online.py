@@ -300,6 +300,7 @@ class OnlineRun:
             lambda session, outcome: self._record(session, name, verified, outcome, times),
         )
         self._work.report.deleted += len(outcome.deleted)
+        self._work.spend(len(verified), verified.size)
         if outcome.gone:
             self._keep(verified.take(np.array(outcome.gone, dtype=np.int64)))
         return len(outcome.changed)

@@ -73,6 +73,7 @@ class Sweep:
         ):
             for at, stop, batch in expired:
                 first = at if first is None else first
+                self._work.spend(len(batch), batch.size)
                 self._done = share_of(at, (first, end))
                 if stop - begun > MAX_SPAN_MS:
                     self._select()

@@ -51,6 +51,8 @@ REMEDIES = {
     "quarantined": "Follow “Quarantine, and how to repair a bucket” in the operations manual.",
     "valueless": "Follow “Does the policy fit” in the operations manual.",
     "not-drilled": "Run `bucketwise drill`, or set `drill.schedule`.",
+    "lake-behind": "Run `bucketwise lake sync`. If it stays: its message says why.",
+    "lake-differs": "Find out who else writes to the table. Run `bucketwise lake sync`.",
     "publish-behind": "Once Redis works: `bucketwise publish`.",
     "hole": "Look at what writes the series.",
 }

@@ -46,7 +46,7 @@ def write(readings: Readings, form: Format, file: IO[bytes], wrote: Wrote = lamb
         return _write_parquet(readings, file, wrote)
     lines = _csv_lines if form is Format.csv else _json_lines
     if form is Format.csv:
-        file.write((",".join(map(_csv_text, _columns(readings.policy))) + "\n").encode())
+        file.write((",".join(map(csv_text, _columns(readings.policy))) + "\n").encode())
     count = 0
     for rows in readings:
         for text in lines(rows, readings.policy):
@@ -63,14 +63,15 @@ def _columns(policy: Policy) -> list[str]:
 
 
 def _csv_lines(rows: Rows, policy: Policy) -> Iterator[str]:
-    series = [",".join(_csv_text(series_text(value)) for value in one) for one in rows.series]
+    series = [",".join(csv_text(series_text(value)) for value in one) for one in rows.series]
     for span in _spans(rows):
         values = [_numbers(rows, name, span, "", "{}") for name in policy.value_names]
         names = [_of_rows(series, rows.row_series[span])] if policy.series_names else []
         yield "\n".join(map(",".join, zip(*names, _times(rows.time[span]), *values, strict=True))) + "\n"
 
 
-def _csv_text(text: str) -> str:
+def csv_text(text: str) -> str:
+    """Returns a text as a cell of CSV."""
     if text and not any(mark in text for mark in ',"\r\n'):
         return text
     return '"' + text.replace('"', '""') + '"'

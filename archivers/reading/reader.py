@@ -13,7 +13,7 @@ from pymongo.database import Database
 from archivers.context import offline_archive
 from archivers.format.archive import OfflineArchive
 from archivers.format.finding import Listed
-from archivers.format.manifest import Manifest
+from archivers.format.manifest import Manifest, Part
 from archivers.format.rows import Asked
 from archivers.moving.online import archived_source
 from archivers.records.receipts import Receipts
@@ -85,6 +85,11 @@ class ArchivedReader:
             else:
                 yield from self._buckets(self._offline, manifest, asked)
 
+    def parts(self, asked: Asked) -> Iterator[Part]:
+        """Yields the parts of an offline archive that may hold something of what is asked for."""
+        for manifest in self._holding(self._offline, asked) if self._offline is not None else ():
+            yield from (it for it in manifest.parts if it.touches(asked.start, asked.end))
+
     def _rows_tell(self, manifest: Manifest) -> bool:
         """Whether the rows of a commit are what is archived of it, and not known to be live."""
         if not manifest.has_rows_of(self._policy):
@@ -95,7 +100,7 @@ class ArchivedReader:
     def _moved(self, asked: Asked) -> Iterator[Batch]:
         """Of an online archive."""
         receipts = Receipts(self._database, self._policy.name)
-        query = selector_query(self._policy, asked.series)
+        query = selector_query(self._policy, *asked.series)
         for batch in self._archived_source().batches(asked.start, asked.end, query):
             raw_ids = [batch.main.raw_id(i) for i in range(len(batch))]
             copied = receipts.copied(batch.main.ids, self._session)
@@ -149,7 +154,7 @@ class ArchivedReader:
         # What reaches into the next range is read last: it is at hand when that is asked for.
         for manifest in sorted(archive.manifests(asked.start, asked.end), key=lambda it: (it.first, it.last)):
             is_around = any(it.touches(asked.start, asked.end) for it in manifest.parts)
-            if is_around and manifest.may_hold(self._policy, asked.series):
+            if is_around and (not asked.series or manifest.may_hold(self._policy, *asked.series)):
                 yield manifest
 
     def _buckets(self, archive: OfflineArchive, manifest: Manifest, asked: Asked) -> Iterator[Batch]:
@@ -166,7 +171,7 @@ class ArchivedReader:
         """Buckets with a reading that is asked for; and those that break the policy's model, as it is now."""
         decoded = decode(batch, self._policy)
         columns = decoded.columns
-        wanted = selected(columns.series, self._policy, asked.series)[columns.series_of_readings]
+        wanted = selected(columns.series, self._policy, *asked.series)[columns.series_of_readings]
         wanted &= (columns.time >= asked.start) & (columns.time < asked.end)
         chosen = np.ones(len(batch), dtype=np.bool_)
         chosen[decoded.units] = False

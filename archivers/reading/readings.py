@@ -48,7 +48,8 @@ _DAY = _LENGTHS.index(DAY_MS)
 
 
 class Readings:
-    """The readings of [since, until) of the series asked for, as rows sorted by time, series and `_id`.
+    """The readings of [since, until) of the series asked for, as rows sorted by time, series and `_id`:
+    those of `series`, or of any `among` these; of all where neither is given.
 
     Iterating gives them a piece at a time; no piece is empty. None for `since` or `until` is no bound.
     `at_most`: readings in a piece, of all series, unless they share one millisecond.
@@ -67,11 +68,13 @@ class Readings:
         since: datetime | None = None,
         until: datetime | None = None,
         series: Selector | None = None,
+        among: Sequence[Selector] = (),
         check: Callable[[], None] = lambda: None,
         at_most: int = MAX_READINGS,
     ) -> None:
-        self.selector = series or {}
-        check_selector(policy, self.selector)
+        self.selectors = [series, *among] if series else list(among)
+        for selector in self.selectors:
+            check_selector(policy, selector)
         self.policy = policy
         self.quarantined: list[Quarantined] = []
         self._broken: set[str] = set()
@@ -127,7 +130,7 @@ class Readings:
         """By rows of parts where these tell all, unless it takes `_id`s to tell readings that tie: which
         comes first, or that they are of one bucket, which is live as it was archived."""
         for is_by_rows in (True, False):
-            held = self._both(Asked(start, end, self.selector), limit, session, is_by_rows=is_by_rows)
+            held = self._both(Asked(start, end, self.selectors), limit, session, is_by_rows=is_by_rows)
             if held is None or held.is_in_order:
                 return held
         raise AssertionError("unreachable")
@@ -138,7 +141,7 @@ class Readings:
         """Live first, and then what is archived of it; None where that is more than `limit` readings."""
         held = _Held(self.policy, asked)
         source = Source(self._database, self.policy, session=session)
-        for batch in source.batches(asked.start, asked.end, selector_query(self.policy, asked.series)):
+        for batch in source.batches(asked.start, asked.end, selector_query(self.policy, *asked.series)):
             self._add(held, batch)
             if limit is not None and held.count > limit:
                 return None
@@ -186,7 +189,7 @@ class _Held:
     def add(self, columns: Columns) -> None:
         inside = (columns.time >= self._asked.start) & (columns.time < self._asked.end)
         self.count += int(inside.sum())
-        wanted = selected(columns.series, self._policy, self._asked.series)
+        wanted = selected(columns.series, self._policy, *self._asked.series)
         at = np.flatnonzero(inside & wanted[columns.series_of_readings])
         if not len(at):
             return

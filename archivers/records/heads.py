@@ -116,13 +116,15 @@ def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
     """The manifests of the heads. Raises HaltedError where the store does not hold them: it is not the store
     that was written to, or an older state of it."""
     heads = read_heads(receipts)
-    if heads is None:
-        if receipts.all_registered():
+    if heads is None and receipts.all_registered():
+        heads = read_heads(receipts)  # a run may have made the first commit in between
+        if heads is None:
             raise HaltedError(
                 f"policy {receipts.policy}: its commits have receipts, and the record of the chain's heads "
                 "is gone from bucketwise_receipts. Nothing was changed. Restore it from a backup, or "
                 "remove all receipts of the policy, and the next run finds the heads in the store"
             )
+    if heads is None:
         return []
     return [_head(archive, link) for link in heads.links if link.sha256 not in heads.lost]
 

@@ -252,6 +252,7 @@ class Merging:
             lambda session, outcome: self._record(session, name, verified, outcome),
         )
         work.report.deleted += len(outcome.deleted)
+        work.spend(len(verified), verified.size)
         work.report.change(len(outcome.changed))
         self.follow()
 

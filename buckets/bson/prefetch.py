@@ -6,10 +6,12 @@ import contextvars
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
+#: Seconds: the server closes the cursors of a session that was idle for half an hour.
+IDLE = 600.0
 
 
 def _one(_: object) -> int:
@@ -20,7 +22,8 @@ def prefetch(
     found: Iterator[T], may_go_on: Callable[[], bool], size: Callable[[T], int] = _one, most: int = 1
 ) -> Generator[T, None, None]:
     """The same, in the same order. Once one leaves `may_go_on` true, a thread fetches those after it while
-    the caller works, until what waits has a size of `most`. An error comes out in its place. Who leaves off
+    the caller works, until what waits has a size of `most`, and now and then one more where the caller takes
+    long, so that a cursor stays open. An error comes out in its place. Who leaves off
     early waits for what is under way: once this iterator is closed, nothing is read any more."""
     reader: _Reader[T] | None = None
     try:
@@ -74,7 +77,11 @@ class _Reader(threading.Thread, Generic[T]):
         held = 0
         while True:
             while held >= self._most or not self._taken.empty():
-                if (taken := self._taken.get()) is None:
+                try:
+                    taken = self._taken.get(timeout=IDLE)
+                except Empty:
+                    break
+                if taken is None:
                     return
                 held -= taken
             if (it := self._context.run(next, self._found, None)) is None:

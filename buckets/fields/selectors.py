@@ -44,16 +44,20 @@ def selects(series: Series, policy: Policy, selector: Selector) -> bool:
     return all(series_text(values[name]) == text for name, text in selector.items())
 
 
-def selected(series: Sequence[Series], policy: Policy, selector: Selector) -> NDArray[np.bool_]:
-    """Returns which of these are asked for."""
-    if not selector:
+def selected(series: Sequence[Series], policy: Policy, *selectors: Selector) -> NDArray[np.bool_]:
+    """Returns which of these are asked for, by any of the selectors; without any, all are."""
+    if not all(selectors) or not selectors:
         return np.ones(len(series), dtype=np.bool_)
-    return np.array([selects(one, policy, selector) for one in series], dtype=np.bool_)
+    return np.array([any(selects(one, policy, it) for it in selectors) for one in series], dtype=np.bool_)
 
 
-def selector_query(policy: Policy, selector: Selector) -> dict[str, Any]:
+def selector_query(policy: Policy, *selectors: Selector) -> dict[str, Any]:
     """Returns what MongoDB can narrow of the buckets: it meets all of those series, and maybe more."""
-    return _query({policy.stored_series[name]: text for name, text in selector.items()})
+    stored = policy.stored_series
+    found = [_query({stored[name]: text for name, text in it.items()}) for it in selectors]
+    if not all(found) or not found:
+        return {}
+    return found[0] if len(found) == 1 else {"$or": found}
 
 
 def summary_query(selector: Selector) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from config.checks.drill import check_drill
+from config.checks.lake import check_lake
 from config.checks.ledger import check_ledger
 from config.checks.locations import check_mongodb, check_store
 from config.checks.metrics import check_metrics_file
@@ -17,11 +18,13 @@ from config.checks.policy import check_policy
 from config.checks.publish import check_publish
 from config.checks.storage import check_object_lock, check_storage_class
 from config.checks.targets import check_targets
+from config.checks.throttle import check_throttle
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.lines import lines_of
 from config.loading.tables import known_keys, read_table
 from config.policies import (
     Drill,
+    Lake,
     MongoDB,
     Notify,
     Policy,
@@ -29,6 +32,7 @@ from config.policies import (
     RunLedger,
     Settings,
     Store,
+    Throttle,
     TopLevel,
     Workers,
 )
@@ -36,7 +40,7 @@ from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
 from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
-_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "publish", "policies")
+_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "lake", "publish", "throttle", "policies")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
@@ -66,15 +70,27 @@ def settings_in(
     check_ledger(settings.ledger, report)
     check_notify(settings.notify, report)
     check_drill(settings, report)
+    check_lake(settings, report)
     check_publish(settings, report)
+    check_throttle(settings.throttle, ("throttle",), report)
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
         check_storage_class(policy, settings.store, report)
+        check_throttle(policy.throttle, ("policies", policy.name, "throttle"), report)
     check_targets(settings.policies.values(), settings.mongodb.database, report)
     if report.problems:
         raise ConfigError(report.problems)
     store = settings.store and settings.store.model_copy(update={"url": settings.store.url.removesuffix("/")})
-    return settings.model_copy(update={"store": store})
+    lake = settings.lake
+    if lake is not None and lake.namespace is None:
+        lake = lake.model_copy(update={"namespace": settings.mongodb.database})
+    policies = settings.policies
+    if settings.throttle.model_fields_set:
+        policies = {
+            name: it.model_copy(update={"throttle": it.throttle.within(settings.throttle)})
+            for name, it in policies.items()
+        }
+    return settings.model_copy(update={"store": store, "lake": lake, "policies": policies})
 
 
 def _read(path: Path) -> str:
@@ -119,7 +135,9 @@ def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_pol
     ledger = _table(document, ("ledger",), report) or {}
     notify = _table(document, ("notify",), report) or {}
     drill = _table(document, ("drill",), report) or {}
+    lake = _table(document, ("lake",), report)
     publish = _table(document, ("publish",), report) or {}
+    throttle = _table(document, ("throttle",), report) or {}
     return Settings(
         mongodb=read_table(MongoDB, mongodb, ("mongodb",), report),
         store=None if store is None else read_table(Store, store, ("store",), report),
@@ -128,7 +146,9 @@ def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_pol
         metrics_file=None if top.metrics_file is None else Path(top.metrics_file),
         notify=read_table(Notify, notify, ("notify",), report),
         drill=read_table(Drill, drill, ("drill",), report),
+        lake=None if lake is None else read_table(Lake, lake, ("lake",), report),
         publish=read_table(Publish, publish, ("publish",), report),
+        throttle=read_table(Throttle, throttle, ("throttle",), report),
         policies=policies,
         path=path,
     )

@@ -1,4 +1,6 @@
-"""Progress on stderr: a moving bar on a terminal, now and then a line elsewhere, nothing where quiet."""
+"""Progress on stderr: a moving bar on a terminal, now and then a line elsewhere, nothing where quiet.
+
+Where log lines are JSON, so are these, on a terminal as well."""
 
 from __future__ import annotations
 
@@ -7,16 +9,19 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import structlog
 from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from jobs import clock
+from jobs import clock, logs
 
 _SECONDS_BETWEEN_LINES = 10.0
 #: An estimate from less would be a guess.
 _LEAST_SECONDS, _LEAST_SHARE = 3.0, 0.005
+log = structlog.get_logger()
 
 
 class Estimate:
@@ -33,6 +38,10 @@ class Estimate:
         if what != self._what:
             self._what, self._began = what, self._heard
         self._share, self._heard = share, now
+
+    @property
+    def share(self) -> float | None:
+        return self._share
 
     def left(self, now: float) -> str | None:
         """Returns such as "42 %, about 3 min left"; None while too little is known."""
@@ -52,13 +61,17 @@ def _duration(seconds: float) -> str:
 
 
 class Progress:
-    """Called by long work with what it did since the last call: `progress("archived readings", 5000)`."""
+    """Called by long work with what it did since the last call: `progress("archived readings", 5000)`.
+    `among`: which of how many policies is worked on."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._counts: Counter[str] = Counter()
         self._estimate = Estimate(clock.steady())
+        self.among = (1, 1)
         self._title = ""
+        self._fields: dict[str, Any] = {}
+        self._waits: str | None = None
         self._said_at = 0.0
         self._bar: Bar | None = None
         self._task: TaskID | None = None
@@ -66,25 +79,42 @@ class Progress:
     def __call__(self, what: str, count: int, share: float | None = None, /) -> None:
         self._counts[what] += count
         self._estimate.hear(what, share, clock.steady())
+        self._show()
+
+    def wait(self, reason: str | None, /) -> None:
+        """Say why work waits; None: it goes on. Where quiet, log lines tell of it, if there are any."""
+        if self._quiet and reason is not None and self._waits is None:
+            log.info("run waits", **self._fields, reason=reason)
+        self._waits = reason
+        self._show()
+
+    @contextmanager
+    def step(self, title: str, policy: str | None = None) -> Iterator[None]:
+        """What is counted inside the block belongs to this step of a policy."""
+        number, of = self.among
+        self._fields = {"step": title}
+        if policy is not None:
+            place = {"policy_number": number, "policies": of} if of > 1 else {}
+            self._fields = {"policy": policy, **place, "step": title}
+            title = f"[{number}/{of}] {policy}: {title}" if of > 1 else f"{policy}: {title}"
+        self._title, self._counts, self._estimate = title, Counter(), Estimate(clock.steady())
+        if not self._quiet and sys.stderr.isatty() and not logs.is_json():
+            with self._moving(title):
+                yield
+            return
+        self._say()
+        yield
+        if self._counts:
+            self._estimate = Estimate(clock.steady())  # it is done
+            self._say()
+
+    def _show(self) -> None:
+        share = self._estimate.share
         if self._bar is not None and self._task is not None:
             total = None if share is None else 1.0
             self._bar.update(self._task, counts=self._summary(), total=total, completed=share or 0.0)
         elif clock.steady() - self._said_at >= _SECONDS_BETWEEN_LINES:
-            self._say(f"{self._title}: {self._summary()}")
-
-    @contextmanager
-    def step(self, title: str) -> Iterator[None]:
-        """What is counted inside the block belongs to `title`."""
-        self._title, self._counts, self._estimate = title, Counter(), Estimate(clock.steady())
-        if not self._quiet and sys.stderr.isatty():
-            with self._moving(title):
-                yield
-            return
-        self._say(title)
-        yield
-        if self._counts:
-            self._estimate = Estimate(clock.steady())  # it is done
-            self._say(f"{title}: {self._summary()}")
+            self._say()
 
     @contextmanager
     def _moving(self, title: str) -> Iterator[None]:
@@ -104,11 +134,19 @@ class Progress:
 
     def _summary(self) -> str:
         counts = ", ".join(f"{count:,} {what}" for what, count in dict(self._counts).items())
-        left = self._estimate.left(clock.steady())
-        return counts if left is None else f"{counts}; {left}"
+        waits = None if self._waits is None else f"waits: {self._waits}"
+        return "; ".join(filter(None, (counts, self._estimate.left(clock.steady()), waits)))
 
-    def _say(self, line: str) -> None:
+    def _say(self) -> None:
         self._said_at = clock.steady()
-        if not self._quiet:
-            sys.stderr.write(f"{line}\n")
+        if self._quiet:
+            return
+        if logs.is_json():
+            more = {"share": self._estimate.share, "left": self._estimate.left(clock.steady())}
+            more["waits"] = self._waits
+            told = {key: it for key, it in more.items() if it is not None}
+            log.info("progress", **self._fields, counts=dict(self._counts), **told)
+        else:
+            summary = self._summary()
+            sys.stderr.write(f"{self._title}: {summary}\n" if summary else f"{self._title}\n")
             sys.stderr.flush()

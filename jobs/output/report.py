@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from bson import json_util
 from bson.code import Code
@@ -34,25 +34,37 @@ def worst(codes: Iterable[int]) -> int:
 @dataclass
 class Result:
     """How one policy fared. `body` is its part of the JSON, beside name, exit code and error. `paused`: the
-    pause that kept it from being worked on. `late_since`: the first firing of its schedule that was missed
-    before. `measures` are for the metrics."""
+    pause that kept it from being worked on. `stopped`: its window was over, or had not opened, and
+    `next_window` is when it opens. `late_since`: the first firing of its schedule that was missed before.
+    `measures` are for the metrics."""
 
     policy: str
     exit_code: int = 0
     body: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
     paused: dict[str, Any] | None = None
+    stopped: Literal["window over", "outside window"] | None = None
+    next_window: datetime | None = None
     late_since: datetime | None = None
     measures: Measures = field(default_factory=Measures)
 
     @property
     def outcome(self) -> str:
-        """Returns what its exit code is called; "paused" where that is why nothing was done."""
-        return "paused" if self.exit_code == 0 and self.paused else OUTCOMES[self.exit_code]
+        """Returns what its exit code is called; "paused", or what stopped it, where that is why nothing was
+        done, or not all."""
+        if self.exit_code == 0 and self.paused:
+            return "paused"
+        return self.stopped if self.exit_code == 0 and self.stopped else OUTCOMES[self.exit_code]
+
+    @property
+    def is_idle(self) -> bool:
+        """Returns whether there was no run: the policy is paused, or this is no time for it to work."""
+        return self.outcome in ("paused", "outside window")
 
     def as_dict(self) -> dict[str, Any]:
         error = {} if self.error is None else {"error": self.error}
-        beside = {"paused": self.paused, "late_since": self.late_since}
+        beside = {"paused": self.paused, "stopped": self.stopped, "next_window": self.next_window}
+        beside["late_since"] = self.late_since
         told = {key: value for key, value in beside.items() if value is not None}
         return {"policy": self.policy, "exit_code": self.exit_code, **self.body, **told, **error}
 

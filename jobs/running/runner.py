@@ -18,7 +18,7 @@ from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.stores import ObjectStore
 from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
-from config.errors import PausedError
+from config.errors import InterruptedRun, PausedError, WindowOverError
 from config.policies import Policy
 from jobs import clock
 from jobs.call import Call
@@ -26,15 +26,17 @@ from jobs.execution.executors import local
 from jobs.failures import OUTCOMES, Failure, explain
 from jobs.output.progress import Progress
 from jobs.output.report import Result, worst
+from jobs.running.lag import Members
 from jobs.running.lateness import missed_since
 from jobs.running.lease import Lease
 from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
 from jobs.running.pausing import PAUSABLE
 from jobs.running.standing import standing
+from jobs.running.throttle import Throttle
 from jobs.running.turn import Document, Follower, Step, Turn
 from jobs.stopping import Stop
 from rollups.changes.shared import SharedChanges
-from rollups.context import unheard
+from rollups.context import freely, unheard
 from rollups.guarded import dry
 
 #: Who does the tasks, for one policy's turn.
@@ -76,6 +78,8 @@ class Runner:
     keep: timedelta | None = None  # entries of the ledger; None: forever
     tells_late: bool = False  # whether a firing was missed before
     is_measured: bool = False  # for metrics
+    is_throttled: bool = True  # by what policies say
+    begun: float = field(default_factory=clock.steady)
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     _shared: SharedChanges | None = None
     _read_again_at: float = 0.0
@@ -106,13 +110,15 @@ class Runner:
             keep=call.settings.ledger.keep,
             tells_late=call.command == SCHEDULED and call.settings.notify.tells_late,
             is_measured=call.metrics_file is not None,
+            is_throttled=not call.no_throttle,
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
         """A policy that fails keeps none of the others from running; an interruption does."""
         results = []
         self._shared = self._sharing(policies)
-        for policy in policies:
+        for number, policy in enumerate(policies, start=1):
+            self.progress.among = number, len(policies)
             self._read_on()
             results.append(self.run_one(policy))
             if self._shared is not None:
@@ -123,11 +129,12 @@ class Runner:
 
     def _sharing(self, policies: Sequence[Policy]) -> SharedChanges | None:
         """Returns what reads the changes of several policies at once, where these are rolled up one after
-        another."""
+        another. One whose window is closed does not read any."""
         rolls_up = any(step.follows_changes for step in self.steps) and not self.options.within.is_bounded
-        if not rolls_up or len(policies) < 2:
+        working = [it for it in policies if self._may_work(it)] if rolls_up else []
+        if len(working) < 2:
             return None
-        return SharedChanges(self.database, policies, RECEIPTS, leaves_marks=not self.options.dry_run)
+        return SharedChanges(self.database, working, RECEIPTS, leaves_marks=not self.options.dry_run)
 
     def _read_on(self) -> None:
         """What was read is good for a while: what came in since is for the next run."""
@@ -149,6 +156,8 @@ class Runner:
             if not self.is_now_given and any(step.by_present for step in self.steps):
                 clock.check_skew(self.now, self._server_now)
             result.late_since = self._late_since(policy)
+            if (throttle := self._throttle(policy)) is not None:
+                throttle.see_window()
             with self.options.staff(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
                     self._do(result, self._turn(policy, None, executor))
@@ -158,9 +167,11 @@ class Runner:
                         if lease.is_clean:
                             lease.leave_clean()
                         return None
-                    self._do_recorded(result, policy, lease, executor)
+                    self._do_recorded(result, lease, self._turn(policy, lease, executor, throttle))
         except PausedError as error:  # before its first step: there was nothing to do
             result.paused = error.pause
+        except WindowOverError as error:
+            result.stopped, result.next_window = "outside window", error.opens
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         if self.is_measured:
@@ -186,10 +197,21 @@ class Runner:
         """Asked once, at the start: `now` is that of the first policy for all of them."""
         return clock.of_server(self.database)
 
-    def _do_recorded(self, result: Result, policy: Policy, lease: Lease, executor: Executor) -> None:
+    def _throttle(self, policy: Policy) -> Throttle | None:
+        if not self.is_throttled or self.options.dry_run or self.verb not in PAUSABLE:
+            return None
+        return Throttle(policy, Members(self.database).lag, self._present, self.progress.wait)
+
+    def _may_work(self, policy: Policy) -> bool:
+        throttle = self._throttle(policy)
+        return throttle is None or throttle.is_open
+
+    def _present(self) -> datetime:
+        return self.now + timedelta(seconds=clock.steady() - self.begun)
+
+    def _do_recorded(self, result: Result, lease: Lease, turn: Turn) -> None:
         ledger = Ledger(self.database)
-        entry = ledger.start(self.run, self.verb, policy.name, self.now, lease, self.arguments)
-        turn = self._turn(policy, lease, executor)
+        entry = ledger.start(self.run, self.verb, turn.policy.name, self.now, lease, self.arguments)
         try:
             self._do(result, turn)
             if result.exit_code in COMPLETED:
@@ -198,15 +220,16 @@ class Runner:
             # Once another run has the lease, what was found changed or missing is its doing.
             self._fail(result, lease.taken() or error)
         self._follow(result, turn, lease)
-        if result.exit_code in COMPLETED and turn.context.state.is_clean:
+        code = InterruptedRun.exit_code if result.stopped else result.exit_code  # not all that is due is done
+        if code in COMPLETED and turn.context.state.is_clean:
             lease.leave_clean()
         counts = _counts(result.body)
-        ledger.finish(entry, result.exit_code, OUTCOMES[result.exit_code], counts, result.error)
+        ledger.finish(entry, code, OUTCOMES[code], counts, result.error or result.stopped)
 
     def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
             turn.context.check()
-            with self.progress.step(f"{turn.policy.name}: {step.name}"), _timed(result, step):
+            with self.progress.step(step.name, turn.policy.name), _timed(result, step):
                 done = step.do(turn)
             result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
             result.exit_code = worst([result.exit_code, done.exit_code])
@@ -221,14 +244,21 @@ class Runner:
         except Exception as error:  # noqa: BLE001  # as above
             self._fail(result, lease.taken() or error)
 
-    def _turn(self, policy: Policy, lease: Lease | None, executor: Executor) -> Turn:
+    def _turn(
+        self, policy: Policy, lease: Lease | None, executor: Executor, throttle: Throttle | None = None
+    ) -> Turn:
         """Returns a policy's turn; without a lease it can't write."""
 
-        def check() -> None:
+        def may_go_on() -> None:
             if lease is not None:
                 lease.check()
             self.stop.check()
             executor.check()
+
+        def check() -> None:
+            may_go_on()
+            if throttle is not None:
+                throttle.check(may_go_on)
 
         follower = self.options.follower
         context = ArchiveContext(
@@ -237,7 +267,8 @@ class Runner:
             self.now,
             dry if lease is None else lease.guard,
             check,
-            self.progress,
+            self.progress if throttle is None else throttle.noting(self.progress),
+            spend=freely if throttle is None else throttle.hear,
             store=self.store,
             executor=executor,
             keys=self.keys,
@@ -261,6 +292,9 @@ class Runner:
 
     def _fail(self, result: Result, error: BaseException) -> None:
         """The first failure is the cause; what follows from it must not hide it."""
+        if isinstance(error, WindowOverError):
+            result.stopped, result.next_window = "window over", error.opens
+            return
         failure: Failure = explain(error, self.hosts)
         if isinstance(error, PausedError):
             result.paused = error.pause

@@ -64,7 +64,7 @@ class Metrics:
     def record(self, verb: str, result: Result) -> None:
         """Count one run of one policy; of none, where it is called "": the command could not start."""
         policy, now = result.policy, (result.measures.ended or clock.current()).timestamp()
-        if result.outcome == "paused":  # no run, but its lags grow
+        if result.is_idle:  # no run, but its lags grow
             self._record_measures(policy, result.measures)
             return
         self._runs.labels(policy, verb, OUTCOMES[result.exit_code]).inc()

@@ -35,7 +35,7 @@ def events_of(exit_code: int, results: Iterable[Result]) -> list[str]:
     found = {
         "failed": exit_code in FAILED and exit_code != HaltedError.exit_code,
         "halted": exit_code == HaltedError.exit_code,
-        "late": any(it.late_since is not None and it.outcome != "paused" for it in results),
+        "late": any(it.late_since is not None and not it.is_idle for it in results),
     }
     return [name for name, happened in found.items() if happened]
 

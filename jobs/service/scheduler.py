@@ -177,12 +177,16 @@ class Service:
         self._tell(task, result)
         if result.exit_code in (1, LeaseHeldError.exit_code) or result.paused:
             self._ask_again(task, clock.current() + AGAIN)
+        elif result.next_window is not None:
+            self._ask_again(task, result.next_window)
 
     def _tell(self, task: Task, result: Result) -> None:
         outcome = {"outcome": result.outcome, "exit_code": result.exit_code}
         said = {"policy": result.policy, "verb": task.verb, **outcome}
         if result.outcome == "paused" and (pause := result.paused):
             log.info("policy is paused", policy=result.policy, by=pause["by"], reason=pause["reason"])
+        elif result.stopped and (opens := result.next_window):
+            log.info("run stopped", **said, reason=result.stopped, next_window=clock.iso(opens))
         elif result.exit_code in (0, 3, 11, 130):
             log.info("run ended", **said, **({} if result.error is None else {"reason": result.error}))
         else:

@@ -12,6 +12,7 @@ from archivers.format.keys import Keys
 from archivers.moving.archive import ArchiveOptions, archive, check_archive, check_kind, plan_archive, recover
 from archivers.proof.audit import audit
 from archivers.proof.checks import check
+from archivers.proof.findings import Finding
 from archivers.proof.remedies import REMEDIES
 from archivers.proof.sign import sign
 from archivers.proof.verify import verify
@@ -29,6 +30,7 @@ from config.errors import HaltedError
 from config.policies import Policy
 from jobs import clock
 from jobs.running import lease, ledger
+from jobs.running.lag import lag_findings
 from jobs.running.pausing import pause_findings
 from jobs.running.turn import Done, Step, Turn
 from jobs.steps.audited import evidence_body
@@ -270,21 +272,28 @@ def _unpin(turn: Turn) -> Done:
     return Done({"buckets": unpin(turn.context, turn.within)})
 
 
+def nothing_else(_turn: Turn) -> list[Finding]:
+    """Finds nothing."""
+    return []
+
+
 def audit_step(
     *,
     full: bool = False,
     evidence: bool = False,
     drilled_every: timedelta | None = None,
     publishing: Publishing | None = None,
+    beside: Callable[[Turn], list[Finding]] = nothing_else,
 ) -> Step:
     """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: it also tells
     where each day is, how much there is, and how it is proven. `drilled_every`: how long a day may go without
-    a drill; None: forever. `publishing`: what publishes summaries elsewhere."""
+    a drill; None: forever. `publishing`: what
+    publishes summaries elsewhere. `beside` finds what else there is."""
 
     def do(turn: Turn) -> Done:
         report = audit(turn.context, full=full, drilled_every=drilled_every)
         published = publishing.findings(turn) if publishing else []
-        done = _findings([*pause_findings(turn), *report.findings, *published], NOT_KEPT)
+        done = _findings([*pause_findings(turn), *report.findings, *published, *beside(turn)], NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
         for it in done.body["findings"]:
             it["remedy"] = REMEDIES[it["code"]]
@@ -298,7 +307,7 @@ def _check(turn: Turn) -> Done:
     checked = check(turn.context.database, turn.policy, OWN_COLLECTIONS)
     may_look = all(it.place != lease.COLLECTION for it in checked.findings)  # else a right is missing there
     paused = pause_findings(turn) if may_look else []
-    done = _findings([*paused, *checked.findings], FAILED)
+    done = _findings([*paused, *lag_findings(turn), *checked.findings], FAILED)
     fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
     return Done({**done.body, "fit": fit}, done.exit_code)
 

@@ -6,11 +6,22 @@ from collections.abc import Callable
 
 from jobs.output.report import Report
 from jobs.verbs import demo, init
-from jobs.verbs.asking import advise, coverage, explain, readings, receipts, status, summarize
+from jobs.verbs.asking import advise, coverage, explain, query, readings, receipts, status, summarize
 from jobs.verbs.keeping import hold, pause, undelete
 from jobs.verbs.proving import audit, check, drill, sign, verify
 from jobs.verbs.returning import restore, unpin
-from jobs.verbs.working import archive, compact, erase, plan, publish, remodel, rollup, run, schedule
+from jobs.verbs.working import (
+    archive,
+    compact,
+    erase,
+    lake,
+    plan,
+    publish,
+    remodel,
+    rollup,
+    run,
+    schedule,
+)
 
 #: In the order in which --help lists them.
 VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
@@ -23,6 +34,7 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "run": (run.run, run.EXAMPLES),
     "summarize": (summarize.summarize, summarize.EXAMPLES),
     "readings": (readings.readings, readings.EXAMPLES),
+    "query": (query.query, query.EXAMPLES),
     "coverage": (coverage.coverage, coverage.EXAMPLES),
     "explain": (explain.explain, explain.EXAMPLES),
     "advise": (advise.advise, advise.EXAMPLES),
@@ -30,6 +42,7 @@ VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
     "schedule": (schedule.schedule, schedule.EXAMPLES),
     "publish": (publish.publish, publish.EXAMPLES),
     "compact": (compact.compact, compact.EXAMPLES),
+    "lake": (lake.lake, lake.EXAMPLES),
     "verify": (verify.verify, verify.EXAMPLES),
     "drill": (drill.drill, drill.EXAMPLES),
     "restore": (restore.restore, restore.EXAMPLES),

@@ -18,6 +18,7 @@ from rollups.calendar.due import Calendar, Spans
 from rollups.calendar.levels import Span, bases
 from rollups.calendar.parts import Partition, Slice, Standing
 from rollups.calendar.windows import LOWEST
+from rollups.context import Spend
 from rollups.rolling.slices import Asked, Found, Reader, shares
 from rollups.summaries import documents
 from rollups.summaries.targets import target
@@ -81,6 +82,7 @@ class ReadAhead:
     calendar: Calendar
     reader: Reader
     check: Callable[[], None]
+    spend: Spend
 
     def read(self, slices: Iterator[Slice]) -> Iterator[tuple[Slice, Found | None]]:
         """Yields what is in each; None where no readings are needed of it."""
@@ -95,11 +97,21 @@ class ReadAhead:
             while len(under_way) >= self.reader.ahead(largest):
                 found = _joined(under_way[0][1], self.check)
                 largest = max(largest, found.size() if found else 0)
+                self._spend(found)
                 yield under_way.popleft()[0], found
                 del found  # before the next one is read
         for it, parts in under_way:
             self.check()
-            yield it, _joined(parts, self.check)
+            found = _joined(parts, self.check)
+            self._spend(found)
+            yield it, found
+            del found
+
+    def _spend(self, found: Found | None) -> None:
+        """Before anything is written of it."""
+        if found is not None:
+            self.spend(found.buckets_read, found.bytes_read)
+            self.check()
 
     def _ask(self, piece: Slice, of_each: int) -> list[Future[Found]]:
         """To read a slice, in so many shares."""

@@ -89,7 +89,9 @@ class _Expiry:
         while ids:
             self._context.check()
             delete = partial(self._delete, collection, level, ids)
-            self.report.gone[level.name] += transaction(self._context.database, self._context.guard, delete)
+            gone = transaction(self._context.database, self._context.guard, delete)
+            self.report.gone[level.name] += gone
+            self._context.progress("expired summaries", gone)
             holds, ids = self._due(collection, level, expired)
         self._count_held(level, expired, holds)
 

@@ -51,6 +51,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         calendar,
         planner.archived.reader,
         context.check,
+        context.spend,
     )
     for number, (piece, found) in enumerate(reading.read(finder.slices(plan.spans, plan.standing))):
         if number == 0:

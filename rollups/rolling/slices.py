@@ -141,6 +141,15 @@ class Found:
     commits: set[str] = field(default_factory=set)  # of the archive, that were read whole
     aside: Shelf | None = None
     filled: dict[bool, set[int]] = field(default_factory=dict)  # starts of the cells of what is put aside
+    buckets_read: int = 0  # live ones
+    bytes_read: int = 0
+
+    def counted(self, live: Iterable[Batch]) -> Iterator[Batch]:
+        """Yields batches of live buckets, and counts them."""
+        for batch in live:
+            self.buckets_read += len(batch)
+            self.bytes_read += batch.size
+            yield batch
 
     def take(self, local: bool, states: Iterable[tuple[bytes, Series, int, State]]) -> None:
         """Adds states of series in cells, each under the series' key."""
@@ -159,6 +168,8 @@ class Found:
                 self.filled.setdefault(local, set()).update(filled)
         self.quarantined += other.quarantined
         self.commits |= other.commits
+        self.buckets_read += other.buckets_read
+        self.bytes_read += other.bytes_read
 
     def size(self) -> int:
         """Bytes that it takes in memory, about."""
@@ -221,7 +232,7 @@ def read(source: Source, archived: Archived, policy: Policy, asked: Asked, union
     start = min(edges[0] - local * LARGEST_MS for local, edges in asked.edges.items())
     end = max(edges[-1] + local * LARGEST_MS for local, edges in asked.edges.items())
     live = (source.rough if asked.is_plain else source).batches(start, end, asked.share.query(policy))
-    for batch in _pieces(chain(live, () if asked.share.low else archived(start, end))):
+    for batch in _pieces(chain(found.counted(live), () if asked.share.low else archived(start, end))):
         _aggregate(decode(batch, policy, unions), policy, found)
     return found
 

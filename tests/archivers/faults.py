@@ -11,6 +11,7 @@ import pytest
 from pymongo.client_session import ClientSession
 
 from archivers.erasing import work as erasing
+from archivers.lake import sync as lake
 from archivers.moving import commits as books
 from archivers.moving import online, selection
 from archivers.records.receipts import Receipts
@@ -115,7 +116,7 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
         steps.step("after commit")
         return result
 
-    for module in (books, delete, erasing, merging, online, put, selection, settle, unpin):
+    for module in (books, delete, erasing, lake, merging, online, put, selection, settle, unpin):
         monkeypatch.setattr(module, "transaction", transaction)
     burying = Receipts.bury
 

@@ -180,7 +180,7 @@ def test_what_readers_of_parquet_see(database: Database[Document], file_store: S
     table = pd.read_parquet(cycle.root / "iot" / "data")
     assert (len(table), table["val"].sum(), table["val"].min(), table["val"].max()) == wanted
     assert set(table["dt"].astype(str)) == days
-    assert str(table["time"].dtype) == "datetime64[ms, UTC]"
+    assert str(table["time"].dtype) == "datetime64[us, UTC]"
 
 
 def test_how_the_parts_are_written(cycle: Cycle) -> None:

@@ -18,6 +18,7 @@ from pymongo.database import Database
 from pymongo.errors import CursorNotFound, OperationFailure
 
 from buckets.bson import cursor as raw_cursor
+from buckets.bson import prefetch as ahead
 from buckets.bson.cursor import find_raw
 from buckets.bson.prefetch import prefetch
 from buckets.bson.raw import Docs
@@ -294,6 +295,22 @@ def test_so_many_are_fetched_as_fit() -> None:
     before = sum(event.is_set() for event in fetched)
     found.close()
     assert sum(event.is_set() for event in fetched) <= before + 1 and not fetching()
+
+
+def test_a_cursor_whose_reader_waits_is_asked_for_more_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server would close it otherwise."""
+    monkeypatch.setattr(ahead, "IDLE", 0.01)
+    fetched: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(50):
+            fetched.append(number)
+            yield number
+
+    found = prefetch(numbers(), lambda: True)
+    assert next(found) == 0
+    wait_until(lambda: len(fetched) >= 10, "it is asked for more")
+    assert list(found) == list(range(1, 50))
 
 
 _INTERRUPTED = """

@@ -34,6 +34,7 @@ READINGS = {"ticks": 8, "iot": 10, "weather": 4}
 READING: dict[str, tuple[str, ...]] = {
     "plan": (), "status": (), "verify": (), "audit": (), "summarize": OLD,
     "readings": (*OLD, "-o", "out.csv"), "coverage": (), "explain": ("--at", "2018-06-30T00:00:00Z"),
+    "query": ("FROM {policy}, {policy}_hourly, {policy}_coverage LIMIT 1",),
 }  # fmt: skip
 
 #: What the roles besides the README's policy are for.
@@ -185,7 +186,7 @@ def whole_cycle(market: Market, policy: str) -> Iterator[Ran]:
         source.delete_one({"_id": "bad"})
     yield call("run")
     for verb in READING:
-        yield call(verb, *READING[verb])
+        yield call(verb, *(it.format(policy=policy) for it in READING[verb]))
     yield call("restore", "--to", f"{policy}_restored")
     if not is_native:
         first = database[f"{policy}_restored"].find_one({"more": {"$exists": False}})

@@ -217,7 +217,7 @@ def test_the_columns_are_those_that_are_explained(store: Path) -> None:
     assert [schema.field(name).nullable for name in schema.names] == [False, False, True]
     assert [str(schema.field(name).type) for name in schema.names] == [
         "string",
-        "timestamp[ms, tz=UTC]",
+        "timestamp[us, tz=UTC]",
         "double",
     ]
     group = pq.ParquetFile(part).metadata.row_group(0)

@@ -62,12 +62,13 @@ def _said(heading: str) -> dict[str, set[str]]:
 
 
 def findings_of_check() -> dict[str, set[str]]:
-    return _findings_in(*_OF_CHECK, "jobs/verbs/proving/check.py", _OF_BOTH)
+    return _findings_in(*_OF_CHECK, "jobs/verbs/proving/check.py", "jobs/running/lag.py", _OF_BOTH)
 
 
 def findings_of_audit() -> dict[str, set[str]]:
     files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "archivers").rglob("*.py")} - {*_OF_CHECK}
-    return _findings_in(*sorted(files), _OF_BOTH, "jobs/steps/publish.py")
+    steps = ("jobs/steps/lake.py", "jobs/steps/publish.py")
+    return _findings_in(*sorted(files), _OF_BOTH, *steps)
 
 
 def test_every_finding_of_check_is_explained() -> None:

@@ -79,6 +79,11 @@ def _pause(place: Place) -> None:
     place("pause", "--reason", "The cluster is being moved")
 
 
+def _register(place: Place) -> None:
+    place.write_config("[lake]\n" + POLICIES)
+    place("run")
+
+
 def _change(place: Place) -> None:
     """Another policy file beside that of today, which archives later."""
     percentiles = POLICIES.replace('daily = "ticks_daily"\n', 'daily = "ticks_daily"\npercentiles = [50]\n')
@@ -120,6 +125,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "archive": (_leave, []),
     "run": (_nothing, []),
     "compact": (_run, []),
+    "lake": (_register, ["sync"]),
     "publish": (_publish, ["--all"]),
     "verify": (_damage, []),
     "drill": (_run, []),
@@ -147,7 +153,7 @@ _CIRCUMSTANCES = ("by", "version", "hosts", "database", "config")
 
 
 def test_each_is_shown() -> None:
-    assert set(SHOWN) == {*BEFORE, "init", "advise", "remodel"}
+    assert set(SHOWN) == {*BEFORE, "init", "advise", "remodel", "query", "query-explain"}
 
 
 def test_what_init_prints_is_shown(place: Place) -> None:
@@ -156,6 +162,17 @@ def test_what_init_prints_is_shown(place: Place) -> None:
     printed = place("init", f"{base}/{place.database.name}?{options}", "ticks", "--json", "-o", "new.toml")
     own = {key: it for key, it in printed.json.items() if key not in _COMMON}
     assert differences(shape(SHOWN["init"]), shape(own), "init") == [], printed
+
+
+def test_what_a_query_prints_is_shown(place: Place) -> None:
+    place("run")
+    sql = "SELECT symbol, count(*) AS readings FROM ticks GROUP BY symbol"
+    printed = place("query", sql, "--json").json
+    own = {key: it for key, it in printed.items() if key not in _COMMON - {"policies"}}
+    assert own == SHOWN["query"]
+    told = place("query", sql, "--json", "--explain").json["explain"]
+    assert differences(shape(SHOWN["query-explain"]), shape(told), "explain") == [], told
+    assert place("query", told["summaries"]["sql"], "--json").json["rows"] == printed["rows"]
 
 
 def test_what_advise_and_remodel_print_is_shown(place: Place) -> None:

@@ -7,7 +7,7 @@ import re
 from tests.docs.pages import ROOT, blocks, section
 
 PAGE = ROOT / "ARCHITECTURE.md"
-_PACKAGES = ("config", "buckets", "rollups", "archivers", "jobs")
+_PACKAGES = ("config", "buckets", "rollups", "archivers", "jobs", "bucketwise")
 
 
 def _listed() -> list[str]:

@@ -12,7 +12,7 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.docs.pages import PAGES, ROOT, name, prose
 
-_FOLDERS = ("config", "buckets", "rollups", "archivers", "jobs", "tests", "bench", "docs")
+_FOLDERS = ("config", "buckets", "rollups", "archivers", "jobs", "bucketwise", "tests", "bench", "docs")
 _FILE = re.compile(rf"`((?:{'|'.join(_FOLDERS)})/[\w./-]*)`")
 
 

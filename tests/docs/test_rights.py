@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,6 +121,34 @@ def test_the_service_needs_no_more(market: Market) -> None:
     assert market.database.ticks.count_documents({}) == 0
 
 
+def test_who_limits_the_lag_may_ask_for_it(market: Market) -> None:
+    """Without that right `check` says so, and a run changes nothing."""
+    file = market.folder / "bucketwise.toml"
+    file.write_text(file.read_text() + '[throttle]\nmax_lag = "10s"\n')
+    market.allow([*rights("run"), *STREAM])
+    told = [it for it in market("check").policy("ticks")["findings"] if it["code"] == "lag-unreadable"]
+    assert [(it["severity"], "replSetGetStatus" in it["message"]) for it in told] == [("error", True)]
+    ran = market("run", "-p", "ticks")
+    assert (ran.code, "replSetGetStatus" in ran.policy("ticks")["error"]) == (1, True)
+    assert market.database.ticks.count_documents({}) == 5
+    assert market.database.ticks_hourly.count_documents({}) == 0
+    assert market("run", "-p", "ticks", "--no-throttle").code == 3  # there is a bad bucket
+    market.lay_out()
+    (block,) = [it for it in blocks(ROOT / "docs" / "security.md") if "bucketwise_lag" in it.text]
+    shown = re.search(r"createRole\((.*)\)", block.text, re.DOTALL)
+    assert shown
+    admin, granted = market.client.admin, json.loads(shown[1])
+    admin.command({"createRole": granted.pop("role"), **granted})
+    try:
+        role = {"role": "bucketwise_lag", "db": "admin"}
+        market.database.command({"grantRolesToUser": "bucketwise", "roles": [role]})
+        assert "lag-unreadable" not in market("check").out
+        assert market("run", "-p", "ticks").code == 3
+        assert market.database.ticks.count_documents({}) == 1
+    finally:
+        admin.command("dropRole", "bucketwise_lag")
+
+
 NEEDED = [(policy, right) for policy, granted in FULL.items() for right in granted]
 
 
@@ -179,7 +209,7 @@ def test_who_reads_needs_these_rights_and_no_others(market: Market) -> None:
     for right in [None, *READ]:
         market.allow([it for it in READ if it != right])
         for verb, arguments in READING.items():
-            ran = market(verb, "-p", "ticks", *arguments)
+            ran = market(verb, "-p", "ticks", *(it.format(policy="ticks") for it in arguments))
             if right is None:
                 assert ran.code == 0, ran
             elif ran.code != 0:

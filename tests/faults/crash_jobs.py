@@ -9,9 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 import bson
+from pyiceberg.table import StaticTable
 
 from archivers.format.names import checkpoint_key
 from archivers.stores import open_store
+from tests.conftest import ACCESS_KEY, REGION, SECRET_KEY
 from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, START, Scene
 from tests.faults.truth import Unit
 
@@ -23,6 +25,7 @@ LATE = (4, 9)
 GRACE = OFFLINE + 'grace = "1d"\n'
 MOVING = 'move_receipts = "1d"\n'
 ENDING = '[policies.it.retain]\narchive = "35d"\n'
+LAKE = "[lake]\n"
 RETAIN = '[policies.it.retain]\nhourly = "30d"\n'
 
 
@@ -147,6 +150,25 @@ def compacted(scene: Scene) -> None:
     assert scene.well("compact", now=NOW - timedelta(hours=2))["into"] == 2
 
 
+def in_tables(scene: Scene) -> None:
+    """The small commits are in an Iceberg table, and of those that are merged in the run that is killed, it
+    has to be told."""
+    in_small_commits(scene)
+    check_table(scene)
+
+
+def check_table(scene: Scene) -> None:
+    """It lists each part of the commits that stand, once; a sync finds nothing to do."""
+    synced = scene.well("lake", "sync")
+    assert (synced["added"], synced["removed"]) == (0, 0)
+    metadata = synced["metadata"]
+    given = {f"s3.{key}": it for key, it in _S3.items()} | {"s3.endpoint": scene.store.endpoint_url or ""}
+    table = StaticTable.from_metadata(metadata, given if metadata.startswith("s3:") else {})
+    listed = Counter(it.file.file_path.partition("/data/")[2] for it in table.scan().plan_files())
+    parts = (part["key"] for it in scene.truth.manifests() for part in it["parts"])
+    assert listed == Counter(key.partition("/data/")[2] for key in parts)
+
+
 def half_archived(scene: Scene) -> None:
     """Some buckets are archived, and some are live."""
     scene.fill(12)
@@ -249,6 +271,7 @@ class Job:
     def given(self, scene: Scene) -> dict[str, Any]:
         """For `tests.faults.points.install`."""
         given: dict[str, Any] = {"folder": str(scene.folder), "abandons": self.abandons, "renews": True}
+        given["registers"] = LAKE in self.text
         if self.change_at is not None:
             given["change"] = (self.change_at, scene.uri, scene.database.name, changed(scene)[0].hex())
         return given
@@ -261,6 +284,7 @@ def changed(scene: Scene) -> list[bytes]:
     return [bson.encode({**document, "note": "changed"}), *extra]
 
 
+_S3 = {"access-key-id": ACCESS_KEY, "secret-access-key": SECRET_KEY, "region": REGION}
 ARCHIVE, COMPACT, LIFT = ("archive",), ("compact",), ("undelete",)
 PAUSE, RESUME = ("pause", "--reason", "why"), ("resume",)
 BACKFILL = ("rollup", "--since", "2018-06-30", "--until", "2018-07-02", "--slices", "1d")
@@ -290,6 +314,10 @@ JOBS = {
     "compacted s3": Job(SAMPLES + ROLLUP + GRACE, COMPACT, in_small_commits, store="moto"),
     "compacted and dropped": Job(_OFFLINE, ("run",), compacted),
     "compacted and dropped s3": Job(_OFFLINE, ("run",), compacted, store="moto"),
+    "registered": Job(_OFFLINE + LAKE, COMPACT, in_tables, recover=COMPACT, recovered=check_table),
+    "registered s3": Job(
+        SAMPLES + ROLLUP + OFFLINE + LAKE, COMPACT, in_tables, "moto", recover=COMPACT, recovered=check_table
+    ),
     "erased": Job(
         SLOTS + ROLLUP + GRACE, ERASE, copied_and_kept, "file", None, erased_so_far, 0, ERASE, all_erased
     ),

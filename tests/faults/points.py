@@ -61,6 +61,7 @@ _PURPOSES = {
     "insert bucketwise_holds ": "hold",
     "update bucketwise_receipts held": "held commits",
     "delete bucketwise_pins ": "unpin",
+    "update bucketwise_receipts lake": "note of the table",
     "find bucketwise_holds ": "question for holds",
     "delete bucketwise_receipts ": "erasure ended",
     "insert bucketwise_receipts ": "erasure begun",
@@ -156,6 +157,7 @@ def install(
     renews: bool = False,
     abandons: bool = False,
     ahead: int = 0,
+    registers: bool = False,
 ) -> None:
     """`at`: the label of the step; `number`: die at the so-manieth operation instead, whatever it is.
 
@@ -163,6 +165,7 @@ def install(
     writer elsewhere puts a document (hexadecimal BSON) into a collection: (label, uri, database, BSON).
     `renews`: the lease is renewed at once. `abandons`: unfinished writes are cleaned up at any age.
     `ahead`: so many copies are made before the one in hand is committed; with none, one order is kept.
+    `registers`: there is an Iceberg table, which keeps few snapshots.
     """
     points = Points(log, at, nth, moment, times, number)
     if change is not None:
@@ -178,6 +181,8 @@ def install(
     _hook_files(points, Path(folder, "store"))
     if renews:
         _renew_at_once()
+    if registers:
+        setattr(import_module("archivers.lake.catalog"), "_SNAPSHOTS", 2)  # noqa: B010
     if abandons:
         steps: Any = import_module("jobs.steps.working")
         steps._ABANDONED = -steps._ABANDONED
@@ -325,8 +330,10 @@ def _detail(collection: str, command: Document) -> str:
         kind = change.get("$set", {}).get("kind")
         if "checkpoint" in change.get("$set", {}):
             return "checkpoint"
-        if "$setOnInsert" in change or kind in ("heads", "dropped", "moved"):
+        if "$setOnInsert" in change or kind in ("heads", "dropped", "moved", "lake"):
             return kind or "policy"
+        if "lake" in {**change.get("$set", {}), **change.get("$unset", {})}:
+            return "in lake"
         if change.get("kind") == "copies":
             return "known"
         if change.get("$set") == {"known": True}:
@@ -371,6 +378,7 @@ def kind_of(key: str) -> str:
         "receipts",
         "superseded",
         "versions",
+        "iceberg",
     ):
         if kind in parts:
             return kind

@@ -53,6 +53,11 @@ _PAUSE, _RESUME = ("pause",), ("resume",)
 _ERASES_FILES, _ERASES_S3 = ("erased", "erased and live"), ("erased s3",)
 _ERASES = (*_ERASES_FILES, *_ERASES_S3, "erased online")
 _REWRITES = (*_ERASES_FILES, *_ERASES_S3)
+_TABLES, _TABLE, _SYNC = (
+    ("registered", "registered s3"),
+    "archivers.lake.catalog:LakeTable.",
+    "archivers.lake.sync:",
+)
 _ERASING, _ERASER = "archivers.erasing.", "archivers.erasing.collections:CollectionEraser."
 _ERASURES = "archivers.records.erasures:Erasures."
 _ASK = ("expiry", "offline", "online", *_HOLD, *_HELD, *_DROPS)
@@ -492,6 +497,28 @@ STEPS = (
     Step("day noted", "mongo update bucketwise_receipts compacted", _DAYS + "note_compacted", _MERGES),
     Step("compaction told", "mongo update bucketwise_runs", _LEDGER + "finish", _MERGES),
     Step("lease released at last", "mongo update bucketwise_lease release", _LEASE + "__exit__", _MERGES),
+    # What changed is registered in an Iceberg table
+    Step("table's metadata read", "file read iceberg", _TABLE + "_open", _TABLES[:1]),
+    Step("table's metadata read, S3", "s3 GetObject iceberg", _TABLE + "_open", _TABLES[1:]),
+    Step("table's files put", "file put iceberg", _TABLE + "commit", _TABLES[:1]),
+    Step("table's files in place", "file place iceberg", _FILES + "_place", _TABLES[:1]),
+    Step("table's files put, S3", "s3 PutObject iceberg", _TABLE + "commit", _TABLES[1:]),
+    Step("table's file looked for, S3", "s3 HeadObject iceberg", _OBJECTS + "put_bytes", _TABLES[1:]),
+    Step(
+        "table noted",
+        "mongo update bucketwise_receipts lake in transaction",
+        "archivers.lake.records:LakeRecords.note",
+        _TABLES,
+    ),
+    Step(
+        "commits in the table noted",
+        "mongo update bucketwise_receipts in lake in transaction",
+        "archivers.lake.records:LakeRecords.note",
+        _TABLES,
+    ),
+    Step("note of the table committed", "mongo commit note of the table", _SYNC + "_Sync._register", _TABLES),
+    Step("table's old files removed", "file remove iceberg", _TABLE + "tidy", _TABLES[:1]),
+    Step("table's old files removed, S3", "s3 DeleteObjects iceberg", _TABLE + "tidy", _TABLES[1:]),
     # What was replaced is dropped, when its delay is over
     Step("successor seen", "file look at manifests", _OFFLINE + "is_there", _DROPS[:1]),
     Step("successor seen, S3", "s3 HeadObject manifests", _OFFLINE + "is_there", _DROPS[1:]),

@@ -181,7 +181,7 @@ class Truth:
         columns = table.to_pydict()
         series = [columns[name.replace(".", "_")] for name in self.policy.series_fields]
         values = [columns[name.replace(".", "_")] for name in self.policy.value_fields]
-        times = table.column("time").cast(pa.int64()).to_pylist()
+        times = [it // 1000 for it in table.column("time").cast(pa.int64()).to_pylist()]
         for i, time in enumerate(times):
             key = (str([str(column[i]) for column in series]), time)
             yield key, tuple(_comparable(column[i]) for column in values)

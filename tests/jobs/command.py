@@ -121,11 +121,13 @@ def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subproce
 
 #: What a call imports on its way, some of it only where pandas is installed. Each fork would do it anew.
 _ON_THE_WAY = (
+    "duckdb",
     "importlib.readers",
     "numpy.ma",
     "numpy.random",
     "pandas",
     "pyarrow.compute",
+    "pyarrow.dataset",
     "pyarrow.pandas_compat",
     "pydantic.type_adapter",
 )

@@ -113,7 +113,9 @@ def planted(
     (tmp_path / "bucketwise.toml").write_text(
         f'[mongodb]\nuri = "mongodb://bob:${{PW}}@${{HOST}}"\ndatabase = "{name}"\n'
         f'[store]\nurl = "s3://{bucket}/here"\nendpoint_url = "{moto_server.endpoint_url}"\n'
-        f'region = "us-east-1"\n[publish.redis]\nurl = "redis://:${{PW}}@127.0.0.1:1/0"\n{POLICIES}'
+        f'region = "us-east-1"\n[publish.redis]\nurl = "redis://:${{PW}}@127.0.0.1:1/0"\n'
+        f'[lake]\ncatalog = "ours"\nproperties = {{type = "sql", uri = '
+        f'"sqlite:///{tmp_path}/c.db", token = "${{AWS_SESSION_TOKEN}}"}}\n{POLICIES}'
     )
     shutil.copy(tmp_path / "bucketwise.toml", tmp_path / "new.toml")
     (tmp_path / "tmp").mkdir()
@@ -141,9 +143,11 @@ RANGE = ("--since", "2018-06-30", "--until", "2018-07-01")
 VERBS: list[tuple[str, ...]] = [
     ("advise", "ticks", "--no-candidates"), ("remodel", "ticks", "--to", "slots", "--into", "again"),
     ("check",), ("plan",), ("plan", "--against", "new.toml"), ("rollup",), ("archive",), ("run",),
-    ("verify",), ("drill",),
+    ("lake", "sync"), ("verify",), ("drill",),
     ("audit", "--html", "audit.html"), ("status",), ("summarize", "-p", "ticks", *RANGE),
-    ("coverage",), ("explain", "--at", RANGE[1]),
+    ("query", "FROM ticks, ticks_hourly, ticks_coverage LIMIT 1"), ("query", "FROM ticks", "--explain"),
+    ("coverage",),
+    ("explain", "--at", RANGE[1]),
     ("readings", "-p", "ticks", *RANGE, "-o", "out.csv"), ("restore", "-p", "ticks", "--to", "ticks"),
     ("erase", "-p", "ticks", "--series", "symbol=MDB", "--reason", "why", "--confirm", "ticks"),
     ("unpin",), ("hold", "add", "case", "--reason", "why"), ("hold", "list"), ("undelete",),

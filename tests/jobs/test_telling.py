@@ -10,7 +10,7 @@ import sys
 import pytest
 import structlog
 
-from jobs.output import logs
+from jobs import logs
 from jobs.output.progress import Estimate, Progress
 from tests.jobs.command import ROOT
 
@@ -38,6 +38,28 @@ def test_lines_elsewhere_than_on_a_terminal(capsys: pytest.CaptureFixture[str]) 
         "ticks: rollup",
         "ticks: archive",
         "ticks: archive: 10,000 archived readings, 1 checked",
+    ]
+
+
+def test_it_is_told_which_policy_it_is_and_why_it_waits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = 1000.0
+    monkeypatch.setattr("jobs.clock.steady", lambda: at)
+    progress = Progress(quiet=False)
+    progress.among = 2, 3
+    with progress.step("archive", "ticks"):
+        progress("archived readings", 5000)
+        at += 20
+        progress.wait("db2 is 11 s behind")
+        progress.wait(None)
+        at += 20
+        progress("archived readings", 5000)
+    assert capsys.readouterr().err.splitlines() == [
+        "[2/3] ticks: archive",
+        "[2/3] ticks: archive: 5,000 archived readings; waits: db2 is 11 s behind",
+        "[2/3] ticks: archive: 10,000 archived readings",
+        "[2/3] ticks: archive: 10,000 archived readings",
     ]
 
 

@@ -16,9 +16,10 @@ from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig
 from tests.jobs.command import ROOT, CommandLine
 
 VERBS = [
-    "demo", "init", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "coverage",
-    "explain", "advise", "remodel", "schedule", "publish", "compact", "verify", "drill", "restore", "unpin",
-    "hold", "undelete", "erase", "pause", "resume", "receipts", "sign", "audit", "status",
+    "demo", "init", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "query",
+    "coverage", "explain", "advise", "remodel", "schedule", "publish", "compact", "lake", "verify",
+    "drill", "restore", "unpin", "hold", "undelete", "erase", "pause", "resume", "receipts", "sign", "audit",
+    "status",
 ]  # fmt: skip
 
 

@@ -276,7 +276,7 @@ def test_progress_is_told_unless_quiet(place: Place) -> None:
     ran = place.command("run", "--json", "--now", "2018-09-01", cwd=place.folder, MONGODB_URI=place.uri)
     assert ran.json["exit_code"] == 0
     assert f"ticks: archive: {MINUTES * 60:,} " in ran.err or f"{MINUTES * 60:,} archived readings" in ran.err
-    assert ran.err.splitlines()[0] == "ticks: rollup"
+    assert ran.err.splitlines()[0] == "[1/2] ticks: rollup"
 
 
 def test_the_store_s_failure_is_the_policy_s(place: Place) -> None:

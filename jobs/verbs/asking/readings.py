@@ -13,14 +13,14 @@ import typer
 
 from archivers.reading.formats import Format, write
 from archivers.reading.readings import Readings
-from buckets.fields.selectors import extended_json
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
-from jobs.output.report import Report, Result
+from jobs.output.left_out import tell_quarantined
+from jobs.output.report import Report
 from jobs.output.streams import abandon, appearing
-from jobs.output.tables import printable, readings_tables
+from jobs.output.tables import readings_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.turn import Done, Step, Turn
 from jobs.selection import Series, one_policy, parse_series
@@ -32,7 +32,6 @@ EXAMPLES = [
     "bucketwise readings -p iot --since 2018-06-01 --format parquet --output iot.parquet",
     "bucketwise readings -p ticks --format json | jq -c 'select(.p > 60)'",
 ]
-_MOST_QUARANTINED = 20
 
 
 How = Annotated[
@@ -94,7 +93,7 @@ def readings(
             [policy]
         )
     if output is None:
-        _tell_quarantined(results)
+        tell_quarantined(results)
     return Report(call.command, call.now, results, [] if output is None else readings_tables(results))
 
 
@@ -136,14 +135,3 @@ def _deliver(found: Readings, form: Format, output: Path | None, progress: Progr
     except BrokenPipeError:
         abandon(sys.stdout)  # who reads has enough: `head`, for one
     return count
-
-
-def _tell_quarantined(results: list[Result]) -> None:
-    """To stderr: stdout has the readings."""
-    for body in (result.body for result in results if result.body.get("quarantined")):
-        for it in body["quarantine"][:_MOST_QUARANTINED]:
-            told = printable(f"_id {extended_json(it['id'])}, {it['field']}: {it['reason']}")
-            sys.stderr.write(f"quarantined, and left out: {told}\n")
-        more = body["quarantined"] - len(body["quarantine"][:_MOST_QUARANTINED])
-        if more > 0:
-            sys.stderr.write(f"{more:,} more quarantined: `bucketwise run --json` lists them\n")

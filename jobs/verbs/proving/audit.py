@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from jobs.output.streams import appearing
 from jobs.output.tables import findings_table, parts_lines
 from jobs.running.machine import this_user
 from jobs.running.runner import Runner, RunOptions
+from jobs.steps.lake import lake_findings
 from jobs.steps.publish import publishing
 from jobs.steps.working import audit_step
 from jobs.version import VERSION
@@ -57,6 +59,7 @@ def audit(
             full=full,
             evidence=call.json or html is not None,
             drilled_every=call.settings.drill.every,
+            beside=partial(lake_findings, call.settings.lake),
             publishing=publishing(call.settings),
         )
         results = Runner.of(call, database, [step], options).run_all(policies)

@@ -9,11 +9,13 @@ import typer
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import AllowLarge, Executor, Since, Until, WorkerCount
+from jobs.output.lake import lake_lines
 from jobs.output.pauses import pause_lines
 from jobs.output.publish import publish_lines
 from jobs.output.report import Report
 from jobs.output.tables import archive_tables
 from jobs.running.runner import Runner, RunOptions
+from jobs.steps.lake import registering
 from jobs.steps.publish import publishing
 from jobs.steps.working import ARCHIVE
 
@@ -42,10 +44,7 @@ def archive(
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
         options = RunOptions(within, dry_run, staff, allow_large, publishing(call.settings))
-        results = Runner.of(call, database, [ARCHIVE], options).run_all(policies)
-    return Report(
-        call.command,
-        call.now,
-        results,
-        [*archive_tables(results), *publish_lines(results), *pause_lines(results)],
-    )
+        steps = registering(call.settings.lake, [ARCHIVE])
+        results = Runner.of(call, database, steps, options).run_all(policies)
+    lines = [*lake_lines(results), *publish_lines(results), *pause_lines(results)]
+    return Report(call.command, call.now, results, [*archive_tables(results), *lines])

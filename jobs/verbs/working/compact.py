@@ -9,10 +9,12 @@ import typer
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
+from jobs.output.lake import lake_lines
 from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
 from jobs.output.tables import compact_table
 from jobs.running.runner import Runner, RunOptions
+from jobs.steps.lake import registering
 from jobs.steps.working import COMPACT_ALL
 
 EXAMPLES = [
@@ -31,5 +33,7 @@ def compact(call: Call, since: Since = None, until: Until = None, dry_run: DryRu
     within = parse_range(since, until)
     policies = call.policies
     with call.database() as database:
-        results = Runner.of(call, database, [COMPACT_ALL], RunOptions(within, dry_run)).run_all(policies)
-    return Report(call.command, call.now, results, [compact_table(results), *pause_lines(results)])
+        steps = registering(call.settings.lake, [COMPACT_ALL])
+        results = Runner.of(call, database, steps, RunOptions(within, dry_run)).run_all(policies)
+    tables = [compact_table(results), *lake_lines(results), *pause_lines(results)]
+    return Report(call.command, call.now, results, tables)

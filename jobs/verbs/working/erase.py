@@ -12,10 +12,12 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.erase import erase_tables
+from jobs.output.lake import lake_lines
 from jobs.output.report import Report
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import one_policy, parse_series
 from jobs.steps.erasing import erase_step
+from jobs.steps.lake import registering
 from jobs.steps.publish import publishing
 
 EXAMPLES = [
@@ -67,6 +69,6 @@ def erase(
     with call.database() as database:
         follower = publishing(call.settings)
         options = RunOptions(within, dry_run=confirm is None, follower=follower)
-        step = erase_step(erasure, others, follower)
-        results = Runner.of(call, database, [step], options).run_all([policy])
-    return Report(call.command, call.now, results, erase_tables(results))
+        steps = registering(call.settings.lake, [erase_step(erasure, others, follower)])
+        results = Runner.of(call, database, steps, options).run_all([policy])
+    return Report(call.command, call.now, results, [*erase_tables(results), *lake_lines(results)])

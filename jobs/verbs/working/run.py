@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from jobs.call import Call
 from jobs.options import AllowLarge, Executor, WorkerCount
+from jobs.output.lake import lake_lines
 from jobs.output.pauses import pause_lines
 from jobs.output.publish import publish_lines
 from jobs.output.report import Report
 from jobs.output.tables import run_tables
 from jobs.running.runner import Runner, RunOptions
+from jobs.steps.lake import registering
 from jobs.steps.publish import publishing
 from jobs.steps.working import RUN
 
@@ -29,10 +31,6 @@ def run(
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
         options = RunOptions(staff=staff, allow_large=allow_large, follower=publishing(call.settings))
-        results = Runner.of(call, database, RUN, options).run_all(policies)
-    return Report(
-        call.command,
-        call.now,
-        results,
-        [*run_tables(results), *publish_lines(results), *pause_lines(results)],
-    )
+        results = Runner.of(call, database, registering(call.settings.lake, RUN), options).run_all(policies)
+    lines = [*lake_lines(results), *publish_lines(results), *pause_lines(results)]
+    return Report(call.command, call.now, results, [*run_tables(results), *lines])

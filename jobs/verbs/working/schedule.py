@@ -31,6 +31,7 @@ from jobs.service.notify import Notifier
 from jobs.service.scheduler import Service, Task
 from jobs.service.server import served
 from jobs.steps.evidence import drill_step
+from jobs.steps.lake import registering
 from jobs.steps.publish import publishing
 from jobs.steps.status import PLACE
 from jobs.steps.working import RUN
@@ -89,7 +90,7 @@ def schedule(
         metrics.record(verb, result)
         if file is not None and (complaint := add(file, verb, [result])):
             log.warning(complaint)
-        counts[result.policy][f"{verb}s"] += result.outcome != "paused"
+        counts[result.policy][f"{verb}s"] += not result.is_idle
 
     with call.database() as database:
 
@@ -116,7 +117,7 @@ def schedule(
             return replace(looker, options=RunOptions(dry_run=True), is_measured=False).run_one(policy)
 
         def run_at(now: datetime) -> Runner:
-            return runner_at(now, SCHEDULED, RUN)
+            return runner_at(now, SCHEDULED, registering(call.settings.lake, RUN))
 
         def drill_at(now: datetime) -> Runner:
             return runner_at(now, "drill", [drill_step(call.settings.drill.days, now.toordinal())])

@@ -1,0 +1,229 @@
+"""A policy's table in its Iceberg catalog: one of pyiceberg's, or the pointer that MongoDB keeps.
+
+Without a catalog of its own the suite needs no server: the metadata lies in the store, and where the last one
+lies is noted in MongoDB, under the lease. For the time of a sync a catalog in memory holds it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+
+from archivers.format.manifest import Manifest
+from archivers.format.names import lake_prefix
+from archivers.lake import shape
+from archivers.lake.files import ANOTHER, STORE, StoreFiles, location
+from archivers.lake.records import LakeState
+from archivers.lake.report import LakeError
+from archivers.stores.base import ObjectStore
+from config.errors import BucketwiseError
+from config.policies import OWN_CATALOG, Lake
+from config.secrets import hide_secrets
+
+#: So many snapshots are kept for readers that have begun: each lists the parts that stood then.
+_SNAPSHOTS = 20
+_PROPERTIES = {
+    "format-version": "2",
+    "gc.enabled": "false",  # no other engine may delete parts
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": str(_SNAPSHOTS),
+    "write.metadata.metrics.default": "none",  # bounds of series outlive an erasure
+    "write.metadata.metrics.column.time": "full",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "25",
+}
+_MEND = "The archive is whole without it. Once this is mended, the next run registers what is missing"
+#: Of catalogs, what may be shown.
+_PLAIN = ("type", "uri", "warehouse")
+
+
+class LakeTable:
+    """The table of one policy. `table` is None as long as there is none."""
+
+    def __init__(self, lake: Lake, store: ObjectStore, policy: str, state: LakeState | None) -> None:
+        """`state`: what was noted of it last."""
+        self.store = store
+        self._lake = lake
+        self._policy = policy
+        self._name = (*str(lake.namespace).split("."), policy)
+        self._home = location(store, lake_prefix(policy).removesuffix("/"))
+        with self.errors():
+            self._catalog = self._open(state)
+            self.table = self._load()
+
+    @property
+    def place(self) -> str:
+        """Returns what messages call it."""
+        return f"{self._lake.catalog}: {'.'.join(self._name)}"
+
+    @property
+    def state(self) -> LakeState | None:
+        """Returns where it is."""
+        if self.table is None:
+            return None
+        snapshot = self.table.current_snapshot()
+        identity = None if snapshot is None else snapshot.snapshot_id
+        return LakeState(str(self.table.metadata.table_uuid), identity, self.table.metadata_location)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raises LakeError in place of what catalogs raise, without the values of their properties."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        except (BucketwiseError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever a catalog raises
+            text = " ".join(f"{type(error).__name__}: {error}".split()).partition(" (Background on")[0]
+            for secret in self._secrets():
+                text = text.replace(secret, "***")
+            message = f"Iceberg table {self.place}: {hide_secrets(text)[:1000]}. {_MEND}"
+            raise LakeError(message) from None  # its own text may tell secrets
+
+    def _secrets(self) -> list[str]:
+        """The values of properties, and the halves of pairs, that no message may show; the longest first."""
+        found = [it for key, it in self._lake.plain_properties.items() if key not in _PLAIN]
+        halves = [half for it in found for half in it.split(":") if len(half) > 5]
+        return sorted(filter(None, {*found, *halves}), key=len, reverse=True)
+
+    def _open(self, state: LakeState | None) -> Catalog:
+        of_store: dict[str, Any] = {"py-io-impl": f"{StoreFiles.__module__}.{StoreFiles.__name__}"}
+        of_store[STORE] = self.store
+        if self._lake.catalog != OWN_CATALOG:
+            return load_catalog(self._lake.catalog, **self._lake.plain_properties, **of_store)
+        catalog = load_catalog(OWN_CATALOG, type="sql", uri="sqlite:///:memory:", **of_store)
+        if state is not None:
+            self._make_namespace(catalog)
+            try:
+                catalog.register_table(self._name, state.metadata)
+            except FileNotFoundError:  # somebody has removed the table: it is made anew
+                catalog.drop_table(self._name)
+        return catalog
+
+    def _make_namespace(self, catalog: Catalog) -> None:
+        for length in range(1, len(self._name)):
+            with suppress(NamespaceAlreadyExistsError):
+                catalog.create_namespace(self._name[:length])
+
+    def _load(self) -> Table | None:
+        try:
+            table = self._catalog.load_table(self._name)
+        except NoSuchTableError:
+            return None
+        if table.location() != self._home:
+            raise LakeError(
+                f"Iceberg table {self.place} lies at {table.location()}, and that of this archive at "
+                f"{self._home}. {ANOTHER}"
+            )
+        return table
+
+    def prepare(self, manifests: Sequence[Manifest]) -> Table:
+        """Returns the table; makes it where it is missing, with the columns of these commits."""
+        if self.table is not None:
+            return self.table
+        schema = shape.schema_of(shape.new_columns({}, manifests))
+        mapping = schema.name_mapping.model_dump_json()  # columns of parts have names, and no ids
+        properties = {**_PROPERTIES, "schema.name-mapping.default": mapping}
+        with self.errors():
+            self._make_namespace(self._catalog)
+            self.table = self._catalog.create_table(
+                self._name,
+                schema,
+                self._home,
+                shape.partition_of(schema),
+                shape.order_of(schema, manifests[0]),
+                properties,
+            )
+        return self.table
+
+    def commit(
+        self,
+        manifests: Sequence[Manifest],
+        added: Sequence[DataFile],
+        removed: Sequence[DataFile],
+        properties: Mapping[str, str],
+    ) -> list[str]:
+        """Makes one snapshot of all that changes, with new columns for these commits, if they have any.
+        Returns the URLs of files that no snapshot needs any more: they are to be deleted once it is noted
+        that the snapshot is there."""
+        table = self.prepare(manifests)
+        assert isinstance(table.io, StoreFiles)
+        written = table.io.written
+        written.clear()
+        with self.errors():
+            old = self._expiring(table)
+            unused = list(self._unused(table, old))
+            with table.transaction() as work:
+                self._widen(work, manifests)
+                update = work.update_snapshot(dict(properties))
+                with update.overwrite() if removed else update.merge_append() as files:
+                    for file in added:
+                        files.append_data_file(file)
+                    for file in removed:
+                        files.delete_data_file(file)
+                if old:
+                    ExpireSnapshots(work).by_ids([it.snapshot_id for it in old]).commit()
+            last = table.current_snapshot()
+            assert last is not None
+            # Manifests that were merged with others at once are in no snapshot.
+            named = {last.manifest_list, *(it.manifest_path for it in self._manifests(last))}
+        return [*unused, *(it for it in written if it.endswith(".avro") and it not in named)]
+
+    def _widen(self, work: Transaction, manifests: Sequence[Manifest]) -> None:
+        columns = shape.new_columns(shape.as_columns(work.table_metadata.schema()), manifests)
+        if columns:
+            with work.update_schema() as update:
+                for name, kind in columns.items():
+                    update.add_column((name,), kind)
+
+    def _expiring(self, table: Table) -> list[Snapshot]:
+        """Those that one more snapshot makes too many. What somebody has tagged stays."""
+        held = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        snapshots = sorted(table.metadata.snapshots, key=lambda it: it.sequence_number or 0)
+        return [it for it in snapshots[: -_SNAPSHOTS + 1] if it.snapshot_id not in held]
+
+    def _unused(self, table: Table, old: Sequence[Snapshot]) -> Iterator[str]:
+        gone = {it.snapshot_id for it in old}
+        kept = [it for it in table.metadata.snapshots if it.snapshot_id not in gone]
+        if not gone or len(kept) > _SNAPSHOTS:  # of tags, nobody knows what they need
+            return
+        first = min(kept, key=lambda it: it.sequence_number or 0)
+        needed = {it.manifest_path for it in self._manifests(first)}
+        for snapshot in old:
+            yield snapshot.manifest_list
+            yield from {it.manifest_path for it in self._manifests(snapshot)} - needed
+
+    def _manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
+        assert self.table is not None
+        return snapshot.manifests(self.table.io)
+
+    def files(self) -> list[DataFile]:
+        """Returns all files that it lists: this reads all of its manifests."""
+        snapshot = None if self.table is None else self.table.current_snapshot()
+        if snapshot is None or self.table is None:
+            return []
+        with self.errors():
+            return [
+                entry.data_file
+                for manifest in self._manifests(snapshot)
+                if manifest.content == ManifestContent.DATA
+                for entry in manifest.fetch_manifest_entry(self.table.io, discard_deleted=True)
+            ]
+
+    def tidy(self, unused: Sequence[str]) -> None:
+        """Deletes files that no snapshot needs, and says in a file of one name which metadata is the last."""
+        assert self.table is not None
+        last = self.table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json")
+        self.store.put_bytes(f"{lake_prefix(self._policy)}metadata/version-hint.text", last.encode())
+        root = location(self.store, "")
+        self.store.delete([it.removeprefix(root) for it in unused])

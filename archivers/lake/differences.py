@@ -1,0 +1,54 @@
+"""How a policy's Iceberg table differs from its archive. Changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from archivers.context import ArchiveContext
+from archivers.format.names import commit_of_file
+from archivers.lake.catalog import LakeTable
+from archivers.lake.files import location
+from archivers.lake.records import LakeRecords
+from archivers.lake.report import LakeDifference, LakeError
+from config.errors import BucketwiseError
+from config.policies import Lake
+
+_MEND = "run `bucketwise lake sync`"
+
+
+def differences(context: ArchiveContext, lake: Lake) -> Iterator[LakeDifference]:
+    """Yields what the next sync has to bring in or take out, and what it should have by now. A table that
+    can't be read is behind, as far as anybody can tell."""
+    archive = context.offline()
+    if archive is None:
+        return
+    records, policy = LakeRecords(context.receipts), context.policy.name
+    state = records.state()
+    try:
+        table = LakeTable(lake, archive.store, policy, state)
+        counted = Counter(file.file_path for file in table.files())
+    except (LakeError, BucketwiseError) as error:
+        yield LakeDifference(f"{lake.catalog}", f"it can't be read: {error}", is_behind=True)
+        return
+    root = location(archive.store, "")
+    standing = {root + key: commit.name for commit, keys in records.standing() for key in keys}
+    due = {it.name for it in (*records.lacking(), *records.leaving())}
+    if state is None or table.state is None:
+        due |= set(standing.values())
+
+    def told(what: str, paths: set[str]) -> Iterator[LakeDifference]:
+        for is_behind in (True, False):
+            some = [it for it in sorted(paths) if (_commit(it, root, policy) in due) == is_behind]
+            if some:
+                message = f"{what}: {len(some):,}, such as {some[0]}; {_MEND}"
+                yield LakeDifference(table.place, message, is_behind)
+
+    yield from told("parts that it lacks", standing.keys() - counted.keys())
+    yield from told("files in it that are no parts of the archive", counted.keys() - standing.keys())
+    yield from told("files that it lists twice", {it for it, count in counted.items() if count > 1})
+
+
+def _commit(path: str, root: str, policy: str) -> str | None:
+    found = commit_of_file(policy, path.removeprefix(root))
+    return None if found is None else found.name

@@ -1,0 +1,137 @@
+"""Brings a policy's Iceberg table to what its archive holds: the parts of the commits that stand.
+
+What is added and what is taken out is one snapshot, so that no reader sees a reading twice, or misses one.
+The table comes first, then the note of it in MongoDB. If a run is cut off in between, the next one finds a
+table at another snapshot than the noted one, and compares all that it lists with the archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.manifest import DataFile
+from pymongo.client_session import ClientSession
+
+from archivers.context import ArchiveContext
+from archivers.format.archive import OfflineArchive
+from archivers.format.names import Commit
+from archivers.lake.catalog import LakeTable
+from archivers.lake.files import location
+from archivers.lake.records import LakeRecords
+from archivers.lake.report import LakeReport
+from archivers.lake.shape import files_of
+from archivers.records.heads import link_of, read_heads
+from config.policies import Lake
+from rollups.guarded import transaction
+
+#: So many commits come into a table at once where all are new to it: the first time.
+_PORTION = 500
+
+
+def sync(context: ArchiveContext, lake: Lake, *, whole: bool = False) -> LakeReport:
+    """Registers what the table of a policy lacks, and takes out what is gone. Returns what was done.
+
+    `whole`: compares all that it lists, not just what has changed since the last time. Raises LakeError where
+    the catalog, the store or the types of columns forbid it."""
+    archive = context.offline(context.keys)
+    if archive is None:
+        return LakeReport()
+    records = LakeRecords(context.receipts)
+    records.prepare()
+    state = records.state()
+    table = LakeTable(lake, archive.store, context.policy.name, state)
+    work = _Sync(context, archive, table, records)
+    if whole or table.state != state:
+        return work.compare()
+    return work.follow()
+
+
+@dataclass
+class _Changes:
+    """What becomes of a table: commits of which it lacks parts, those that go, and those it has already."""
+
+    joining: list[Commit]
+    leaving: list[Commit]
+    removed: list[DataFile]
+    present: list[Commit] = field(default_factory=list)
+    there: set[str] = field(default_factory=set)  # URLs of files that it has
+
+    def portions(self) -> Iterator[list[Commit]]:
+        """Yields the commits that come in at once: all of them, where they may replace others. Nothing where
+        nothing changes; else a first portion, which may be empty."""
+        if not (self.joining or self.leaving or self.removed or self.present):
+            return
+        size = max(1, len(self.joining)) if self.removed else _PORTION
+        for at in range(0, max(1, len(self.joining)), size):
+            yield self.joining[at : at + size]
+
+
+@dataclass
+class _Sync:
+    context: ArchiveContext
+    archive: OfflineArchive
+    table: LakeTable
+    records: LakeRecords
+
+    def follow(self) -> LakeReport:
+        """Goes by what has changed since the last sync."""
+        leaving = self.records.leaving()
+        root = location(self.archive.store, "")
+        removed: list[DataFile] = []
+        if leaving and self.table.table is not None:
+            schema = self.table.table.schema()
+            links = (self.archive.chain.link(link_of(it)) for it in leaving)
+            removed = [file for manifest in links for file in files_of(manifest, schema, root)]
+        return self._apply(_Changes(self.records.lacking(), leaving, removed))
+
+    def compare(self) -> LakeReport:
+        """Goes by all that the table lists, and all that the archive holds."""
+        root, standing = location(self.archive.store, ""), self.records.standing()
+        wanted = {root + key for _, keys in standing for key in keys}
+        listed: dict[str, DataFile] = {}
+        removed = []
+        for file in self.table.files():
+            if file.file_path not in wanted or file.file_path in listed:
+                removed.append(file)  # of one that is listed twice, all entries go
+            listed[file.file_path] = file
+        there = listed.keys() - {it.file_path for it in removed}
+        lacking = {it for it, keys in standing if any(root + key not in there for key in keys)}
+        joining = [it for it, _ in standing if it in lacking]
+        present = [it for it, _ in standing if it not in lacking]
+        return self._apply(_Changes(joining, self.records.leaving(), removed, present, there))
+
+    def _apply(self, changes: _Changes) -> LakeReport:
+        added = 0
+        for portion in changes.portions():
+            added += self._register(changes, portion)
+        state = self.table.state
+        if state is None:
+            return LakeReport()
+        return LakeReport(added, len(changes.removed), state.snapshot, state.metadata)
+
+    def _register(self, changes: _Changes, portion: Sequence[Commit]) -> int:
+        """Makes one snapshot, where any file changes. Returns how many came in."""
+        manifests = [self.archive.manifest(it) for it in portion]
+        self.context.check()
+        unused: list[str] = []
+        added: list[DataFile] = []
+        if self.table.table is not None or manifests:
+            schema = self.table.prepare(manifests).schema()
+            root = location(self.archive.store, "")
+            files = (file for it in manifests for file in files_of(it, schema, root))
+            added = [file for file in files if file.file_path not in changes.there]
+            if added or changes.removed:
+                heads = read_heads(self.context.receipts)
+                told = {"bucketwise.sequence": str(heads.sequence if heads else 0)}
+                unused = self.table.commit(manifests, added, changes.removed, told)
+        state = self.table.state
+        if state is None:
+            return 0
+
+        def note(session: ClientSession) -> None:
+            self.records.note(state, [*portion, *changes.present], changes.leaving, session)
+
+        transaction(self.context.database, self.context.guard, note)
+        self.table.tidy(unused)
+        return len(added)

@@ -1,0 +1,1 @@
+"""SQL over what a policy has: readings, summaries and coverage as views of DuckDB."""

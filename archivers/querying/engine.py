@@ -1,0 +1,175 @@
+"""DuckDB over the views of policies. It reads nothing else: no files, no network, no Python variables."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import pyarrow as pa
+
+from archivers.context import ArchiveContext
+from archivers.querying.served import Served, Watched
+from archivers.querying.tables import Misfit, ReadingsTable, Table, Types, types_of
+from archivers.querying.views import View, check_columns, quoted, views_of
+from buckets.columns import Quarantined
+from config.errors import BucketwiseError, UsageError
+
+try:
+    import duckdb
+except ImportError as error:
+    raise ImportError(
+        f"DuckDB is not installed here ({error}). Run: pip install 'bucketwise[query]'"
+    ) from None
+
+_ROWS = 20_000  # of a batch of the result
+#: Disk that a query may take where its memory does not do, as a multiple of that.
+_SPILL = 25
+_SETTINGS = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,  # a name in SQL is no variable of the program
+}
+
+
+class Engine:
+    """DuckDB with the views of some policies. Not for several threads.
+
+    `memory`: bytes that DuckDB may take; beyond them it writes to a folder of its own, which goes with it.
+    """
+
+    def __init__(self, contexts: Sequence[ArchiveContext], memory: int) -> None:
+        self.views = {it.name: it for it in views_of(contexts)}
+        self._check = contexts[0].check if contexts else lambda: None
+        self._types: dict[str, Types] = {}
+        self._tables: dict[str, Table] = {}
+        self.watched = Watched()
+        self._folder = tempfile.TemporaryDirectory(prefix="bucketwise-query-")
+        self.connection = _open(memory, self._folder.name)
+        weakref.finalize(self.connection, self._folder.cleanup)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.connection.close()
+        self._folder.cleanup()  # now
+
+    @property
+    def quarantined(self) -> dict[str, list[Quarantined]]:
+        """Returns the buckets that broke their model where readings were asked for, by policy."""
+        tables = [(self.views[name], it) for name, it in self._tables.items()]
+        return {
+            view.context.policy.name: list(it.quarantined.values())
+            for view, it in tables
+            if isinstance(it, ReadingsTable) and it.quarantined
+        }
+
+    @property
+    def asked(self) -> list[str]:
+        """Returns the policies that the last query read, in the order in which it did."""
+        found = [self.views[scan.view].context.policy.name for scan in self.watched.scans]
+        return list(dict.fromkeys(found))
+
+    def offer(self, views: Sequence[View]) -> None:
+        """Make these views, unless they are there already."""
+        for view in views:
+            if view.name not in self._tables:
+                self._offer(view)
+
+    def _offer(self, view: View) -> None:
+        policy = view.context.policy.name
+        if policy not in self._types:
+            self._types[policy] = types_of(view.context)
+        self._tables[view.name] = table = view.make(self._types[policy])
+        check_columns(view.name, table.schema.names)
+        # A filter on doubles is DuckDB's own to apply, to which NaN is the greatest number: it is not handed
+        # down through a function, and Arrow never sees it.
+        columns = [
+            f"greatest({quoted(it.name)}, {quoted(it.name)}) AS {quoted(it.name)}"
+            if pa.types.is_floating(it.type)
+            else quoted(it.name)
+            for it in table.schema
+        ]
+        served = self.connection.from_arrow(Served(view.name, table, self.watched))
+        served.project(", ".join(columns)).create_view(view.name, replace=True)
+
+    def schema(self, name: str) -> str:
+        """Returns the columns of a view, as SQL would create it. Raises UsageError where there is none."""
+        if name not in self.views:
+            raise UsageError(f"{name}: there is no such view; there are {', '.join(self.views)}")
+        self.offer([self.views[name]])
+        with self._told():
+            columns = self.connection.sql(f"DESCRIBE {quoted(name)}").fetchall()
+        told = ",\n".join(f"  {quoted(column)} {kind}" for column, kind, *_ in columns)
+        return f"CREATE VIEW {quoted(name)} (\n{told}\n);"
+
+    def widen(self, misfit: Misfit) -> None:
+        """Make the views of a policy anew, with columns that hold what was met."""
+        self._types[misfit.policy] = misfit.types
+        for name in [it for it in self._tables if self.views[it].context.policy.name == misfit.policy]:
+            self._offer(self.views[name])
+
+    def prepare(self, sql: str) -> str:
+        """Returns the one statement that a text consists of, once the views that it names are there. Raises
+        UsageError where it is none that reads."""
+        with self._told():
+            statements = self.connection.extract_statements(sql)
+        if len(statements) != 1:
+            raise UsageError(f"the SQL holds {len(statements)} statements; write one")
+        kind = statements[0].type
+        if kind != duckdb.StatementType.SELECT:
+            raise UsageError(
+                f"the SQL is a statement of the kind {kind.name}, and `query` only reads: write SELECT, or "
+                "WITH, FROM, VALUES, DESCRIBE, SHOW or SUMMARIZE"
+            )
+        self.offer(self.named(sql))
+        return sql
+
+    def named(self, sql: str) -> list[View]:
+        """Returns the views that a statement names; all, where it names none that can be seen."""
+        words = {word.lower().strip('"') for word in re.findall(r'"[^"]+"|\w+', sql)}
+        return [it for it in self.views.values() if it.name.lower() in words] or list(self.views.values())
+
+    def run(self, sql: str, deliver: Callable[[pa.RecordBatchReader], Any]) -> Any:
+        """Returns what `deliver` makes of the rows of a statement, which come batch by batch.
+
+        Raises UsageError with what DuckDB says, and whatever reading raises: among it Misfit."""
+        self.watched.failures.clear()
+        self.watched.scans.clear()
+        statement = self.prepare(sql)
+        with self._told(), self.connection.sql(statement).to_arrow_reader(_ROWS) as reader:
+            return deliver(reader)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """DuckDB's errors, and those that it wraps, as ours."""
+        try:
+            yield
+        except duckdb.OutOfMemoryException as error:
+            told = str(error).strip().partition("\n")[0].rstrip(".")
+            raise BucketwiseError(f"{told}. [work] memory says how much a query may take") from None
+        except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
+            if isinstance(error, OSError) and not isinstance(error, pa.ArrowException) and error.errno:
+                raise  # of who writes the result
+            if self.watched.failures:
+                raise self.watched.failures[0] from None
+            self._check()  # interrupted
+            raise UsageError(str(error).strip()) from None
+
+
+def _open(memory: int, folder: str) -> duckdb.DuckDBPyConnection:
+    """A database in memory that can do nothing but compute."""
+    settings: Mapping[str, Any] = {
+        **_SETTINGS,
+        "memory_limit": f"{memory // 10**6}MB",
+        "temp_directory": folder,
+        "max_temp_directory_size": f"{memory * _SPILL // 10**6}MB",
+    }
+    connection = duckdb.connect(config=dict(settings))
+    for statement in ("TimeZone = 'UTC'", "enable_external_access = false", "lock_configuration = true"):
+        connection.execute(f"SET {statement}")
+    return connection

@@ -1,0 +1,70 @@
+"""What a query would read, without reading it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from archivers.format.rows import Asked
+from archivers.querying.engine import Engine
+from archivers.querying.rewriting import Rewritten, rewritten
+from archivers.querying.served import Scan
+from archivers.querying.views import View
+from archivers.reading.reader import archived_reader
+from buckets.source import Source
+
+
+@dataclass(frozen=True)
+class Told:
+    """One reading of a view. `parts` and `bytes` are of files of an offline archive that may hold some of it;
+    `live`: from when to when buckets are live, in milliseconds. None: does not apply."""
+
+    scan: Scan
+    view: View
+    parts: int | None = None
+    bytes: int | None = None
+    live: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """`unread`: views that are named, and of which it depends on what is found elsewhere how much is read."""
+
+    reads: Sequence[Told]
+    unread: Sequence[str]
+    rewritten: Rewritten | None
+
+
+def explain(engine: Engine, sql: str) -> Explained:
+    """Returns what a statement would read. Raises what `Engine.run` does, but for what reading raises."""
+    engine.watched.is_dry = True
+    try:
+        engine.run(sql, lambda reader: reader.read_all())
+    finally:
+        engine.watched.is_dry = False
+    scans = list(engine.watched.scans)
+    reads = [_told(engine.views[it.view], it) for it in scans]
+    named = {it.name for it in engine.named(sql)} if len(scans) else set()
+    found = None
+    if len(reads) == 1 and reads[0].view.what == "readings":
+        found = rewritten(engine.connection, sql, reads[0].view, scans[0].narrowed.ranges)
+    return Explained(reads, sorted(named - {it.view for it in scans}), found)
+
+
+def _told(view: View, scan: Scan) -> Told:
+    if view.what != "readings":
+        return Told(scan, view)
+    context, parts, size = view.context, None, None
+    if context.to == "offline":
+        held = [
+            part
+            for start, end in scan.narrowed.ranges
+            for part in archived_reader(context.connections, context.policy).parts(
+                Asked(start, end, scan.narrowed.selectors)
+            )
+        ]
+        unlike = {it.key: it.bytes for it in held}
+        parts, size = len(unlike), sum(unlike.values())
+    source = Source(context.database, context.policy)
+    first, last = source.earliest(), source.latest()
+    return Told(scan, view, parts, size, None if first is None or last is None else (first, last))

@@ -1,0 +1,82 @@
+"""Tables as DuckDB reads them: as data sets of Arrow, of which it asks for columns, with a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from archivers.querying.narrowing import Narrowed, narrowed
+from archivers.querying.tables import Table
+
+_ROWS = 50_000  # of a batch
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One reading of a view: what of it, and the filter that DuckDB hands down."""
+
+    view: str
+    narrowed: Narrowed
+    columns: tuple[str, ...]
+    filter: str | None
+
+
+@dataclass
+class Watched:
+    """What happens while a query is executed. `is_dry`: nothing is read, and what would be is noted."""
+
+    is_dry: bool = False
+    scans: list[Scan] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+
+
+class Served(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
+    """A table behind a view. DuckDB leaves the filter that it hands down to the scan, so the scan keeps to it
+    to the row; what the filter says of time and series is read alone."""
+
+    def __init__(self, view: str, table: Table, watched: Watched) -> None:
+        self._view, self._table, self._watched = view, table, watched
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Returns the columns."""
+        return self._table.schema
+
+    def scanner(
+        self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_how: Any
+    ) -> _Scanner:
+        """Returns the scan of some columns of what a filter passes."""
+        table = self._table
+        names = tuple(table.schema.names if columns is None else columns)
+        asked = narrowed(filter, table.schema, table.time, table.types)
+        told = None if filter is None else str(filter)
+        self._watched.scans.append(Scan(self._view, asked, names, told))
+        schema = pa.schema([table.schema.field(name) for name in names])
+        return _Scanner(schema, self._batches(asked, filter, list(names)))
+
+    def _batches(
+        self, asked: Narrowed, filter_: pc.Expression | None, names: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            for found in () if self._watched.is_dry else self._table.read(asked):
+                passed = found if filter_ is None else found.filter(filter_)
+                yield from passed.select(names).to_batches(max_chunksize=_ROWS)
+        except Exception as error:
+            self._watched.failures.append(error)  # of which DuckDB would tell the text alone
+            raise
+
+
+class _Scanner:
+    """As much of Arrow's scanner as DuckDB uses."""
+
+    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        self.projected_schema = schema
+        self._batches = batches
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches)

@@ -1,0 +1,88 @@
+"""Which views there are: of each policy its readings, each level of its summaries, and its coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from archivers.context import ArchiveContext
+from archivers.querying.tables import CoverageTable, ReadingsTable, SummariesTable, Table, Types
+from archivers.tasks import Connections, LocalExecutor
+from config.errors import UsageError
+from config.policies import LevelName, Policy
+from rollups.context import Check, Progress, silent
+from rollups.guarded import dry
+
+
+def looking(
+    connections: Connections,
+    policy: Policy,
+    now: datetime,
+    check: Check = lambda: None,
+    progress: Progress = silent,
+) -> ArchiveContext:
+    """Returns the context of one who reads alone. `check` raises where to stop."""
+    return ArchiveContext(
+        connections.database,
+        policy,
+        now,
+        dry,
+        check,
+        progress,
+        store=connections.store,
+        executor=LocalExecutor(connections),
+    )
+
+
+@dataclass(frozen=True)
+class View:
+    """A view of a policy: its readings, the summaries of a level, or its coverage."""
+
+    name: str
+    context: ArchiveContext
+    what: str  # "readings", "summaries" or "coverage"
+    make: Callable[[Types], Table]
+    level: LevelName | None = None
+
+
+def views_of(contexts: Sequence[ArchiveContext]) -> list[View]:
+    """Returns the views of policies. Raises UsageError where SQL could not tell two by their names."""
+    found: dict[str, View] = {}
+    for view in (it for context in contexts for it in _views(context)):
+        other = found.setdefault(view.name.lower(), view)
+        if other is not view:
+            raise UsageError(
+                f"policy {view.context.policy.name}: its view {view.name} has the name of "
+                f"{other.name}, of policy {other.context.policy.name}: SQL can't tell them. Ask for one of "
+                "the two policies with --policy, or rename one in the policy file"
+            )
+    return list(found.values())
+
+
+def _views(context: ArchiveContext) -> Iterator[View]:
+    name, rollup = context.policy.name, context.policy.rollup
+    yield View(name, context, "readings", lambda types: ReadingsTable(context, types))
+    for level in rollup.targets if rollup else ():
+        yield View(f"{name}_{level}", context, "summaries", _summaries(context, level), level)
+    yield View(f"{name}_coverage", context, "coverage", lambda _types: CoverageTable(context))
+
+
+def _summaries(context: ArchiveContext, level: LevelName) -> Callable[[Types], Table]:
+    return lambda types: SummariesTable(context, level, types)
+
+
+def check_columns(view: str, names: Sequence[str]) -> None:
+    """Raises UsageError where SQL could not tell two columns by their names."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) is not name:
+            raise UsageError(
+                f"view {view}: SQL can't tell its columns {other} and {name}. `bucketwise readings` has them "
+                "both; to ask for other policies, name them with --policy"
+            )
+
+
+def quoted(name: str) -> str:
+    """Returns a name as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'

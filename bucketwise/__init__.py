@@ -1,0 +1,76 @@
+"""What policies have, for Python: `connect` for SQL, `scan` for Arrow, Polars and pandas. Both read only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from archivers.querying.tables import readings_reader
+from archivers.querying.views import looking
+from archivers.stores import open_store
+from archivers.tasks import Connections
+from config.errors import UsageError
+from config.loading.load import load
+from config.policies import Policy, Settings
+from jobs import connect as mongodb
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["connect", "scan"]
+
+
+def connect(
+    config: str | Path | None = None, policies: Sequence[str] | None = None
+) -> duckdb.DuckDBPyConnection:
+    """Return a DuckDB connection with the views of these policies, or of all.
+
+    `config`: the policy file; None: that of BUCKETWISE_CONFIG, or ./bucketwise.toml. The connection reads no
+    files, and its settings are locked. Raises ConfigError, UsageError where there is no such policy, and what
+    MongoDB raises; ImportError without DuckDB.
+    """
+    from archivers.querying.engine import Engine
+
+    settings, connections = _open(config)
+    contexts = [looking(connections, it, datetime.now(UTC)) for it in _chosen(settings, policies)]
+    engine = Engine(contexts, int(settings.work.memory))
+    engine.offer(list(engine.views.values()))
+    return engine.connection
+
+
+def scan(
+    policy: str,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    series: Mapping[str, str] | None = None,
+    config: str | Path | None = None,
+) -> pa.RecordBatchReader:
+    """Return the readings of a policy in [since, until), live and archived, each once, in the order of time.
+
+    `series`: the text of a value by series field. The batches have the columns of the archive's parts: series
+    fields, `time` (UTC), value fields; they are read as they are taken. Raises as `connect`, also while it is
+    read; HaltedError where the archive is damaged.
+    """
+    settings, connections = _open(config)
+    context = looking(connections, _chosen(settings, [policy])[0], datetime.now(UTC))
+    return readings_reader(context, since, until, series or {})
+
+
+def _open(config: str | Path | None) -> tuple[Settings, Connections]:
+    settings = load(None if config is None else Path(config), os.environ)
+    store = None if settings.store is None else open_store(settings.store)
+    client = mongodb.connect(settings.mongodb)  # closed when nothing refers to it any more
+    return settings, Connections(client[settings.mongodb.database], store)
+
+
+def _chosen(settings: Settings, names: Sequence[str] | None) -> list[Policy]:
+    for name in names or ():
+        if name not in settings.policies:
+            known = ", ".join(settings.policies)
+            raise UsageError(f"{settings.path} has no policy {name}; there are {known}")
+    return [it for name, it in settings.policies.items() if names is None or name in names]

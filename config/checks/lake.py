@@ -1,0 +1,34 @@
+"""Are there archives to register, and in a catalog that can be named? Nothing is connected to."""
+
+from __future__ import annotations
+
+import re
+
+from config.policies import OWN_CATALOG, Settings
+from config.problems import Fault, Report
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAMED = "use 1 to 64 letters, digits, `_` and `-`"
+
+
+def check_lake(settings: Settings, report: Report) -> None:
+    lake = settings.lake
+    if lake is None:
+        return
+    archives = (it.archive for it in settings.policies.values())
+    if not any(it is not None and it.to == "offline" for it in archives):
+        fault = Fault(
+            "no policy has an offline archive, and only these become Iceberg tables", "take the table out"
+        )
+        report.add(("lake",), fault)
+    if not _NAME.fullmatch(lake.catalog):
+        report.add(("lake", "catalog"), Fault("a catalog has no such name", _NAMED))
+    if lake.namespace is not None and not all(map(_NAME.fullmatch, lake.namespace.split("."))):
+        mend = f"{_NAMED}; a dot between a namespace and one inside it"
+        report.add(("lake", "namespace"), Fault("a namespace has no such name", mend))
+    if lake.catalog == OWN_CATALOG and lake.properties:
+        fault = Fault(
+            f"the catalog `{OWN_CATALOG}` is kept in MongoDB, and has no properties",
+            "name your catalog with `catalog`, or take the properties out",
+        )
+        report.add(("lake", "properties"), fault)

@@ -1,0 +1,17 @@
+"""Can a secondary ever be within the lag that a run waits for?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from config.policies import Throttle
+from config.problems import Fault, Key, Report
+
+#: MongoDB tells the times of members in whole seconds.
+_LEAST_LAG = timedelta(seconds=1)
+
+
+def check_throttle(throttle: Throttle, at: Key, report: Report) -> None:
+    if throttle.max_lag is not None and throttle.max_lag < _LEAST_LAG:
+        fault = Fault("no secondary is always that close", 'write "1s" or more, such as "10s", or "forever"')
+        report.add((*at, "max_lag"), fault)

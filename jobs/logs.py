@@ -1,0 +1,90 @@
+"""What goes to stderr beside results: log lines, complaints and other lines for people. A line an event, as
+text or as a JSON object, secrets hidden."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+from config.secrets import hide_secrets
+
+VARIABLE = "BUCKETWISE_LOG_FORMAT"
+OPTION = "--log-format"
+
+
+class LogFormat(StrEnum):
+    text = "text"
+    json = "json"
+
+
+_FORMAT = LogFormat.text
+
+
+def configure(*, quiet: bool = False, form: LogFormat = LogFormat.text, verb: str | None = None) -> None:
+    """Send every line to stderr from now on; only warnings and errors where `quiet`. Lines of JSON say which
+    `verb` wrote them."""
+    global _FORMAT
+    _FORMAT = form
+    shown: list[Any] = [
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+    ]
+    if form is LogFormat.json:
+        shown = [structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"), partial(_as_json, verb)]
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            *shown,
+            _hide,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if quiet else logging.INFO),
+        logger_factory=_to_stderr,
+        cache_logger_on_first_use=False,
+    )
+    # APScheduler logs through the standard library; what it has to say in normal times is noise.
+    logging.basicConfig(stream=sys.stderr, level=logging.CRITICAL, force=True)
+
+
+def is_json() -> bool:
+    """Returns whether lines are JSON objects."""
+    return _FORMAT is LogFormat.json
+
+
+def asked_for(arguments: Sequence[str]) -> LogFormat:
+    """Returns the format that a command line asks for which could not be read."""
+    words = [os.environ.get(VARIABLE, ""), *(it.removeprefix(f"{OPTION}=") for it in arguments)]
+    return LogFormat.json if LogFormat.json in words else LogFormat.text
+
+
+def complain(line: str, prefix: str = "bucketwise: ", **fields: Any) -> None:
+    """Tell what went wrong, or is to be looked at: with a prefix and without fields where lines are text."""
+    if is_json():
+        structlog.get_logger().error(line, **fields)
+    else:
+        sys.stderr.write(hide_secrets(f"{prefix}{line}\n"))
+
+
+def _as_json(verb: str | None, _logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    first = {key: event.pop(key) for key in ("time", "level", "event")}
+    said = {**first, **({} if verb is None else {"verb": verb}), **event}
+    # Before quotes are escaped: they tell where a secret ends.
+    plain = {key: hide_secrets(it) if isinstance(it, str) else it for key, it in said.items()}
+    return json.dumps(plain, ensure_ascii=False, default=lambda it: hide_secrets(str(it)))
+
+
+def _hide(_logger: WrappedLogger, _method: str, line: Any) -> str:
+    return line if is_json() else hide_secrets(line)
+
+
+def _to_stderr(*_: object) -> structlog.PrintLogger:
+    return structlog.PrintLogger(sys.stderr)

@@ -1,0 +1,170 @@
+"""The rows of a query: as a table for people, CSV, JSON, Parquet and Arrow; batch by batch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import StrEnum
+from itertools import chain, islice
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from archivers.reading.formats import csv_text
+from config.errors import UsageError
+from jobs.clock import iso
+from jobs.output.tables import printable, size
+
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+#: Rows that a table shows.
+MOST_SHOWN = 1_000
+
+
+class Format(StrEnum):
+    """How rows are written."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+    arrow = "arrow"
+
+
+def write(reader: pa.RecordBatchReader, form: Format, file: IO[bytes], *, is_stream: bool) -> Iterator[int]:
+    """Write all rows; yields how many after each piece. Nothing is written before there are any, or it is
+    known that there are none. `is_stream`: Arrow as its stream, else as its file, with an index at its end.
+    Raises UsageError where two columns would have one name in JSON, Parquet or Arrow."""
+    names = reader.schema.names
+    twice = [name for name in names if names.count(name) > 1]
+    if twice and form is not Format.csv:
+        raise UsageError(f"two columns of the result are named {twice[0]}: name them apart, with AS")
+    batches = iter(reader)
+    rest = chain(list(islice(batches, 1)), batches)
+    if form is Format.csv or form is Format.json:
+        yield from _write_lines(rest, names, form, file)
+        return
+    with _writer(reader.schema, form, file, is_stream) as writer:
+        for batch in rest:
+            writer.write_batch(batch)
+            yield len(batch)
+
+
+def _write_lines(
+    batches: Iterable[pa.RecordBatch], names: list[str], form: Format, file: IO[bytes]
+) -> Iterator[int]:
+    if form is Format.csv:
+        file.write((",".join(map(csv_text, names)) + "\n").encode())
+    for batch in batches:
+        lines = _csv_lines(batch) if form is Format.csv else _json_lines(batch)
+        file.write("".join(lines).encode())
+        yield len(batch)
+
+
+def _writer(schema: pa.Schema, form: Format, file: IO[bytes], is_stream: bool) -> Any:
+    if form is Format.parquet:
+        return pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
+    return pa.ipc.new_stream(file, schema) if is_stream else pa.ipc.new_file(file, schema)
+
+
+def _csv_lines(batch: pa.RecordBatch) -> Iterator[str]:
+    for row in rows_of(batch):
+        yield ",".join(map(_cell, row)) + "\n"
+
+
+def _json_lines(batch: pa.RecordBatch) -> Iterator[str]:
+    names = batch.schema.names
+    for row in rows_of(batch):
+        yield json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n"
+
+
+def rows_of(batch: pa.RecordBatch) -> list[list[Any]]:
+    """Returns the rows, of values that JSON has: instants, and what else it lacks, as text."""
+    columns = [_values(column) for column in batch.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def shown(columns: list[str], rows: list[list[Any]], *, is_all: bool) -> list[RenderableType]:
+    """Returns a table for people, and what it does not show."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for at, name in enumerate(columns):
+        is_number = all(isinstance(row[at], int | float) for row in rows if row[at] is not None)
+        table.add_column(printable(name), justify="right" if is_number and rows else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*("NULL" if it is None else printable(_text(it)) for it in row))
+    more = f"These are the first {len(rows):,} rows. For more: --format csv, or LIMIT and OFFSET"
+    return [table] if is_all else [table, Text(more)]
+
+
+def explained_lines(body: dict[str, Any]) -> Iterator[str]:
+    """Yields what a query would read, in words."""
+    for read in body["reads"]:
+        yield f"{read['view']}: columns {', '.join(read['columns'])}"
+        spans = [_span(it["since"], it["until"]) for it in read["ranges"]]
+        yield f"  time: {'; '.join(spans) or 'nothing'}"
+        named = ["; ".join(f"{name}={text}" for name, text in it.items()) for it in read["series"]]
+        yield f"  series: {' or '.join(named) or 'all'}"
+        if (parts := read["parts"]) is not None:
+            yield f"  archive: {parts:,} part{'s' * (parts != 1)}, {size(read['bytes'])}"
+        if read["live"] is not None:
+            yield f"  live: buckets from {iso(read['live']['first'])} to {iso(read['live']['last'])}"
+    for view in body["unread"]:
+        yield f"{view}: as far as what else is found asks for it"
+    if not body["reads"] and not body["unread"]:
+        yield "nothing is read"
+    if (found := body["summaries"]) is not None:
+        through = iso(found["rolled_up_through"]) if found["rolled_up_through"] else "nowhere yet"
+        yield f"Summaries answer it where all numbers are finite, as far as it is rolled up ({through}):"
+        yield f"  {found['sql']}"
+
+
+def _span(since: datetime | None, until: datetime | None) -> str:
+    sides = [f"from {iso(since)}" if since else "", f"until {iso(until)}" if until else ""]
+    return " ".join(filter(None, sides)) or "all"
+
+
+def _cell(value: Any) -> str:
+    if type(value) in (int, float):
+        return repr(value)
+    return "" if value is None else csv_text(_text(value))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if pa.types.is_timestamp(column.type):  # which Python's datetimes may not reach
+        whole = column.cast(pa.timestamp("us"), safe=False).to_numpy(zero_copy_only=False)
+        texts = np.datetime_as_string(whole, unit="us").tolist()
+        zone = "Z" if column.type.tz else ""
+        return [None if it == "NaT" else f"{it.removesuffix('000')}{zone}" for it in texts]
+    values: list[Any] = column.to_pylist()
+    is_plain = pa.types.is_string(column.type) or pa.types.is_integer(column.type)
+    return values if is_plain else [_plain(it) for it in values]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _NOT_FINITE[repr(value)]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, Decimal):
+        is_whole = value.is_finite() and value.as_tuple().exponent == 0
+        return int(value) if is_whole else str(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {str(_plain(key)): _plain(it) for key, it in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(it) for it in value]
+    return str(value)

@@ -1,0 +1,149 @@
+"""What a query finds, brought to where it is wanted, and told in the words of the JSON."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from rich.text import Text
+
+from buckets.fields.times import FIRST_MS, LAST_MS, as_date
+from jobs.call import Call
+from jobs.output.left_out import tell_quarantined
+from jobs.output.progress import Progress
+from jobs.output.report import Report, Result
+from jobs.output.rows import MOST_SHOWN, Format, explained_lines, rows_of, shown, write
+from jobs.output.streams import abandon, appearing
+from jobs.output.tables import printable
+from jobs.steps.working import LEFT_SOMETHING, quarantine_body
+
+if TYPE_CHECKING:
+    from archivers.querying.engine import Engine
+    from archivers.querying.explaining import Explained, Told
+
+#: The rest of a report: its own keys, and what people see.
+Found = tuple[dict[str, Any], list[Any]]
+
+
+class Answers:
+    """Asks an engine, and delivers what it finds."""
+
+    def __init__(
+        self, call: Call, engine: Engine, progress: Progress, form: Format, output: Path | None
+    ) -> None:
+        self._call, self._engine, self._progress = call, engine, progress
+        self._form, self._output = form, output
+        self._has_written = False  # to stdout, where nothing is taken back
+
+    def found(self, sql: str) -> Report:
+        """Returns the report of one statement, once its rows are delivered."""
+        from archivers.querying.tables import Misfit
+
+        deliver = self._deliverer()
+        while True:
+            try:
+                with self._progress.step("query"):
+                    extra, tables = self._engine.run(sql, deliver)
+                break
+            except Misfit as misfit:
+                if self._has_written:
+                    raise
+                self._engine.widen(misfit)
+        results = self._results()
+        tell_quarantined(results)
+        return Report(self._call.command, self._call.now, results, tables, extra=extra)
+
+    def explained(self, sql: str) -> Report:
+        """Returns the report of what a statement would read."""
+        from archivers.querying.explaining import explain
+
+        body = _explained_body(explain(self._engine, sql))
+        results = [Result(policy) for policy in self._engine.asked]
+        told = [Text(printable(line)) for line in explained_lines(body)]
+        return Report(self._call.command, self._call.now, results, list(told), extra={"explain": body})
+
+    def _results(self) -> list[Result]:
+        """Of the policies that were asked, and what was left out."""
+        results = []
+        for policy in dict.fromkeys(self._engine.asked):
+            broken = self._engine.quarantined.get(policy, [])
+            body = quarantine_body(broken, len(broken))
+            results.append(Result(policy, LEFT_SOMETHING if broken else 0, body))
+        return results
+
+    def _deliverer(self) -> Callable[[pa.RecordBatchReader], Found]:
+        if self._output is not None:
+            return self._to_file
+        if self._call.json or self._form is Format.table:
+            return self._to_report
+        return self._to_stdout
+
+    def _to_report(self, reader: pa.RecordBatchReader) -> Found:
+        """All rows for JSON, the first for people."""
+        columns, rows = reader.schema.names, []
+        for batch in reader:
+            rows += rows_of(batch)
+            if not self._call.json and len(rows) > MOST_SHOWN:
+                break
+        types = [str(it) for it in reader.schema.types]
+        tables = shown(columns, rows[:MOST_SHOWN], is_all=len(rows) <= MOST_SHOWN)
+        return {"columns": columns, "types": types, "rows": rows}, tables
+
+    def _to_file(self, reader: pa.RecordBatchReader) -> Found:
+        assert self._output is not None
+        with appearing(self._output.resolve()) as file:
+            count = sum(write(reader, self._form, file, is_stream=False))
+        told = {"format": self._form.value, "output": str(self._output), "count": count}
+        line = Text(printable(f"{count:,} rows in {self._output}"))
+        return {"columns": reader.schema.names, **told}, [line]
+
+    def _to_stdout(self, reader: pa.RecordBatchReader) -> Found:
+        try:
+            if self._form is Format.parquet:
+                with tempfile.TemporaryFile() as spool:
+                    list(write(reader, self._form, spool, is_stream=False))
+                    spool.seek(0)
+                    shutil.copyfileobj(spool, sys.stdout.buffer)
+            else:
+                for _ in write(reader, self._form, sys.stdout.buffer, is_stream=True):
+                    self._has_written = True
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            abandon(sys.stdout)  # who reads has enough: `head`, for one
+        return {}, []
+
+
+def _explained_body(found: Explained) -> dict[str, Any]:
+    summaries = None
+    if (it := found.rewritten) is not None:
+        through = None if it.through is None else as_date(it.through)
+        summaries = {"view": it.view, "sql": it.sql, "rolled_up_through": through}
+    return {
+        "reads": [_read_body(it) for it in found.reads],
+        "unread": list(found.unread),
+        "summaries": summaries,
+    }
+
+
+def _read_body(told: Told) -> dict[str, Any]:
+    scan = told.scan
+    return {
+        "view": scan.view,
+        "policy": told.view.context.policy.name,
+        "ranges": [{"since": _bound(a), "until": _bound(b)} for a, b in scan.narrowed.ranges],
+        "series": [dict(it) for it in scan.narrowed.selectors],
+        "columns": list(scan.columns),
+        "parts": told.parts,
+        "bytes": told.bytes,
+        "live": told.live and {"first": as_date(told.live[0]), "last": as_date(told.live[1])},
+    }
+
+
+def _bound(at: int) -> datetime | None:
+    return as_date(at) if FIRST_MS < at <= LAST_MS else None

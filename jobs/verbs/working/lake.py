@@ -1,0 +1,41 @@
+"""`bucketwise lake`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from config.errors import UsageError
+from jobs.call import Call
+from jobs.output.lake import sync_lines
+from jobs.output.report import Report
+from jobs.running.runner import Runner
+from jobs.steps.lake import sync_step
+
+EXAMPLES = ["bucketwise lake sync", "bucketwise lake sync -p ticks --json"]
+
+
+class Action(StrEnum):
+    """What to do with the tables."""
+
+    sync = "sync"
+
+
+What = Annotated[Action, typer.Argument(metavar="ACTION", help="sync: bring the tables up to date.")]
+
+
+def lake(call: Call, action: What) -> Report:  # noqa: ARG001  # there is one
+    """Bring Iceberg tables up to what the offline archives hold.
+
+    All that a table lists is compared with the archive: parts that it lacks are added, others are taken out.
+    Commands that archive do as much as has changed by themselves; this mends what they could not.
+    """
+    settings = call.settings.lake
+    if settings is None:
+        raise UsageError(f"lake: {call.settings.path} has no table [lake]. Add one; its keys may be left out")
+    policies = call.policies
+    with call.database() as database:
+        results = Runner.of(call, database, [sync_step(settings)]).run_all(policies)
+    return Report(call.command, call.now, results, sync_lines(results))
