@@ -20,7 +20,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from archivers.format.manifest import Manifest
 from archivers.format.names import lake_prefix
-from archivers.lake import shape
+from archivers.lake import rest, shape
 from archivers.lake.files import ANOTHER, STORE, StoreFiles, location
 from archivers.lake.records import LakeState
 from archivers.lake.report import LakeError
@@ -100,6 +100,7 @@ class LakeTable:
         of_store: dict[str, Any] = {"py-io-impl": f"{StoreFiles.__module__}.{StoreFiles.__name__}"}
         of_store[STORE] = self.store
         if self._lake.catalog != OWN_CATALOG:
+            rest.install()
             return load_catalog(self._lake.catalog, **self._lake.plain_properties, **of_store)
         catalog = load_catalog(OWN_CATALOG, type="sql", uri="sqlite:///:memory:", **of_store)
         if state is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ from pyiceberg.table import StaticTable, Table
 from pyiceberg.transforms import DayTransform
 from pymongo.database import Database
 
+from archivers.lake import rest
 from archivers.lake.differences import differences
 from archivers.lake.report import LakeDifference, LakeError, LakeReport
 from archivers.lake.sync import sync
@@ -228,6 +230,22 @@ def test_a_catalog_of_pyiceberg(database: Database[Document], file_store: Store,
     later = synced(cycle, in_catalog(properties, "a.b"))
     assert later.added == report.added
     assert rows_of(table_of(later), case.policy) == expected_rows(case)
+
+
+def test_a_catalog_that_never_answers_is_not_waited_for(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "SECONDS", 0.2)
+    cycle = Cycle(database, slots("minute"), file_store).load()
+    cycle.run()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        for more in ({"type": "rest"}, {}, {"type": "rest", "credential": "bob:secret"}):
+            lake = in_catalog({"uri": url, **more}, "a")
+            with pytest.raises(LakeError, match="timed out"):
+                synced(cycle, lake)
+        ((_, message, is_behind),) = told(cycle, lake)
+        assert ("timed out" in message, is_behind) == (True, True)
 
 
 def test_s3_needs_no_setting_of_its_own(database: Database[Document], moto_store: Store) -> None:

@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -163,6 +164,45 @@ def test_one_that_is_too_old_is_told() -> None:
         pytest.raises(PublishError, match=r"2\.8\.19; 6\.0"),
     ):
         link.ask([("PING",)])
+
+
+def test_one_that_drips_ends_in_time() -> None:
+    """Each answer comes within the limit of an answer, and all of them do not within that of a run."""
+    sent: list[None] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with listening.accept()[0] as it, suppress(OSError):
+                while asked := it.recv(65_536):
+                    it.sendall(b"+OK\r\n" * asked.count(b"SETINFO"))
+                    if b"\r\nINFO\r\n" in asked:
+                        it.sendall(b"$22\r\nredis_version:7.0.15\r\n\r\n")
+                    for _ in range(asked.count(b"PING")):
+                        sent.append(it.sendall(b"+PONG\r\n"))
+                        time.sleep(0.02)
+
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"redis://127.0.0.1:{listening.getsockname()[1]}"
+        with Link(url, patience=0.1) as link, pytest.raises(PublishError, match="it is slow"):
+            link.ask([("PING",)] * 200)
+    assert len(sent) < 200
+
+
+@pytest.mark.parametrize("member", ['"', "{", '{"$oid":"1"}', '{"$date":[]}', "%FF", "a:b:c"])
+def test_what_others_wrote_among_its_keys_ends_no_run(
+    published: Place, server: RedisServer, member: str
+) -> None:
+    published("rollup")
+    server.client.sadd("bw:ticks:series", member)
+    server.client.zadd("bw:ticks:expires", {member: 1})
+    server.client.set(f"bw:ticks:x:{{{member}}}", 1)
+    server.client.hset("bw:ticks:meta", "number", 0)
+    ran = published("run", "--json")
+    assert (ran.code, ran.policy("ticks")["publish"]) == (0, {"keys": 3})
+    assert server.client.smembers("bw:ticks:series") == {"MDB"}
+    given = ["-p", "ticks", "--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks"]
+    assert published("erase", *given).code == 0
+    assert not server.client.exists("bw:ticks:last:{MDB}")
 
 
 def test_policies_may_say_otherwise(place: Place, server: RedisServer) -> None:
