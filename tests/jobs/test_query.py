@@ -23,7 +23,7 @@ from pymongo import MongoClient
 import bucketwise as api
 from config.errors import UsageError
 from tests.jobs.command import ROOT, CommandLine
-from tests.jobs.place import POLICIES, START, Place
+from tests.jobs.place import NOW, POLICIES, START, Place
 
 #: Two of the three hours of ticks have expired.
 MIDWAY = "2018-07-30T02:00:00Z"
@@ -221,6 +221,25 @@ def test_summaries_are_not_offered_where_they_would_tell_something_else(mixed: P
     for sql, told in zip(OTHERWISE, answers(mixed, *(f".explain {it}" for it in OTHERWISE)), strict=True):
         assert told["exit_code"] == 0, told
         assert told["explain"]["summaries"] is None, sql
+
+
+def test_summaries_are_not_offered_for_what_has_expired(place: Place) -> None:
+    place.write_config(POLICIES.replace('"365d"', '"30d"'))
+    by_hour = "SELECT date_trunc('hour', time) AS h, count(*) FROM ticks GROUP BY h"
+    at_all = "SELECT count(*) FROM ticks"
+    place("run", now=MIDWAY)
+    assert rows(place, "SELECT count(*) FROM ticks_hourly") == [[2]]  # of three
+    told = place("query", by_hour, "--explain", "--json").json["explain"]["summaries"]
+    assert (told, rows(place, at_all)) == (None, [[10_800]])
+    told = place("query", at_all, "--explain", "--json").json["explain"]["summaries"]
+    assert (told["view"], rows(place, told["sql"])) == ("ticks_daily", [[10_800]])
+
+    ending = '"30d"\narchive = "40d"\narchive_grace = "1d"'
+    place.write_config(POLICIES.replace('"365d"', ending))
+    for now in (NOW, "2018-09-05T00:00:00Z"):
+        place("run", now=now)
+    assert (rows(place, at_all), rows(place, "SELECT sum(count) FROM ticks_daily")) == ([[0]], [[10_800]])
+    assert place("query", at_all, "--explain", "--json").json["explain"]["summaries"] is None
 
 
 def answers(place: Place, *statements: str) -> list[dict[str, Any]]:
