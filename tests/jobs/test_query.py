@@ -314,6 +314,20 @@ def test_names_that_sql_must_quote_and_cannot_tell(place: Place) -> None:
     assert rows(place, "SELECT count(*) FROM ticks", "-p", "ticks") == [[10_800]]
 
 
+def test_what_is_no_summary_of_these_series_is_left_out(place: Place) -> None:
+    """Documents of others, and summaries of series that the policy told apart otherwise once."""
+    place("run")
+    for name in ("ticks", "iot"):
+        summary = place.database[f"{name}_hourly"].find_one()
+        assert summary is not None
+        identity = {"series": {**summary["_id"]["series"], "exchange": "N"}, "start": START}
+        others = [{"_id": 5}, {"_id": identity}, {"_id": "z", "note": 1}]
+        for day, other in enumerate(others, start=1):
+            at = START + timedelta(days=day)
+            place.database[f"{name}_hourly"].insert_one({**summary, **other, "start": at})
+        assert rows(place, f"SELECT count(*) FROM {name}_hourly") == [[3]]
+
+
 def test_series_of_several_types_are_text(place: Place) -> None:
     """The first and the last summaries do not show them all; the query starts again with a wider column."""
     assert place("run", now=MIDWAY).code == 0
