@@ -1,4 +1,4 @@
-"""Iceberg's REST catalogs, with an end to the wait for each answer: pyiceberg waits for as long as it takes."""
+"""Iceberg's REST catalogs, with an end to the wait for each answer: pyiceberg itself knows none."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pyiceberg.catalog.rest import RestCatalog
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
-#: For a connection, and for each piece of an answer.
+#: Seconds: for a connection, and for each piece of an answer.
 SECONDS = 15.0
 
 
 class _Impatient(HTTPAdapter):
-    def send(self, request: PreparedRequest, *_: Any, **options: Any) -> Response:  # type: ignore[override]
+    def send(self, request: PreparedRequest, *_: Any, **options: Any) -> Response:
         return super().send(request, **{**options, "timeout": SECONDS})
 
 

@@ -64,8 +64,8 @@ class Members:
     _config: dict[int, Document] = field(default_factory=dict)
 
     def lag(self) -> Lag | None:
-        """Raises BucketwiseError where the user may not ask, or this is no replica set. A primary that gives no
-        answer, as while another one is elected, is what cannot be reached."""
+        """Raises BucketwiseError where the user may not ask, or this is no replica set. A primary that gives
+        no answer, as while another one is elected, is told as one that cannot be reached."""
         admin = self.database.client.admin
         try:
             status = admin.command("replSetGetStatus")["members"]

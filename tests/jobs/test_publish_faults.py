@@ -168,7 +168,7 @@ def test_one_that_is_too_old_is_told() -> None:
 
 def test_one_that_drips_ends_in_time() -> None:
     """Each answer comes within the limit of an answer, and all of them do not within that of a run."""
-    sent: list[None] = []
+    sent: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -178,7 +178,8 @@ def test_one_that_drips_ends_in_time() -> None:
                     if b"\r\nINFO\r\n" in asked:
                         it.sendall(b"$22\r\nredis_version:7.0.15\r\n\r\n")
                     for _ in range(asked.count(b"PING")):
-                        sent.append(it.sendall(b"+PONG\r\n"))
+                        it.sendall(b"+PONG\r\n")
+                        sent.append(1)
                         time.sleep(0.02)
 
         threading.Thread(target=serve, daemon=True).start()

@@ -321,7 +321,7 @@ def test_what_is_no_summary_of_these_series_is_left_out(place: Place) -> None:
         summary = place.database[f"{name}_hourly"].find_one()
         assert summary is not None
         identity = {"series": {**summary["_id"]["series"], "exchange": "N"}, "start": START}
-        others = [{"_id": 5}, {"_id": identity}, {"_id": "z", "note": 1}]
+        others: list[dict[str, Any]] = [{"_id": 5}, {"_id": identity}, {"_id": "z", "note": 1}]
         for day, other in enumerate(others, start=1):
             at = START + timedelta(days=day)
             place.database[f"{name}_hourly"].insert_one({**summary, **other, "start": at})
