@@ -24,7 +24,7 @@ from archivers.lake import rest, shape
 from archivers.lake.files import ANOTHER, STORE, StoreFiles, location
 from archivers.lake.records import LakeState
 from archivers.lake.report import LakeError
-from archivers.stores.base import ObjectStore
+from archivers.stores.base import NotFound, ObjectStore
 from config.errors import BucketwiseError
 from config.policies import OWN_CATALOG, Lake
 from config.secrets import hide_secrets
@@ -221,10 +221,16 @@ class LakeTable:
                 for entry in manifest.fetch_manifest_entry(self.table.io, discard_deleted=True)
             ]
 
+    def point(self, metadata: str) -> None:
+        """Says in a file of one name which metadata is the last, unless it says so."""
+        key = f"{lake_prefix(self._policy)}metadata/version-hint.text"
+        last = metadata.rpartition("/")[2].removesuffix(".metadata.json").encode()
+        with suppress(NotFound):
+            if self.store.get_bytes(key) == last:
+                return
+        self.store.put_bytes(key, last)
+
     def tidy(self, unused: Sequence[str]) -> None:
-        """Deletes files that no snapshot needs, and says in a file of one name which metadata is the last."""
-        assert self.table is not None
-        last = self.table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json")
-        self.store.put_bytes(f"{lake_prefix(self._policy)}metadata/version-hint.text", last.encode())
+        """Deletes files that no snapshot needs."""
         root = location(self.store, "")
         self.store.delete([it.removeprefix(root) for it in unused])

@@ -108,6 +108,7 @@ class _Sync:
         state = self.table.state
         if state is None:
             return LakeReport()
+        self.table.point(state.metadata)  # also where an earlier sync was cut off before
         return LakeReport(added, len(changes.removed), state.snapshot, state.metadata)
 
     def _register(self, changes: _Changes, portion: Sequence[Commit]) -> int:

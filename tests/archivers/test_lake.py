@@ -20,6 +20,7 @@ from pyiceberg.transforms import DayTransform
 from pymongo.database import Database
 
 from archivers.lake import rest
+from archivers.lake.catalog import LakeTable
 from archivers.lake.differences import differences
 from archivers.lake.report import LakeDifference, LakeError, LakeReport
 from archivers.lake.sync import sync
@@ -323,6 +324,22 @@ def test_a_sync_that_dies_anywhere_is_healed_by_the_next(
         if not is_dead:
             break
     assert not is_dead and hour > 8
+
+
+def test_readers_of_the_folder_find_the_last_metadata_after_a_crash_as_well(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It died once the table was noted, and before that was told in the folder."""
+    cycle = Cycle(database, slots("minute"), file_store).load()
+    cycle.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(LakeTable, "point", lambda *_: None)
+        synced(cycle)
+    report = synced(cycle)
+    assert (
+        StaticTable.from_metadata((cycle.root / "slots/iceberg").as_uri()).metadata_location
+        == report.metadata
+    )
 
 
 def test_what_others_did_to_a_table_is_told_and_mended(
