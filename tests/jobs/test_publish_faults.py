@@ -137,6 +137,20 @@ def test_an_erased_series_goes(published: Place, server: RedisServer) -> None:
     assert server.client.hget("bw:iot:last:{7}", "t.last") == "20.5"
 
 
+def test_an_erasure_tells_of_what_is_published_no_more(published: Place, server: RedisServer) -> None:
+    published("run")
+    published.write_config()
+    given = ["-p", "ticks", "--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks", "--json"]
+    first, *_ = published("erase", *given).policy("ticks")["remaining"]
+    assert (first["place"], first["found"]) == ("Redis, keys bw:ticks:*", False)
+    assert len(server.client.keys("bw:ticks:*{MDB}")) == 3
+    command = (
+        first["why"].partition("now: ")[2].replace("redis-cli", f"redis-cli -p {server.port} -a hunter2@Zq7")
+    )
+    subprocess.run(["bash", "-c", command], check=True, capture_output=True)
+    assert server.client.keys("bw:ticks:*") == []
+
+
 def published_at(place: Place) -> object:
     found = place.database["iot"].find_one() or place.database["iot_archive"].find_one()
     assert found is not None
