@@ -11,9 +11,10 @@ COPY buckets ./buckets
 COPY rollups ./rollups
 COPY archivers ./archivers
 COPY jobs ./jobs
+COPY bucketwise ./bucketwise
 # The environment gets no pip of its own: that of this stage installs into it.
 RUN python -m venv --without-pip /opt/bucketwise \
-    && pip --python /opt/bucketwise/bin/python install --no-cache-dir --disable-pip-version-check .
+    && pip --python /opt/bucketwise/bin/python install --no-cache-dir --disable-pip-version-check ".[lake,redis]"
 
 FROM python:3.11-slim-bookworm
 RUN pip uninstall --yes --disable-pip-version-check setuptools wheel pip \

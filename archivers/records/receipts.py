@@ -238,11 +238,11 @@ class Receipts:
 
     def span(self, session: ClientSession | None = None) -> tuple[int, int] | None:
         """The first and the last UTC day of them; None where there are none."""
-        ends = []
-        for order, pick in ((ASCENDING, min), (DESCENDING, max)):
+        days: list[int] = []  # of both ends: a run may make the first commit between the two questions
+        for order in (ASCENDING, DESCENDING):
             found = self.collection.find(self.all_standing, {"days": 1}, session=session).sort("days", order)
-            ends += [pick(it["days"]) for it in found.limit(1)]
-        return (ends[0], ends[1]) if ends else None
+            days += [day for it in found.limit(1) for day in it["days"]]
+        return (min(days), max(days)) if days else None
 
     def parts(self) -> Iterator[str]:
         """The keys of their parts."""

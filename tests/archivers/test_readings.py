@@ -24,7 +24,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pymongo import MongoClient
 from pymongo.database import Database
+from pymongo.monitoring import (
+    CommandFailedEvent,
+    CommandListener,
+    CommandStartedEvent,
+    CommandSucceededEvent,
+)
 
 from archivers.reading.formats import Format, write
 from archivers.reading.readings import Readings
@@ -244,6 +251,41 @@ def test_what_moves_while_it_is_read_is_found_on_one_side(
     found = rows_of(Readings(database, cycle.policy, cycle.store, at_most=10_000))
     assert Counter(found) == wanted(cycle.case)
     assert meanwhile.waits <= 0
+
+
+class _Before(CommandListener):
+    """Lets something happen just before the nth command is sent."""
+
+    def __init__(self, nth: int, act: Callable[[], object]) -> None:
+        self._act, self.waits = act, nth
+
+    def started(self, _event: CommandStartedEvent) -> None:
+        self.waits -= 1
+        if self.waits == 0:
+            self._act()
+
+    def succeeded(self, _event: CommandSucceededEvent) -> None: ...
+
+    def failed(self, _event: CommandFailedEvent) -> None: ...
+
+
+def test_the_first_commit_may_be_made_before_any_command(
+    client: MongoClient[Document], mongodb_uri: str, tmp_path: Path
+) -> None:
+    documents = [{"_id": n, "symbol": "A", "d": DAY0 + timedelta(days=n), "p": float(n)} for n in range(3)]
+    case, nth, is_met = ticks(documents), 0, True
+    while is_met:
+        nth += 1
+        client.drop_database("test_first_commit")
+        store = Store(url=(tmp_path / str(nth)).as_uri())
+        cycle = Cycle(client["test_first_commit"], case, store).load()
+        before = _Before(nth, cycle.run)
+        with MongoClient[Document](mongodb_uri, tz_aware=True, event_listeners=[before]) as watched:
+            found = Readings(watched["test_first_commit"], cycle.policy, cycle.store)
+            assert Counter(rows_of(found)) == wanted(case), nth
+        is_met = before.waits <= 0
+    assert nth > 5
+    client.drop_database("test_first_commit")
 
 
 def test_runs_between_the_pieces_move_nothing_out_of_sight(

@@ -207,7 +207,7 @@ def _make_small() -> None:
         setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010
     setattr(import_module("archivers.ending.end"), "_AT_ONCE", 1)  # noqa: B010
     for name, few in (("_REPLY", 1), ("_MANY", 3), ("_READ_AHEAD", 2)):
-        setattr(import_module("rollups.changes.stream"), name, few)
+        setattr(import_module("rollups.changes.drain"), name, few)
     endpoint: Any = import_module("botocore.endpoint")
     endpoint.time = SimpleNamespace(sleep=lambda _seconds: None)  # between tries
 

@@ -75,7 +75,7 @@ _MERGING, _KEPT = "archivers.versions.merging:Merging.", "archivers.versions.kep
 _SUPERSEDED = "archivers.versions.superseded:Superseded."
 _CHAIN, _DELETIONS = "archivers.format.chain:Chain.", "archivers.records.deletions:Deletions."
 _BACKFILL = "rollups.rolling.backfill:Backfill."
-_PROGRESS, _STREAM = "rollups.progress:", "rollups.changes.stream:Stream."
+_PROGRESS, _DRAIN = "rollups.progress:", "rollups.changes.drain:"
 _QUARANTINE, _TARGETS = "rollups.rolling.quarantine:Quarantine.", "rollups.summaries.targets:"
 _FILES, _OBJECTS = "archivers.stores.file:", "archivers.stores.s3:S3Store."
 
@@ -107,9 +107,9 @@ STEPS = (
         "rollups.changes.stream:collections_of",
         _ROLL_UP,
     ),
-    Step("stream opened", "mongo aggregate stream", _STREAM + "_open", ("roll-up", "offline", "grace")),
+    Step("stream opened", "mongo aggregate stream", _DRAIN + "open_stream", ("roll-up", "offline", "grace")),
     Step("mark left", "mongo update bucketwise_progress mark", _PROGRESS + "leave_mark", _ALL),
-    Step("stream read", "mongo getMore stream", _STREAM + "_events", _ALL),
+    Step("stream read", "mongo getMore stream", _DRAIN + "Drain._events", _ALL),
     Step("source read", "mongo find it", "buckets.source:Source.batches", ("roll-up", "offline", "restore")),
     Step("overflow read", "mongo find it_more", "buckets.source:Source.by_ids", ("online", "offline s3")),
     Step("TTL of the source", "mongo listIndexes it", "rollups.ttl:clears", ("roll-up",)),

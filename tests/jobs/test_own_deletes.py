@@ -12,7 +12,7 @@ from archivers.stores import open_store
 from archivers.writes import delete
 from config.policies import Policy, Store
 from jobs.steps.working import RUN
-from rollups.changes import stream
+from rollups.changes import drain as stream
 from tests.jobs.counting import Counts, run_counted, ticks_policy
 from tests.jobs.place import START
 
