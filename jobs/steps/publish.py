@@ -120,7 +120,8 @@ def once_published(turn: Turn) -> list[Remaining]:
     keys = f"{json.loads(state.settings)[0]}:*"
     why = (
         "the policy was published there, and is no more. What is left goes by "
-        f"{clock.iso(state.expires)}; to remove it now: redis-cli --scan --pattern '{keys}' | xargs -d '\\n' redis-cli unlink"
+        f"{clock.iso(state.expires)}; to remove it now: redis-cli --scan --pattern '{keys}' | "
+        "xargs -d '\\n' redis-cli unlink"
     )
     return [Remaining(f"Redis, keys {keys}", why, False)]
 
