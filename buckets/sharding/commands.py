@@ -53,13 +53,13 @@ def sharding(study: Study, namespace: str, names: Sequence[str], *, is_native: b
 def _splits(study: Study, space: str, names: Sequence[str]) -> list[str]:
     """The ranges that the documents suggest, each on its shard."""
     bounds = []
+    if any(is_hashed for _, is_hashed in study.key.fields):
+        return []  # a hash has to be asked for
     for cell in study.cuts:
         row, paths = study.row_of(cell), study.key.paths
         bound = {path: study.drawn.value(path, row) for path in paths}
         if study.begins_value(cell):
             bound = {path: bound[path] if path == paths[0] else MinKey() for path in paths}
-        if any(is_hashed for _, is_hashed in study.key.fields):
-            return []  # a hash has to be asked for
         try:
             bounds.append(js(bound))
         except UnwrittenError:

@@ -29,10 +29,7 @@ class ShardKey:
     @property
     def document(self) -> dict[str, int | str]:
         """Returns it as `sh.shardCollection` takes it."""
-        found: dict[str, int | str] = {}
-        for path, is_hashed in self.fields:
-            found[path] = "hashed" if is_hashed else 1
-        return found
+        return {path: "hashed" if is_hashed else 1 for path, is_hashed in self.fields}
 
     @property
     def paths(self) -> list[str]:
@@ -41,9 +38,6 @@ class ShardKey:
     @property
     def is_hashed_first(self) -> bool:
         return self.fields[0][1]
-
-    def __str__(self) -> str:
-        return "{ " + ", ".join(f"{path}: {how}" for path, how in self.document.items()) + " }"
 
 
 def parse_keys(text: str) -> list[ShardKey]:

@@ -36,7 +36,6 @@ class Study:
     key: ShardKey
     shards: int
     growth: float = 1.0
-    range_bytes: float = RANGE_BYTES
 
     @cached_property
     def values(self) -> list[bytes]:
@@ -123,7 +122,7 @@ class Study:
     @cached_property
     def placed(self) -> Placed:
         """Returns where the documents come to lie."""
-        return simulate(self._flow, self.shards, self.range_bytes)
+        return simulate(self._flow, self.shards)
 
     @cached_property
     def cuts(self) -> list[int]:
@@ -184,7 +183,7 @@ class Study:
         if self.is_growing and not self._is_even:
             # However much comes, a value has as many documents as now.
             solid = (self.counts >= _CERTAIN) & (
-                self.counts / len(self.drawn) * self.drawn.data > self.range_bytes
+                self.counts / len(self.drawn) * self.drawn.data > RANGE_BYTES
             )
         return Flow(writes * scale, data * scale, solid, self.cuts)
 

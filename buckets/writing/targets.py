@@ -28,6 +28,8 @@ MODELS = (
 ALIASES = {"slots": "slots-minute", "samples": "samples-200", "native": "timeseries"}
 _MOST_SAMPLES = 10_000
 _META = "meta"
+#: In memory at once as Python's objects, to be written.
+_DOCUMENTS, _READINGS = 2_000, 100_000
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ class Target:
             return [[*series, last], [first], [last]]
         by_series = [*series, (str(policy.time_field), 1)]
         return [by_series] if policy.model == "timeseries" else [by_series, [(str(policy.time_field), 1)]]
+
+    @property
+    def at_once(self) -> int:
+        """Returns how many documents are written before it is noted how far that came."""
+        size = self.size or (self.span_ms // self.slot_ms if self.policy.model == "slots" else 1)
+        return max(1, min(_DOCUMENTS, _READINGS // size))
 
     @property
     def slot_ms(self) -> int:

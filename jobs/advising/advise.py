@@ -8,7 +8,6 @@ from typing import Any
 
 from pymongo.database import Database
 
-from buckets.columns import Series
 from buckets.decoding.decode import decode
 from buckets.health.finding import Finding
 from buckets.health.lasting import together
@@ -50,7 +49,8 @@ def advise_on(call: Call, name: str, options: Options) -> Report:
             there = standing(subject)
             sampled = _sampled(subject, there)
             each = sampled.fit.readings_a_bucket or 1.0
-            part = extract(subject.source, _series(sampled), options.readings, each, call.stop.check)
+            series = sampled.decoded.columns.series
+            part = extract(subject.source, series, options.readings, each, call.stop.check)
             hot = hot_share(subject.policy, sampled.fit.span)
             found = [
                 *findings(sampled),
@@ -72,16 +72,10 @@ def advise_on(call: Call, name: str, options: Options) -> Report:
 
 def _sampled(subject: Subject, there: Standing) -> Sampled:
     policy = subject.policy
-    if (
-        subject.guess is not None and subject.guess.left_out
-    ):  # what some documents disagree with is to be told
+    if subject.guess is not None:  # what some documents disagree with is to be told
         policy = policy.model_copy(update=subject.guess.left_out)
     batch = sample(subject.source)
     return Sampled(batch, decode(batch, policy), fit_of(batch, policy), policy, there.documents)
-
-
-def _series(sampled: Sampled) -> list[Series]:
-    return sampled.decoded.columns.series
 
 
 def _body(subject: Subject, there: Standing, sampled: Sampled, part: Extract, found: list[Finding]) -> Body:

@@ -15,7 +15,7 @@ from pymongo import DESCENDING
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from archivers.format.parquet import series_types, write_part
+from archivers.format.parquet import column_name, series_types, write_part
 from archivers.format.rows import Asked, read_rows
 from buckets.bson.cursor import find_raw
 from buckets.bson.types import DOUBLE
@@ -157,6 +157,9 @@ def timed(action: Callable[[], object]) -> float:
 def _parquet(extract: Extract) -> Measured:
     """A part a day, as an archive has them."""
     exact, names = extract.exact, extract.policy.series_names
+    columns = ["time", *map(column_name, (*names, *exact.bits))]
+    if len(set(columns)) < len(columns):
+        return Measured("parquet", unfit=f"two columns of one name, among {', '.join(columns)}")
     types = series_types(extract.series, names)
     days = exact.time // DAY_MS
     start, parts = perf_counter(), {}

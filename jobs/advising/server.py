@@ -107,27 +107,23 @@ def _uses(subject: Subject) -> dict[str, tuple[int, str]]:
 
 def _missing(subject: Subject, there: Standing) -> Iterator[Finding]:
     policy, collection = subject.policy, subject.source.collection
-    wanted = [[it] for it in dict.fromkeys(first_and_last(policy))]
-    series = list(policy.stored_series.values())
+    wanted: dict[tuple[str, ...], str] = {(it,): "a range of time" for it in first_and_last(policy)}
+    series = policy.stored_series.values()
     if series and not policy.sample_series and not any(it.startswith("_id") for it in series):
-        wanted.append([*series, subject.source.last_field])
-    held = [list(it["key"]) for it in collection.list_indexes()]
-    for fields in wanted:
-        is_there = (
-            has_index(collection, fields[0])
-            if len(fields) == 1
-            else fields in [it[: len(fields)] for it in held]
+        wanted[(*series, subject.source.last_field)] = "one series"
+    held = [tuple(it["key"]) for it in collection.list_indexes()]
+    for fields, what in wanted.items():
+        single = len(fields) == 1
+        if has_index(collection, fields[0]) if single else any(it[: len(fields)] == fields for it in held):
+            continue
+        keys = ", ".join(f"{quoted(it)}: 1" for it in fields)
+        yield Finding(
+            "index-missing",
+            fields[0],
+            f"no index finds {what}: {{{keys}}}",
+            f"each such query reads all {size(there.data_bytes)}",
+            f"db.getCollection({quoted(collection.name)}).createIndex({{{keys}}})",
         )
-        if not is_there:
-            keys = ", ".join(f"{quoted(it)}: 1" for it in fields)
-            what = "a range of time" if len(fields) == 1 else "one series"
-            yield Finding(
-                "index-missing",
-                fields[0],
-                f"no index finds {what}: {{{keys}}}",
-                f"each such query reads all {size(there.data_bytes)}",
-                f"db.getCollection({quoted(collection.name)}).createIndex({{{keys}}})",
-            )
 
 
 def working_set(there: Standing, hot: float) -> Iterator[Finding]:
@@ -138,7 +134,7 @@ def working_set(there: Standing, hot: float) -> Iterator[Finding]:
     yield Finding(
         "working-set",
         None,
-        f"indexes and the data of the last {_HOT_DAYS} days take {size(round(used))}, and the cache is "
+        f"indexes and the data in use, {share(hot, 1)} of all, take {size(round(used))}, and the cache is "
         f"{size(there.cache_bytes)}",
         f"{size(round(used - there.cache_bytes))} are read from disk again and again",
         "archive what is older (`archive.after`), or take a model with fewer documents and index entries",

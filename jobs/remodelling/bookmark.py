@@ -37,21 +37,42 @@ class Bookmark:
     def check(self) -> Mark | None:
         """Returns where the task stands; None where there is no target yet. Raises UsageError where the
         target is not one that this very task has begun."""
-        is_there = bool(self.database.list_collection_names(filter={"name": self.into}))
-        found = self._marks.find_one({"_id": self.into})
-        if not is_there:
+        known = self._target()
+        if known is None:
             return None
+        found = self._marks.find_one({"_id": self.into})
         if found is None:
-            raise UsageError(f"--into {self.into}: there is such a collection already. Name a new one")
+            raise self._not_own()
         other = [key for key, it in self.task.items() if found["task"].get(key) != it]
         if other:
             raise UsageError(
                 f"--into {self.into}: it was begun with another {' and '.join(other)}. Give the same, or "
                 "drop it to begin anew"
             )
+        # A run that was cut off right after it had made the target left it empty.
+        if found.get("target") != known and (found.get("target") or self.database[self.into].find_one()):
+            raise self._not_own()
         return Mark(int(found["documents"]), bool(found["done"]))
 
+    def _not_own(self) -> UsageError:
+        return UsageError(f"--into {self.into}: there is such a collection already. Name a new one")
+
+    def _target(self) -> str | None:
+        """What tells the target from another collection of its name; None where there is none. The UUID of a
+        native time-series collection is that of its buckets; a view has none."""
+        named = {"name": {"$in": [self.into, f"system.buckets.{self.into}"]}}
+        found = list(self.database.list_collections(filter=named))
+        return next((str(it["info"]["uuid"]) for it in found if "uuid" in it["info"]), "" if found else None)
+
+    def begin(self) -> None:
+        """Writes the task down, before the target is made."""
+        mark = {"task": self.task, "documents": 0, "done": False}
+        self._marks.replace_one({"_id": self.into}, mark, upsert=True)
+
+    def made(self) -> None:
+        """Writes down which collection the target is."""
+        self._marks.update_one({"_id": self.into}, {"$set": {"target": self._target()}})
+
     def set(self, documents: int, *, done: bool = False) -> None:
-        """Writes down where the task stands; before the target is made: with none."""
-        mark = {"$set": {"task": self.task, "documents": documents, "done": done}}
-        self._marks.update_one({"_id": self.into}, mark, upsert=True)
+        """Writes down where the task stands."""
+        self._marks.update_one({"_id": self.into}, {"$set": {"documents": documents, "done": done}})

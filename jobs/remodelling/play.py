@@ -46,10 +46,11 @@ def remodel_collection(call: Call, name: str, model: str, into: str, *, dry_run:
 
 
 def _policy(task: Remodel, taken: list[str]) -> str:
-    """The policy for what is written, as text."""
+    """The policy for what is written, as text; a comment says why there is none."""
     name = policy_names([task.into])[task.into]
     found = Guess(task.into, task.target.policy.model_copy(update={"name": name}))
-    return policy_text(drafted(found, task.subject.database.name, taken))
+    made = drafted(found, task.subject.database.name, taken)
+    return policy_text(made) if made.policy else "".join(f"# {it}\n" for it in made.reasons)
 
 
 def _report(call: Call, task: Remodel, policy: str, differing: int | None) -> Report:
@@ -81,8 +82,9 @@ def _complaint(task: Remodel, differing: int | None) -> str | None:
         )
     if differing:
         return (
-            f"{task.into}: {differing:,} readings differ from {task.subject.policy.collection}, which was "
-            f"only read. If it was written to meanwhile, stop that, drop {task.into} and run again"
+            f"{task.into}: at least {differing:,} readings differ from "
+            f"{task.subject.policy.collection}, which was only read. If it was written to since, stop "
+            f"that, drop {task.into} and run again"
         )
     return None
 

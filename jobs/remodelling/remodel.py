@@ -10,6 +10,7 @@ from typing import Any
 
 from pymongo.collection import Collection
 
+from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.models.series import SeriesTable
 from buckets.source import Source
 from buckets.writing.documents import Writer
@@ -24,8 +25,6 @@ from jobs.remodelling.bookmark import Bookmark
 from rollups.guarded import majority
 
 Document = dict[str, Any]
-#: Documents that are inserted before the bookmark is set.
-_AT_ONCE = 2_000
 _MOST_MS = 60_000
 
 
@@ -103,14 +102,15 @@ class Remodel:
     def write(self, *, is_begun: bool) -> None:
         """Writes what is not there yet: the first `documents` are. `is_begun`: there is a target."""
         if not is_begun:
-            self.bookmark.set(0)
+            self.bookmark.begin()
             self.subject.database.create_collection(self.into, **self.target.options)
+        self.bookmark.made()
         for keys in self.target.indexes:
             self._target.create_index(keys)
         documents, at = self._documents(), self.documents
         for _ in islice(documents, at):
             pass
-        while some := list(islice(documents, _AT_ONCE)):
+        while some := list(islice(documents, self.target.at_once)):
             self.check()
             present = set()
             if is_begun and at == self.documents:  # some may be there, of the last that was written
@@ -133,23 +133,29 @@ class Remodel:
             yield from writer.add(last.take(slice(0)), None)
 
     def differing(self) -> int:
-        """Reads both sides, and returns how many readings differ in series, time, type or bits."""
-        losses = Losses()
-        written = Source(self.subject.database, self.target.policy)
+        """Reads both sides, whatever the time, and returns how many readings differ at least in series, time,
+        type or bits; those that the target has no place for are among them."""
+        source, written = self.subject.source, Source(self.subject.database, self.target.policy)
+        came_in, losses = Losses(), Losses()
         wrong = read = 0
-        for stretch in stretches(self.subject.source, self._table, Losses(), self.check):
-            again = held_in(written, stretch.start, stretch.end, self._table, losses)
-            assert again is not None
-            wrong += stretch.exact.differing(again)
-            read += len(again)
-            self.progress("readings", len(stretch.exact))
+        at = FIRST_MS
+        for stretch in stretches(source, self._table, came_in, self.check):
+            exact = stretch.exact
+            again = held_in(written, at, stretch.end, self._table, losses, len(exact))
+            wrong += 1 if again is None else exact.differing(again)
+            wrong += sum(count for _, count in misfits(self.target, exact))
+            read += len(exact)
+            at = stretch.end
+            self.progress("readings", len(exact))
+        wrong += held_in(written, at, LAST_MS + 1, self._table, losses, 0) is None
         if losses.told():
             raise BucketwiseError(
                 f"{self.into}: what was written can't be read again: {told(losses.told())}. The source "
                 f"was only read; drop {self.into}"
             )
+        wrong += sum(came_in.told().values()) + sum(map(len, source.strays()))
         there = self._target.count_documents({})
-        return wrong + abs(there - self.documents) + abs(read - self.survey.readings)
+        return wrong or abs(there - self.documents) + abs(read - self.survey.readings)
 
 
 def told(counted: dict[str, int]) -> str:

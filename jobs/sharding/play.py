@@ -39,6 +39,11 @@ _TELLING = 200
 #: The hot zone has this part of what a policy keeps; without an archive, so much.
 _HOT_PART, _HOT = 4, timedelta(days=30)
 _DAY = timedelta(days=1)
+#: What is not told of a key that MongoDB does not take.
+_NUMBERS = (
+    "pattern", "cardinality", "most_frequent", "monotonic", "rank_correlation", "hottest_share",
+    "targeted_share", "migrations", "jumbo",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -137,10 +142,9 @@ class _Place:
     def body(self, key: ShardKey, growth: float) -> Body:
         """What the JSON says of one key."""
         rules = refusals(key, self.policy, self.native)
-        if any(it.severity == "error" for it in rules):
-            return _refused(key, rules)
         study = Study(self.drawn, key, len(self.names), growth)
-        rules = [*rules, *remarks(study, self.policy)]
+        if all(it.severity != "error" for it in rules):
+            rules += remarks(study, self.policy)
         if any(it.severity == "error" for it in rules):
             return _refused(key, rules)
         placed, targeted = study.placed, study.targeted(self.queries)
@@ -198,15 +202,11 @@ def _over_time(study: Study) -> list[Body]:
 
 def _refused(key: ShardKey, rules: list[Rule]) -> Body:
     """Of a key that MongoDB does not take."""
-    unknown = (
-        "pattern", "cardinality", "most_frequent", "monotonic", "rank_correlation", "hottest_share",
-        "targeted_share", "migrations", "jumbo",
-    )  # fmt: skip
     told = next(it.message for it in rules if it.severity == "error")
     return {
         "key": key.document,
         "reason": f"MongoDB takes no such key: {told}",
-        **dict.fromkeys(unknown),
+        **dict.fromkeys(_NUMBERS),
         "shards": [],
         "over_time": [],
         "score": 0.0,

@@ -209,3 +209,9 @@ def test_names_of_models() -> None:
         "samples-33",
     ]
     assert [model_named(it) for it in ("samples-0", "samples-99999", "slot", "")] == [None] * 4
+
+
+def test_documents_in_memory_are_fewer_where_they_are_large() -> None:
+    models = ("reading", "timeseries", "samples-50", "slots-minute", "slots-hour", "samples-10000")
+    at_once = [target_of(it, SOURCE, "other", is_whole_minutes=False).at_once for it in models]
+    assert at_once == [2_000, 2_000, 2_000, 1_666, 27, 10]

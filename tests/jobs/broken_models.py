@@ -1,4 +1,5 @@
-"""For a process of the command line: while models are tried, it is asked to stop, or the server fails."""
+"""For a process of the command line, while models are tried: it is asked to stop, the server fails, or
+somebody else writes into the scratch database."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ def install(moment: str) -> None:
     def insert_many(self: Collection[Any], *given: Any, **named: Any) -> Any:
         if moment == "failed":
             raise OperationFailure("the disk is full")
-        os.kill(os.getpid(), signal.SIGTERM)
+        if moment == "joined":
+            self.database["orders"].replace_one({"_id": 1}, {}, upsert=True)
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
         return write(self, *given, **named)
 
     setattr(Collection, "insert_many", insert_many)  # noqa: B010

@@ -29,6 +29,14 @@ sample_time_field = "time"
 start_field = "first"
 end_field = "last"
 """
+SINGLE = """
+[policies.iot]
+collection = "iot"
+model = "reading"
+time_field = "at"
+series_fields = ["sensor"]
+value_fields = ["t", "a.b", "a_b"]
+"""
 
 
 def advise(place: Place, collection: str, *more: str) -> Ran:
@@ -180,7 +188,27 @@ def test_models_without_a_place_for_the_readings(place: Place) -> None:
     ran = place("advise", "iot", "--json", now=None)  # in an embedded MongoDB
     found = {it["model"]: it for it in ran.json["candidates"]}
     assert "not on a slot of 1 s" in found["slots-minute"]["unfit"] and found["samples-50"]["documents"] == 4
-    assert "slots-minute: no place for" in place("advise", "iot", now=None).out
+    iot(place, [reading(it, a={"b": 1.5}, a_b=2) for it in range(200)])  # one column for both
+    place.write_config(SINGLE)
+    ran = place("advise", "iot", "--json", "--scratch", f"{place.database.name}_try", now=None)
+    assert {it["model"]: it for it in ran.json["candidates"]}["parquet"]["unfit"].startswith("two columns")
+    assert "parquet: no place for" in place("advise", "iot", now=None).out
+
+
+def test_what_others_made_in_the_scratch_database_stays(place: Place) -> None:
+    scratch = place.database.client[f"{place.database.name}_try"]
+    ran = place.command.meddled(
+        ("tests.jobs.broken_models", {"moment": "joined"}),
+        *("advise", "ticks", "--scratch", scratch.name, "--readings", "500", "--quiet"),
+        cwd=place.folder,
+        MONGODB_URI=place.uri,
+    )
+    try:
+        assert ran.code == 0, ran
+        held = [it for it in scratch.list_collection_names() if not it.startswith("system.")]
+        assert held == ["orders"] and scratch.orders.count_documents({}) == 1
+    finally:
+        place.database.client.drop_database(scratch.name)
 
 
 @pytest.mark.parametrize("moment", ["asked", "failed"])

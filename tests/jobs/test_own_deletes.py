@@ -12,7 +12,7 @@ from archivers.stores import open_store
 from archivers.writes import delete
 from config.policies import Policy, Store
 from jobs.steps.working import RUN
-from rollups.changes import drain as stream
+from rollups.changes import drain
 from tests.jobs.counting import Counts, run_counted, ticks_policy
 from tests.jobs.place import START
 
@@ -51,8 +51,8 @@ def test_events_do_not_grow_with_what_was_deleted_but_by_a_receipt_a_transaction
     to: str,
 ) -> None:
     monkeypatch.setattr(delete, "MAX_BUCKETS", A_TRANSACTION)
-    monkeypatch.setattr(stream, "_MANY", MANY)
-    monkeypatch.setattr(stream, "_REPLY", MANY)
+    monkeypatch.setattr(drain, "_MANY", MANY)
+    monkeypatch.setattr(drain, "_REPLY", MANY)
     count, policy = 600, ticks_policy(to=to, collection="kept" if to == "online" else None)
     during, after = archived(database, mongodb_uri, file_store, policy, count)
     receipts, others = count // A_TRANSACTION, 40  # a reply before it is known, and marks

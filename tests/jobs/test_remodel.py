@@ -13,10 +13,19 @@ from bson.decimal128 import Decimal128
 
 from config.loading.load import settings_in
 from tests.archivers import builders
+from tests.faults.points import counts
 from tests.jobs.command import Ran
 from tests.jobs.place import MINUTES, START, Place
 
 Document = dict[str, Any]
+POLICY = """
+[policies.iot]
+collection = "iot"
+model = "reading"
+time_field = "at"
+series_fields = ["sensor"]
+value_fields = ["t", "a.b", "a_b"]
+"""
 MODELS = ("reading", "slots-hour", "samples-50", "timeseries")
 
 
@@ -147,6 +156,85 @@ def test_what_was_written_is_looked_at(place: Place) -> None:
     ran = remodel(place, "ticks", "reading")
     assert (ran.code, ran.json["equal"]) == (1, False)
     assert "1 readings differ" in ran.err
+
+
+@pytest.mark.parametrize("lost", [{"$lt": START + timedelta(hours=1)}, {"$gt": START + timedelta(hours=1)}])
+def test_what_the_source_has_lost_since_is_no_longer_equal(place: Place, lost: Document) -> None:
+    """At either end: no reading of the source lies beside what the target has more."""
+    assert remodel(place, "iot", "reading").json["equal"] is True
+    place.database.iot.delete_many({"at": lost})
+    ran = remodel(place, "iot", "reading")
+    assert (ran.code, ran.json["equal"]) == (1, False)
+
+
+@pytest.mark.parametrize("late", [{"p": {"0": 1.0}}, {"d": START, "p": {"60": 1.0}}])
+def test_what_comes_in_meanwhile_and_can_not_be_read(place: Place, late: Document) -> None:
+    """After all was looked through: a bucket without a time, or with a slot that is none."""
+    place.database.ticks.insert_one({"_id": 1, "symbol": "MDB", "d": START, "p": {}})
+    place.database.ticks.rename("it")
+    late = {"symbol": "MDB", **late}
+    change = ("mongo create other", place.uri, place.database.name, encode({"_id": 1, **late}).hex())
+    given = {"log": str(place.folder / "log"), "folder": str(place.folder), "change": change}
+    ran = place.command.meddled(
+        ("tests.faults.points", given),
+        *("remodel", "it", "--to", "reading", "--into", "other", "--json", "--quiet"),
+        cwd=place.folder,
+        MONGODB_URI=place.uri,
+    )
+    assert place.database.it.count_documents(late) == 1
+    assert (ran.code, ran.json["equal"]) == (1, False)
+
+
+@pytest.mark.parametrize("model", ["reading", "timeseries"])
+def test_another_collection_of_the_name_stays_as_it_is(place: Place, model: str) -> None:
+    assert remodel(place, "iot", model).code == 0
+    place.database.other.drop()
+    place.database.other.insert_one({"mine": 1})
+    place.database.bucketwise_remodel.update_one({}, {"$set": {"done": False, "documents": 3}})
+    ran = remodel(place, "iot", model)
+    assert ran.code == 2 and "there is such a collection already" in ran.err
+    assert [it["mine"] for it in place.database.other.find()] == [1]
+
+
+@pytest.mark.parametrize("model", ["reading", "timeseries"])
+@pytest.mark.parametrize(
+    ("step", "nth"),
+    [
+        ("create other", 1),
+        ("update bucketwise_remodel", 1),
+        ("insert other", 2),
+        ("update bucketwise_remodel", 3),
+    ],
+)
+def test_it_is_killed_right_after(place: Place, model: str, step: str, nth: int) -> None:
+    log = place.folder / "log"
+    given = {
+        "log": str(log),
+        "folder": str(place.folder),
+        "at": f"mongo {step}",
+        "nth": nth,
+        "moment": "after",
+    }
+    ran = place.command.meddled(
+        ("tests.faults.points", given),
+        *("remodel", "ticks", "--to", model, "--into", "other", "--quiet"),
+        cwd=place.folder,
+        MONGODB_URI=place.uri,
+    )
+    assert ran.code == -9 and counts(log)[f"mongo {step}"] == nth
+    place.database.bucketwise_lease.delete_many({})
+    ran = remodel(place, "ticks", model)
+    assert (ran.code, ran.json["equal"]) == (0, True)
+    singles = place.database.other.find()
+    assert Counter((it["symbol"], it["d"], it["p"]) for it in singles) == prices(place)
+
+
+def test_readings_of_which_no_archive_can_be(place: Place) -> None:
+    place.database.iot.update_many({}, {"$set": {"a": {"b": 2}, "a_b": 3}})
+    place.write_config(POLICY)
+    ran = remodel(place, "iot", "samples")
+    assert ran.json["equal"] is True and "it becomes one column with" in ran.json["policy"]
+    assert not tomllib.loads(ran.json["policy"])
 
 
 def test_targets_that_are_not_its_own(place: Place) -> None:
