@@ -26,8 +26,8 @@ from archivers.lake.records import LakeState
 from archivers.lake.report import LakeError
 from archivers.stores.base import NotFound, ObjectStore
 from config.errors import BucketwiseError
-from config.policies import OWN_CATALOG, Lake
 from config.secrets import hide_secrets
+from config.tables import OWN_CATALOG, Lake
 
 #: So many snapshots are kept for readers that have begun: each lists the parts that stood then.
 _SNAPSHOTS = 20

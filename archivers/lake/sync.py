@@ -22,7 +22,7 @@ from archivers.lake.records import LakeRecords
 from archivers.lake.report import LakeReport
 from archivers.lake.shape import files_of
 from archivers.records.heads import link_of, read_heads
-from config.policies import Lake
+from config.tables import Lake
 from rollups.guarded import transaction
 
 #: So many commits come into a table at once where all are new to it: the first time.

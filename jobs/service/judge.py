@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from config.policies import Policy
 from jobs import clock
-from jobs.output.failed import UNTOLD
 from jobs.output.report import Result
+from jobs.output.text.failed import UNTOLD
 from jobs.running.lateness import missed_since
 from jobs.running.ledger import COMPLETED, RUNNING, SCHEDULED, Run
 from jobs.running.runner import WINDOW_OVER

@@ -13,7 +13,8 @@ from pymongo.database import Database
 from archivers.erasing.report import Remaining
 from archivers.proof.findings import Finding
 from buckets.fields.selectors import Selector
-from config.policies import Policy, Redis, Settings
+from config.policies import Policy, Settings
+from config.tables import Redis
 from jobs import clock
 from jobs.running.turn import Done, Step, Turn
 from jobs.steps.redis_link import Link, LinkError, shown

@@ -24,7 +24,8 @@ from archivers.lake.catalog import LakeTable
 from archivers.lake.differences import differences
 from archivers.lake.report import LakeDifference, LakeError, LakeReport
 from archivers.lake.sync import sync
-from config.policies import Lake, Policy, Store
+from config.policies import Policy
+from config.tables import Lake, Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,

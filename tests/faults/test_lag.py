@@ -13,7 +13,7 @@ import pytest
 from pymongo import MongoClient
 
 from archivers.stores import open_store
-from config.policies import Store, Throttle
+from config.tables import Store, Throttle
 from jobs.output.progress import Progress
 from jobs.output.report import Result
 from jobs.running.lag import Members
