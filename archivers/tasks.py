@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from pymongo.database import Database
 
 from archivers.stores.base import ObjectStore
-from config.policies import USUAL_MEMORY
+from config.tables import USUAL_MEMORY
 from rollups.tasks import at_once
 
 P = ParamSpec("P")

@@ -12,7 +12,8 @@ from pydantic import SecretStr
 from bench.report import AGE, MODELS, about, head, line
 from buckets.bson.types import DOUBLE
 from buckets.writing.exact import Exact, Losses
-from config.policies import MongoDB, Policy
+from config.policies import Policy
+from config.tables import MongoDB
 from jobs import connect
 from jobs.advising.candidates import SPANS, Measured, measured
 from jobs.advising.extract import Extract

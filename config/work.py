@@ -5,8 +5,8 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from config import sizes
-from config.policies import Workers
 from config.problems import Fault, Report
+from config.tables import Workers
 
 #: What a URL of a cluster becomes to its client.
 SCHEMES = {"dask": "tcp", "tls": "tls"}

@@ -26,7 +26,7 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from buckets.bson import rows
-from config.policies import Store
+from config.tables import Store
 from jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
 from tests.faults.tally import Table, Tally
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from archivers.format.names import Commit
 from archivers.moving.filling import MAX_BYTES, MAX_READINGS
 from buckets.fields.times import as_ms
-from config.policies import USUAL_MEMORY
+from config.tables import USUAL_MEMORY
 
 #: So many commits of a day are merged though the day has not come to rest.
 MANY = 100

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 
 from archivers.format.manifest import DamagedError
-from config.policies import Store
+from config.tables import Store
 
 
 class Keys:

@@ -20,14 +20,14 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from archivers.format.manifest import Manifest
 from archivers.format.names import lake_prefix
-from archivers.lake import shape
+from archivers.lake import rest, shape
 from archivers.lake.files import ANOTHER, STORE, StoreFiles, location
 from archivers.lake.records import LakeState
 from archivers.lake.report import LakeError
-from archivers.stores.base import ObjectStore
+from archivers.stores.base import NotFound, ObjectStore
 from config.errors import BucketwiseError
-from config.policies import OWN_CATALOG, Lake
 from config.secrets import hide_secrets
+from config.tables import OWN_CATALOG, Lake
 
 #: So many snapshots are kept for readers that have begun: each lists the parts that stood then.
 _SNAPSHOTS = 20
@@ -100,6 +100,7 @@ class LakeTable:
         of_store: dict[str, Any] = {"py-io-impl": f"{StoreFiles.__module__}.{StoreFiles.__name__}"}
         of_store[STORE] = self.store
         if self._lake.catalog != OWN_CATALOG:
+            rest.install()
             return load_catalog(self._lake.catalog, **self._lake.plain_properties, **of_store)
         catalog = load_catalog(OWN_CATALOG, type="sql", uri="sqlite:///:memory:", **of_store)
         if state is not None:
@@ -220,10 +221,16 @@ class LakeTable:
                 for entry in manifest.fetch_manifest_entry(self.table.io, discard_deleted=True)
             ]
 
+    def point(self, metadata: str) -> None:
+        """Says in a file of one name which metadata is the last, unless it says so."""
+        key = f"{lake_prefix(self._policy)}metadata/version-hint.text"
+        last = metadata.rpartition("/")[2].removesuffix(".metadata.json").encode()
+        with suppress(NotFound):
+            if self.store.get_bytes(key) == last:
+                return
+        self.store.put_bytes(key, last)
+
     def tidy(self, unused: Sequence[str]) -> None:
-        """Deletes files that no snapshot needs, and says in a file of one name which metadata is the last."""
-        assert self.table is not None
-        last = self.table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json")
-        self.store.put_bytes(f"{lake_prefix(self._policy)}metadata/version-hint.text", last.encode())
+        """Deletes files that no snapshot needs."""
         root = location(self.store, "")
         self.store.delete([it.removeprefix(root) for it in unused])

@@ -12,7 +12,7 @@ from archivers.lake.files import location
 from archivers.lake.records import LakeRecords
 from archivers.lake.report import LakeDifference, LakeError
 from config.errors import BucketwiseError
-from config.policies import Lake
+from config.tables import Lake
 
 _MEND = "run `bucketwise lake sync`"
 

@@ -22,7 +22,7 @@ from archivers.lake.records import LakeRecords
 from archivers.lake.report import LakeReport
 from archivers.lake.shape import files_of
 from archivers.records.heads import link_of, read_heads
-from config.policies import Lake
+from config.tables import Lake
 from rollups.guarded import transaction
 
 #: So many commits come into a table at once where all are new to it: the first time.
@@ -108,6 +108,7 @@ class _Sync:
         state = self.table.state
         if state is None:
             return LakeReport()
+        self.table.point(state.metadata)  # also where an earlier sync was cut off before
         return LakeReport(added, len(changes.removed), state.snapshot, state.metadata)
 
     def _register(self, changes: _Changes, portion: Sequence[Commit]) -> int:

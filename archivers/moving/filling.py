@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
 from buckets.fields.times import DAY_MS
-from config.policies import USUAL_MEMORY
+from config.tables import USUAL_MEMORY
 
 #: A commit is closed at about so many readings, or bytes of BSON, where memory is as usual; with twice the
 #: memory, at twice as many. At fewer readings where these take more memory: `Lot.cells` has what does.

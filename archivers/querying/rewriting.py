@@ -13,10 +13,13 @@ from typing import Any
 
 import duckdb
 
+from archivers.context import ArchiveContext
 from archivers.format.parquet import column_name
 from archivers.querying.narrowing import Range
 from archivers.querying.views import View, quoted
+from archivers.reading.reader import archived_reader
 from buckets.fields.times import FIRST_MS, LAST_MS
+from buckets.source import Source
 from config.policies import Policy
 from rollups import progress
 from rollups.calendar.levels import Level, levels_of
@@ -60,7 +63,7 @@ def rewritten(
     parsed: Node = json.loads(told[0][0])
     if parsed["error"] or len(ranges) != 1:
         return None
-    for level in _levels(view.context.policy, ranges[0]):
+    for level in _whole(view.context, ranges[0]):
         try:
             changes = _Rewriting(view, level).changes(parsed["statements"][0]["node"])
         except _Unknown:
@@ -78,6 +81,20 @@ def _levels(policy: Policy, span: Range) -> list[Level]:
     by_utc = [it for it in levels_of(policy) if it.step is not None or it.zone_name in ("UTC", "Etc/UTC")]
     found = {it.name: it for it in by_utc if it.name in ("daily", *_FINE)}
     return [found[name] for name in ("daily", *_FINE) if name in found and _tiles(found[name], span)]
+
+
+def _whole(context: ArchiveContext, span: Range) -> Iterator[Level]:
+    """Of these levels, those that tell of all readings, and of no others: neither have expired."""
+    database, policy, start = context.database, context.policy, span[0]
+    if start < (progress.ended_before(database, policy) or start):
+        return
+    found = (
+        Source(database, policy).earliest(start),
+        archived_reader(context.connections, policy).earliest(start),
+    )
+    first = min((it for it in found if it is not None), default=start)
+    gone = progress.gone_before(database, policy)
+    yield from (it for it in _levels(policy, span) if first >= gone.get(it.name, first))
 
 
 def _tiles(level: Level, span: Range) -> bool:

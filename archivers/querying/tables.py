@@ -109,7 +109,8 @@ class SummariesTable:
         series = [summary_query(it) for it in narrowed.selectors]
         query: Document = {"$and": [{"$or": spans}, *([{"$or": series}] if all(series) and series else [])]}
         unread = {"coverage": 0, **{f"{name}.state": 0 for name in policy.value_names}}
-        found = self._collection.find(query, unread)
+        stored = self._collection.find(query, unread)
+        found = (it for it in stored if documents.is_of_series(policy, it))
         while some := list(islice(found, _AT_ONCE)):
             self._context.check()
             self._context.progress("summaries", len(some))
@@ -229,8 +230,9 @@ def types_of(context: ArchiveContext) -> Types:
     for target in policy.rollup.targets.values() if policy.rollup else ():
         collection = context.database.get_collection(target, codec_options=documents.OPTIONS)
         for order in (ASCENDING, DESCENDING):  # by type first
-            ends = collection.find({}, {"_id": 1}).sort("_id", order).limit(1)
-            found += [documents.series_of(policy, it) for it in ends]
+            ours = {"_id.series": {"$exists": True}}
+            ends = collection.find(ours, {"_id": 1}).sort("_id", order).limit(1)
+            found += [documents.series_of(policy, it) for it in ends if documents.is_of_series(policy, it)]
     if not found:
         found = decode(sample(context.source), policy).columns.series
     return series_types(found, policy.series_names)

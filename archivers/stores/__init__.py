@@ -19,7 +19,7 @@ from archivers.stores.base import (
 from archivers.stores.file import FileStore
 from archivers.stores.s3 import S3Store
 from config.errors import UsageError
-from config.policies import Store
+from config.tables import Store
 
 __all__ = [
     "AlreadyExists",

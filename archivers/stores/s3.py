@@ -35,7 +35,7 @@ from archivers.stores.s3_errors import (
     may_still_happen,
     store_error,
 )
-from config.policies import ObjectLock
+from config.tables import ObjectLock
 
 _RIGHTS = Rights("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
 _OPERATIONS = {

@@ -17,7 +17,8 @@ from pymongo.database import Database
 
 from archivers.moving import filling
 from archivers.stores import open_store
-from config.policies import Compact, Policy, Store
+from config.policies import Compact, Policy
+from config.tables import Store
 from jobs.running.turn import Step
 from jobs.steps.working import RUN
 from tests.jobs.counting import CountingStore, run_counted

@@ -20,7 +20,7 @@ from archivers.records.receipt_files import ReceiptFiles, move_old
 from archivers.records.receipts import COLLECTION, Receipts
 from archivers.stores import open_store
 from bench.age.history import HOUR, START, policy_of
-from config.policies import Store
+from config.tables import Store
 from rollups.guarded import transaction
 
 Document = dict[str, Any]

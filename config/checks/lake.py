@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from config.policies import OWN_CATALOG, Settings
+from config.policies import Settings
 from config.problems import Fault, Report
+from config.tables import OWN_CATALOG
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAMED = "use 1 to 64 letters, digits, `_` and `-`"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from config.durations import format_duration
-from config.policies import RunLedger
 from config.problems import Fault, Report
+from config.tables import RunLedger
 
 SHORTEST = timedelta(days=1)
 

@@ -10,8 +10,8 @@ from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from config.checks.names import database_fault
-from config.policies import MongoDB, Store
 from config.problems import Fault, Report
+from config.tables import MongoDB, Store
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from config.policies import TopLevel
 from config.problems import Fault, Report
+from config.tables import TopLevel
 
 EXAMPLE = "/var/lib/prometheus/node-exporter/bucketwise.prom"
 

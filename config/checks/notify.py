@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from config.policies import Notify
 from config.problems import Fault, Report
+from config.tables import Notify
 
 _MEND = 'write "https://host/path", such as the monitoring service shows it'
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qs, urlsplit
 
-from config.policies import Policy, PolicyRedis, Redis, Settings
+from config.policies import Policy, Settings
 from config.problems import Fault, Key, Report, nearest
+from config.tables import PolicyRedis, Redis
 
 #: Windows of a series: all of them are written at once.
 MOST = 10_000

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from config.policies import Policy, Store
+from config.policies import Policy
 from config.problems import Fault, Key, Report, nearest
+from config.tables import Store
 
 #: A lock of so many days ends within a century.
 MOST_DAYS = 36_500

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from config.policies import Throttle
 from config.problems import Fault, Key, Report
+from config.tables import Throttle
 
 #: MongoDB tells the times of members in whole seconds.
 _LEAST_LAG = timedelta(seconds=1)

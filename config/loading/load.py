@@ -22,21 +22,9 @@ from config.checks.throttle import check_throttle
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.lines import lines_of
 from config.loading.tables import known_keys, read_table
-from config.policies import (
-    Drill,
-    Lake,
-    MongoDB,
-    Notify,
-    Policy,
-    Publish,
-    RunLedger,
-    Settings,
-    Store,
-    Throttle,
-    TopLevel,
-    Workers,
-)
+from config.policies import Policy, Settings
 from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
+from config.tables import Drill, Lake, MongoDB, Notify, Publish, RunLedger, Store, Throttle, TopLevel, Workers
 from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"

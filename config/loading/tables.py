@@ -11,8 +11,8 @@ from pydantic_core import ErrorDetails
 
 from config import durations
 from config.loading.environment import OVERRIDES, UNEXPANDED
-from config.policies import Table
 from config.problems import Fault, Key, Report, dotted, nearest
+from config.tables import Table
 
 T = TypeVar("T", bound=Table)
 

@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from config.checks.names import database_fault
 from config.errors import UsageError
-from config.policies import MongoDB
+from config.tables import MongoDB
 from jobs import connect
 from jobs.embedded import EmbeddedMongodError, embedded_mongod
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.output.page.template import render
-from jobs.output.tables import printable, size
+from jobs.output.text.tables import printable, size
 
 Body = dict[str, Any]
 QUERIES = ("last", "hour", "day", "month")

@@ -18,7 +18,8 @@ from archivers.stores import open_store
 from archivers.tasks import Connections
 from buckets import heap
 from config.errors import BucketwiseError
-from config.policies import MongoDB, Settings, Store
+from config.policies import Settings
+from config.tables import MongoDB, Store
 from jobs import connect
 from jobs.failures import explain
 from jobs.running.lease import fence_of

@@ -18,8 +18,9 @@ from config.checks.locations import check_mongodb
 from config.errors import UsageError
 from config.loading.environment import OVERRIDES, expand
 from config.loading.load import DEFAULT_PATH, settings_in
-from config.policies import MongoDB, Settings
+from config.policies import Settings
 from config.problems import Report as Problems
+from config.tables import MongoDB
 from jobs import connect
 from jobs.call import Call
 from jobs.clock import iso

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from buckets.inferring.guess import Guess
 from jobs.output.report import Result
-from jobs.output.tables import findings_table, fit_lines, printable
+from jobs.output.text.tables import findings_table, fit_lines, printable
 
 Body = dict[str, Any]
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from pymongo.database import Database
-from pymongo.errors import OperationFailure
+from pymongo.errors import ConnectionFailure, OperationFailure
 
 from archivers.proof.findings import Finding
 from config.durations import format_duration
@@ -64,13 +64,16 @@ class Members:
     _config: dict[int, Document] = field(default_factory=dict)
 
     def lag(self) -> Lag | None:
-        """Raises BucketwiseError where the user may not ask, or this is no replica set."""
+        """Raises BucketwiseError where the user may not ask, or this is no replica set. A primary that gives
+        no answer, as while another one is elected, is told as one that cannot be reached."""
         admin = self.database.client.admin
         try:
             status = admin.command("replSetGetStatus")["members"]
             if not {it["_id"] for it in status} <= self._config.keys():  # at first, or one has been added
                 told = admin.command("replSetGetConfig")["config"]["members"]
                 self._config = {it["_id"]: it for it in told}
+        except ConnectionFailure:
+            return Lag("the primary", None)
         except OperationFailure as error:
             said = str((error.details or {}).get("errmsg", error))
             if error.code == _UNAUTHORIZED:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
+from typing import Final
 
 import structlog
 from pymongo.database import Database
@@ -43,6 +44,7 @@ from rollups.guarded import dry
 Staff = Callable[[Connections], AbstractContextManager[Executor]]
 #: What was read of the changes of several policies is read on after so many seconds.
 _FRESH_S = 60
+WINDOW_OVER: Final = "window over"  # what the ledger says of a run that ended for it
 log = structlog.get_logger()
 
 
@@ -293,7 +295,7 @@ class Runner:
     def _fail(self, result: Result, error: BaseException) -> None:
         """The first failure is the cause; what follows from it must not hide it."""
         if isinstance(error, WindowOverError):
-            result.stopped, result.next_window = "window over", error.opens
+            result.stopped, result.next_window = WINDOW_OVER, error.opens
             return
         failure: Failure = explain(error, self.hosts)
         if isinstance(error, PausedError):

@@ -17,7 +17,7 @@ import structlog
 from config.durations import format_duration
 from config.errors import BucketwiseError, WindowOverError
 from config.policies import Policy
-from config.policies import Throttle as Limits
+from config.tables import Throttle as Limits
 from config.throttling import Rate, Window, parse_rate, parse_window
 from jobs import clock
 from jobs.running.lag import Lag

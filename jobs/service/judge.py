@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from config.policies import Policy
 from jobs import clock
-from jobs.output.failed import UNTOLD
 from jobs.output.report import Result
+from jobs.output.text.failed import UNTOLD
 from jobs.running.lateness import missed_since
 from jobs.running.ledger import COMPLETED, RUNNING, SCHEDULED, Run
+from jobs.running.runner import WINDOW_OVER
 from jobs.steps.failed import command
 
 #: An audit calls it overdue after as long.
@@ -72,7 +73,8 @@ def _of_runs(seen: Seen, again: str) -> Iterator[Trouble]:
     for it in seen.failed:
         why = (it["error"] or "it never came to its end").partition("\n")[0]
         text = f"{it['verb']} of {clock.iso(it['started'])}: {it['outcome']}: {why}"
-        yield Trouble("error", text, it["command"] or UNTOLD)
+        severity = "warning" if it["error"] == WINDOW_OVER else "error"  # as it was asked to
+        yield Trouble(severity, text, it["command"] or UNTOLD)
     if seen.ended and not seen.failed:
         at, result = seen.ended
         if result.exit_code in _FAILED and not any(it.started > at for it in seen.runs):

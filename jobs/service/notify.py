@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from config.errors import HaltedError
-from config.policies import Notify
+from config.tables import Notify
 from jobs import clock
 from jobs.output.report import Report, Result
 from jobs.version import VERSION

@@ -22,7 +22,8 @@ from apscheduler.triggers.interval import IntervalTrigger
 from buckets import heap
 from config.cron import Cron
 from config.errors import LeaseHeldError
-from config.policies import Notify, Policy
+from config.policies import Policy
+from config.tables import Notify
 from jobs import clock
 from jobs.failures import explain
 from jobs.output.progress import Progress

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.output.tables import printable
+from jobs.output.text.tables import printable
 
 Body = dict[str, Any]
 _COLUMNS = ("key", "pattern", "values", "hottest shard", "one shard answers", "migrations", "jumbo")

@@ -8,7 +8,7 @@ from archivers.erasing.asked import Erasure
 from archivers.erasing.erase import Beside, erase, plan_erasure
 from config.policies import Policy
 from jobs.running.turn import Done, Step, Turn
-from jobs.steps.publish import Publishing
+from jobs.steps.publish import Publishing, once_published
 from jobs.steps.working import LEFT_SOMETHING, check_archived, prepare
 
 
@@ -24,7 +24,9 @@ def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishin
             prepare(turn)
             turn.context.heard("", (), ())  # summaries are about to go
             report = erase(turn.context, erasure, Beside(others, turn.is_archived_by_another))
-            report.remaining[:0] = publishing.forget(turn, erasure.series) if publishing else []
+            report.remaining[:0] = (
+                publishing.forget(turn, erasure.series) if publishing else once_published(turn)
+            )
         remaining = [it._asdict() for it in report.remaining]
         body = {**report.counts, "dry_run": turn.dry_run, "remaining": remaining}
         return Done(body, LEFT_SOMETHING if report.is_found and not turn.dry_run else 0)

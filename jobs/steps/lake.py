@@ -10,7 +10,7 @@ from archivers.context import ArchiveContext
 from archivers.lake.report import LakeReport
 from archivers.proof.findings import Finding
 from config.errors import UsageError
-from config.policies import Lake
+from config.tables import Lake
 from jobs.failures import explain
 from jobs.running.turn import Done, Step, Turn
 from jobs.steps.working import prepare

@@ -3,6 +3,7 @@ code."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -12,12 +13,13 @@ from pymongo.database import Database
 from archivers.erasing.report import Remaining
 from archivers.proof.findings import Finding
 from buckets.fields.selectors import Selector
-from config.policies import Policy, Redis, Settings
+from config.policies import Policy, Settings
+from config.tables import Redis
 from jobs import clock
 from jobs.running.turn import Done, Step, Turn
 from jobs.steps.redis_link import Link, LinkError, shown
 from rollups.context import Heard, unheard
-from rollups.publishing.bookmark import Changed
+from rollups.publishing.bookmark import Bookmarks, Changed
 from rollups.publishing.publish import Publisher, PublishError
 
 Body = dict[str, Any]
@@ -69,7 +71,7 @@ class Publishing:
         """Removes what was erased. Returns what remains, if Redis can't be reached."""
         redis = self.redis_of(turn.policy)
         if redis is None:
-            return []
+            return once_published(turn)
         try:
             self._with(turn, lambda it: it.forget(selector), _PATIENCE)
         except PublishError as error:
@@ -109,6 +111,20 @@ class Publishing:
 def publishing(settings: Settings) -> Publishing | None:
     """Returns what publishes; None where nothing is to be published."""
     return None if settings.publish.redis is None else Publishing(settings)
+
+
+def once_published(turn: Turn) -> list[Remaining]:
+    """Returns what may remain in Redis of a policy that is published no more."""
+    state = Bookmarks(turn.context.database, turn.policy).load()
+    if state.expires is None or state.expires <= clock.current():
+        return []
+    keys = f"{json.loads(state.settings)[0]}:*"
+    why = (
+        "the policy was published there, and is no more. What is left goes by "
+        f"{clock.iso(state.expires)}; to remove it now: redis-cli --scan --pattern '{keys}' | "
+        "xargs -d '\\n' redis-cli unlink"
+    )
+    return [Remaining(f"Redis, keys {keys}", why, False)]
 
 
 def _place(redis: Redis, policy: str) -> str:

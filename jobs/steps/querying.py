@@ -15,12 +15,12 @@ from rich.text import Text
 
 from buckets.fields.times import FIRST_MS, LAST_MS, as_date
 from jobs.call import Call
-from jobs.output.left_out import tell_quarantined
 from jobs.output.progress import Progress
 from jobs.output.report import Report, Result
 from jobs.output.rows import MOST_SHOWN, Format, explained_lines, rows_of, shown, write
 from jobs.output.streams import abandon, appearing
-from jobs.output.tables import printable
+from jobs.output.text.left_out import tell_quarantined
+from jobs.output.text.tables import printable
 from jobs.steps.working import LEFT_SOMETHING, quarantine_body
 
 if TYPE_CHECKING:

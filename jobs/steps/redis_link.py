@@ -40,7 +40,7 @@ class Link:
         )
         self._place = shown(url)
         self._patience = patience
-        self._waited = 0.0
+        self._waited = self._begun = 0.0
         self._connection: Any = None
 
     def __enter__(self) -> Link:
@@ -53,7 +53,7 @@ class Link:
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
         """Sends the commands at once and returns their replies. Raises LinkError."""
-        begun = clock.steady()
+        self._begun = clock.steady()
         try:
             if self._connection is None:
                 self._connection = self._pool.get_connection()
@@ -62,9 +62,7 @@ class Link:
         except self._errors as error:
             self._pool.disconnect()
             raise LinkError(f"Redis at {self._place}: {' '.join(str(error).split())}") from error
-        self._waited += clock.steady() - begun
-        if self._patience is not None and self._waited > self._patience:
-            raise LinkError(f"Redis at {self._place}: it is slow. The next run goes on with it")
+        self._waited += clock.steady() - self._begun
         return replies
 
     def _send(self, commands: Sequence[Command]) -> list[Any]:
@@ -78,9 +76,14 @@ class Link:
 
     def _reply(self) -> Any:
         try:
-            return self._connection.read_response()
+            reply = self._connection.read_response()
         except self._refused as error:
-            return error
+            reply = error
+        waited = self._waited + clock.steady() - self._begun
+        if self._patience is not None and waited > self._patience:
+            self._pool.disconnect()
+            raise LinkError(f"Redis at {self._place}: it is slow. The next run goes on with it")
+        return reply
 
     def _check(self, told: str) -> None:
         lines = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)

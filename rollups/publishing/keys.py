@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from bson import json_util
+from bson.errors import BSONError
 
 from buckets.columns import Series
 from buckets.fields.selectors import EXTENDED_JSON
@@ -31,9 +32,12 @@ def text_of(value: Any) -> str:
 
 
 def value_of(text: str) -> Any:
-    """Returns the value of which `text_of` made this."""
+    """Returns the value of which `text_of` made this; the text itself where somebody else wrote it."""
     plain = unquote(text)
-    return json_util.loads(plain, json_options=_LOADED) if _JSON.match(plain) else plain
+    try:
+        return json_util.loads(plain, json_options=_LOADED) if _JSON.match(plain) else plain
+    except (ValueError, TypeError, LookupError, ArithmeticError, BSONError):
+        return plain
 
 
 def member_of(series: Series) -> str:

@@ -72,6 +72,9 @@ class Newest:
         ours = {"_id.series": {"$exists": True}}  # only summaries have such an `_id`
         if collection.find_one(ours, {"_id": 1}) is None:
             return
+        if not policy.series_names:
+            yield ()
+            return
         ensure_indexes(target(self.context.database, level.collection), policy)
         fields = [*stored_fields(policy), "start"]
         order, index = [(name, -1) for name in fields], [(name, 1) for name in fields]

@@ -17,7 +17,7 @@ from buckets.fields.selectors import Selector, selects
 from buckets.fields.times import DAY_MS, as_ms
 from config.errors import BucketwiseError
 from config.fingerprint import fingerprint
-from config.policies import Redis
+from config.tables import Redis
 from rollups.calendar.levels import Level, levels_of
 from rollups.calendar.windows import HOUR
 from rollups.context import RunContext

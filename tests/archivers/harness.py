@@ -31,7 +31,8 @@ from archivers.stores import ObjectStore, open_store
 from archivers.tasks import Connections, LocalExecutor
 from buckets.fields.selectors import Selector
 from buckets.fields.times import EVER, TimeRange
-from config.policies import Policy, Store
+from config.policies import Policy
+from config.tables import Store
 from tests.archivers.builders import LATER, Case, raw_documents
 
 Document = dict[str, Any]

@@ -24,7 +24,7 @@ from pymongo.database import Database
 
 from archivers.restoring.target import How, Mode
 from config.errors import BucketwiseError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import DAY0, MINUTE, Case, samples, slots
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Cycle, nothing

@@ -14,7 +14,8 @@ from archivers.format.archive import OfflineArchive
 from archivers.moving import filling
 from archivers.proof.audit import audit
 from buckets.fields.times import as_ms
-from config.policies import Policy, Store
+from config.policies import Policy
+from config.tables import Store
 from tests.archivers.builders import DAY0, Case, encode, offline
 from tests.archivers.harness import EPOCH, Cycle
 

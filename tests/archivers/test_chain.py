@@ -18,7 +18,7 @@ from archivers.moving.archive import check_archive
 from archivers.proof.audit import audit
 from archivers.report import ArchiveReport
 from config.errors import HaltedError, LeaseLostError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import CODEC, Case, insert, slots
 from tests.archivers.harness import Cycle
 from tests.jobs.counting import CountingStore

@@ -19,7 +19,7 @@ from archivers.moving import checkpointing
 from archivers.moving.checkpointing import is_due
 from archivers.records.heads import Heads
 from config.errors import HaltedError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import Case, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.test_chain import (

@@ -20,7 +20,8 @@ from archivers.moving import filling
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from buckets.fields.times import TimeRange
 from config.errors import HaltedError
-from config.policies import Compact, Store
+from config.policies import Compact
+from config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,

@@ -21,7 +21,7 @@ from archivers.tasks import Connections, LocalExecutor
 from buckets.bson.raw import Batch
 from buckets.source import Source
 from config.errors import BucketwiseError, HaltedError, InterruptedRun
-from config.policies import USUAL_MEMORY, Store
+from config.tables import USUAL_MEMORY, Store
 from rollups.tasks import at_once
 from tests.archivers.builders import Case, deletable, samples, samples_overflow, slots
 from tests.archivers.harness import Cycle, expected_rows

@@ -22,7 +22,7 @@ from archivers.writes import inserts
 from buckets.bson.raw import Docs
 from buckets.fields.times import FIRST_MS, LAST_MS
 from config.errors import HaltedError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import CODEC, LATER, raw_documents, samples_overflow, slots
 from tests.archivers.harness import Cycle
 

@@ -16,7 +16,7 @@ from archivers.evidence.coverage import Asked, Row, coverage
 from archivers.evidence.weighing import Day
 from archivers.stores import open_store
 from buckets.fields.times import as_date
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import (
     DAY0,
     LATER,

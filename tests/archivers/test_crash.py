@@ -21,7 +21,7 @@ from archivers.moving import filling
 from archivers.moving.online import archived_source
 from archivers.writes import delete
 from buckets.fields.times import FIRST_MS, LAST_MS
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     RAW,

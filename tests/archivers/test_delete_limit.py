@@ -10,7 +10,7 @@ from pymongo.database import Database
 
 from config.errors import HaltedError
 from config.limits import at_most
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import DAY0, LATER, MINUTE, Case, deletable, insert, timeseries
 from tests.archivers.harness import Cycle
 from tests.archivers.test_readings import ticks

@@ -16,7 +16,7 @@ from pymongo.database import Database
 from archivers.format.archive import OfflineArchive
 from archivers.format.keys import Keys
 from archivers.writes import delete
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import CODEC, LATER, encode, samples_overflow, slots
 from tests.archivers.harness import Cycle, nothing
 

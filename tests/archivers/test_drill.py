@@ -17,7 +17,7 @@ from archivers.evidence.drill import drill, sample
 from archivers.records.days import CommitDays
 from archivers.restoring.put import standing_in
 from config.errors import HaltedError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import CODEC, LATER, Case, deletable, slots, timeseries
 from tests.archivers.harness import Cycle
 

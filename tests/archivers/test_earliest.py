@@ -12,7 +12,7 @@ from archivers.format.archive import OfflineArchive
 from archivers.reading.readings import Readings
 from archivers.records.registry import Registry
 from buckets.fields.times import as_ms
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import DAY0, Case, reading
 from tests.archivers.harness import Cycle
 from tests.jobs.counting import CountingStore

@@ -18,7 +18,8 @@ from archivers.moving import filling
 from archivers.records.erasures import Erasures
 from buckets.fields.times import TimeRange
 from config.errors import BucketwiseError, LeaseLostError, UsageError
-from config.policies import Archive, Policy, Store
+from config.policies import Archive, Policy
+from config.tables import Store
 from rollups.holds import Hold, Holds
 from tests.archivers.builders import (
     CODEC,

@@ -14,7 +14,7 @@ from pymongo.database import Database
 from archivers.evidence import copies
 from archivers.evidence.explain import Answer, Explained, Question, explain
 from buckets.fields.times import DAY_MS, as_ms
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, Case, deletable, encode, reading, samples, timeseries
 from tests.archivers.harness import Cycle
 

@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from archivers.writes import delete
 from config.errors import BucketwiseError, LeaseLostError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import slots
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Cycle

@@ -12,7 +12,7 @@ from pymongo.database import Database
 from archivers.context import ArchiveState
 from archivers.format.archive import OfflineArchive
 from archivers.records.receipts import COLLECTION as RECEIPTS
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import DAY0, LATER, insert, slots
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Cycle, expected_rows

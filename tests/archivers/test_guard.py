@@ -16,7 +16,7 @@ from archivers.tasks import Connections
 from archivers.writes import delete
 from buckets.fields.times import FIRST_MS, LAST_MS
 from config.errors import BucketwiseError, LeaseLostError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,

@@ -30,7 +30,7 @@ from pymongo.errors import PyMongoError
 from archivers.moving import filling, sweep
 from archivers.writes import delete
 from buckets.decoding.decode import Lot
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import (
     DAY0,
     LATER,

@@ -19,7 +19,7 @@ from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
 from config.loading.load import load
-from config.policies import Store
+from config.tables import Store
 from jobs.embedded import Mongod
 from tests.archivers.builders import DAY0, MINUTE, SECOND, Case, Reading, encode, insert
 from tests.archivers.harness import Cycle, expected_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,10 +19,13 @@ from pyiceberg.table import StaticTable, Table
 from pyiceberg.transforms import DayTransform
 from pymongo.database import Database
 
+from archivers.lake import rest
+from archivers.lake.catalog import LakeTable
 from archivers.lake.differences import differences
 from archivers.lake.report import LakeDifference, LakeError, LakeReport
 from archivers.lake.sync import sync
-from config.policies import Lake, Policy, Store
+from config.policies import Policy
+from config.tables import Lake, Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,
@@ -230,6 +234,22 @@ def test_a_catalog_of_pyiceberg(database: Database[Document], file_store: Store,
     assert rows_of(table_of(later), case.policy) == expected_rows(case)
 
 
+def test_a_catalog_that_never_answers_is_not_waited_for(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "SECONDS", 0.2)
+    cycle = Cycle(database, slots("minute"), file_store).load()
+    cycle.run()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        for more in ({"type": "rest"}, {}, {"type": "rest", "credential": "bob:secret"}):
+            lake = in_catalog({"uri": url, **more}, "a")
+            with pytest.raises(LakeError, match="timed out"):
+                synced(cycle, lake)
+        ((_, message, is_behind),) = told(cycle, lake)
+        assert ("timed out" in message, is_behind) == (True, True)
+
+
 def test_s3_needs_no_setting_of_its_own(database: Database[Document], moto_store: Store) -> None:
     case = samples("epoch")
     cycle = Cycle(database, case, moto_store).load()
@@ -305,6 +325,22 @@ def test_a_sync_that_dies_anywhere_is_healed_by_the_next(
         if not is_dead:
             break
     assert not is_dead and hour > 8
+
+
+def test_readers_of_the_folder_find_the_last_metadata_after_a_crash_as_well(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It died once the table was noted, and before that was told in the folder."""
+    cycle = Cycle(database, slots("minute"), file_store).load()
+    cycle.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(LakeTable, "point", lambda *_: None)
+        synced(cycle)
+    report = synced(cycle)
+    assert (
+        StaticTable.from_metadata((cycle.root / "slots/iceberg").as_uri()).metadata_location
+        == report.metadata
+    )
 
 
 def test_what_others_did_to_a_table_is_told_and_mended(

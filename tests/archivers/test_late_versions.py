@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from archivers.restoring.target import How, Mode
 from config.errors import BucketwiseError, UsageError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,

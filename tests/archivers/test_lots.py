@@ -19,7 +19,8 @@ from archivers.stores.base import StoreError
 from archivers.stores.file import FileStore
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Decoded, decode
-from config.policies import Policy, Store
+from config.policies import Policy
+from config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, offline
 from tests.archivers.harness import Cycle
 

@@ -17,7 +17,7 @@ from archivers.upkeep import roll_up_all
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
 from buckets.packing.pack import Packed, pack
-from config.policies import Store
+from config.tables import Store
 from rollups.rolling import slices
 from rollups.rolling.slices import Cells
 from tests.archivers.builders import DAY0, HOUR, Case, encode, slots

@@ -15,7 +15,7 @@ from pymongo.database import Database
 from archivers.restoring.target import How, Mode
 from buckets.fields.times import as_ms
 from config.errors import HaltedError, UsageError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     LATER,

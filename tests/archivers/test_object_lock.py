@@ -13,7 +13,7 @@ from pymongo.database import Database
 from archivers.proof.checks import check_store
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.stores import open_store
-from config.policies import ObjectLock, Store
+from config.tables import ObjectLock, Store
 from tests.archivers.builders import LATER, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.test_compacting import often

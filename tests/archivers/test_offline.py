@@ -28,7 +28,7 @@ from buckets.fields.times import DAY_MS
 from buckets.packing.pack import Packed, pack
 from buckets.source import Source
 from config.errors import BucketwiseError, HaltedError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import (
     DAY0,
     LATER,

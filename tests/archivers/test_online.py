@@ -10,7 +10,7 @@ from bson.binary import Binary
 from pymongo.database import Database
 
 from archivers.records.deletions import legible
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     LATER,

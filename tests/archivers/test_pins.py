@@ -13,7 +13,7 @@ from archivers.records import pins
 from archivers.writes import delete
 from buckets.fields.times import LAST_MS, as_date
 from config.errors import LeaseLostError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,

@@ -23,8 +23,8 @@ from archivers.stores import Corrupt, StoreError, open_store
 from config.checks.names import policy_fault
 from config.errors import HaltedError
 from config.loading.load import load
-from config.policies import Store
 from config.problems import ConfigError
+from config.tables import Store
 from tests.archivers.builders import DAY0, Case, raw_documents, reading, slots
 from tests.archivers.harness import Cycle
 from tests.config.bad_configs import changed

@@ -24,7 +24,7 @@ from pymongo.database import Database
 
 from archivers.records import pins
 from config.errors import BucketwiseError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, Case, encode, slots
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import nothing

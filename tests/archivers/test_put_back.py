@@ -13,7 +13,7 @@ from archivers.format.keys import Keys
 from archivers.moving.archive import check_archive
 from archivers.proof.audit import audit
 from config.errors import HaltedError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import CODEC, RAW, Case, insert, slots
 from tests.archivers.harness import Cycle
 

@@ -22,7 +22,8 @@ from archivers.querying.explaining import explain
 from archivers.querying.tables import Misfit
 from archivers.querying.views import looking
 from archivers.tasks import Connections
-from config.policies import Policy, Store
+from config.policies import Policy
+from config.tables import Store
 from tests.archivers import builders
 from tests.archivers.builders import DAY0, Case, encode, offline
 from tests.archivers.harness import Cycle

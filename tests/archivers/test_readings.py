@@ -38,7 +38,8 @@ from archivers.reading.readings import Readings
 from archivers.records.registry import Registry
 from buckets.packing.pack import Rows
 from config.errors import HaltedError, InterruptedRun, UsageError
-from config.policies import Policy, Store
+from config.policies import Policy
+from config.tables import Store
 from tests.archivers import builders
 from tests.archivers.builders import DAY0, MINUTE, Case, encode, offline
 from tests.archivers.harness import EPOCH, MILLISECOND, Cycle, plain_row

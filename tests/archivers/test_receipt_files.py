@@ -21,7 +21,7 @@ from archivers.records.deletions import legible
 from archivers.records.receipt_files import ReceiptFile, ReceiptFiles, chained, numbered_for
 from archivers.records.receipts import Receipts
 from archivers.writes import delete
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import CODEC, LATER, encode, insert, slots
 from tests.archivers.harness import Cycle, nothing
 

@@ -28,7 +28,8 @@ from archivers.stores.base import ObjectStore
 from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.packing.pack import Rows
 from config.errors import UsageError
-from config.policies import Policy, Store
+from config.policies import Policy
+from config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, HOUR, MINUTE, Case, encode, insert, offline, raw_documents
 from tests.archivers.harness import Cycle
 from tests.archivers.test_readings import CASES, STATES, readings, rows_of, ticks, wanted

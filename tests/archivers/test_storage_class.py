@@ -11,7 +11,7 @@ from pymongo.database import Database
 from archivers.proof.checks import check_store
 from archivers.stores import StoreError, open_store
 from archivers.tasks import Connections, LocalExecutor
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import LATER, Case, slots
 from tests.archivers.harness import Cycle
 from tests.conftest import s3_client

@@ -14,7 +14,7 @@ import pytest
 from pymongo.database import Database
 
 from archivers.restoring.target import How, Mode
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import LATER, Case, encode, insert, raw_documents, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.test_guard import once, read, slot_rows

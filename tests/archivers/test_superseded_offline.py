@@ -20,7 +20,7 @@ from archivers.versions.superseded import Superseded, still_live
 from buckets.bson.raw import Batch, Docs
 from buckets.fields.times import as_ms
 from buckets.source import Source
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import LATER, Case, encode, insert, raw_documents, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.test_guard import read

@@ -19,7 +19,7 @@ from archivers.moving import filling, sweep
 from archivers.moving import offline as offline_run
 from archivers.moving import waiting as waiting_buckets
 from buckets.bson.raw import Batch, Docs
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, samples
 from tests.archivers.harness import Cycle
 

@@ -12,7 +12,7 @@ from pymongo.database import Database
 from archivers.writes import delete
 from buckets.bson.queries import named
 from buckets.bson.raw import Batch, Docs
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import DAY0, HOUR, Case, insert, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.test_guard import once

@@ -15,7 +15,7 @@ from archivers.reading.reader import archived_reader
 from archivers.reading.readings import Readings
 from archivers.tasks import Connections
 from buckets.fields.times import FIRST_MS, LAST_MS
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import CODEC, LATER, slots
 from tests.archivers.faults import Crash
 from tests.archivers.harness import Cycle

@@ -10,24 +10,10 @@ from pydantic import ValidationError
 
 import config
 from config.loading.load import load
-from config.policies import (
-    Archive,
-    Audit,
-    Compact,
-    MongoDB,
-    Overflow,
-    Policy,
-    PolicyRedis,
-    Redis,
-    Retain,
-    Rollup,
-    RollupLevel,
-    RunLedger,
-    Store,
-    Workers,
-)
+from config.policies import Archive, Audit, Compact, Overflow, Policy, Retain, Rollup, RollupLevel
 from config.problems import ConfigError
 from config.sizes import format_size, parse_size
+from config.tables import MongoDB, PolicyRedis, Redis, RunLedger, Store, Workers
 from tests.config.bad_configs import GOOD, changed
 
 EXAMPLE = Path(config.__file__).with_name("example.toml")

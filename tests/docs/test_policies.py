@@ -17,22 +17,16 @@ from config.checks import fields
 from config.durations import format_duration
 from config.loading.environment import OVERRIDES
 from config.loading.load import PATH_VARIABLE, load
-from config.policies import (
-    Archive,
-    Audit,
-    Compact,
+from config.policies import Archive, Audit, Compact, Overflow, Policy, Retain, Rollup, RollupLevel
+from config.sizes import format_size
+from config.tables import (
     Drill,
     Lake,
     MongoDB,
     Notify,
     ObjectLock,
-    Overflow,
-    Policy,
     PolicyRedis,
     Redis,
-    Retain,
-    Rollup,
-    RollupLevel,
     RunLedger,
     Store,
     Table,
@@ -40,7 +34,6 @@ from config.policies import (
     TopLevel,
     Workers,
 )
-from config.sizes import format_size
 from tests.docs.pages import ROOT, Block, blocks_in, code, rows, section
 
 PAGE = ROOT / "docs" / "policies.md"

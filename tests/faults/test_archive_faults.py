@@ -14,7 +14,7 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.names import manifest_key
 from archivers.stores.s3 import Patience, S3Store
 from config.errors import BucketwiseError, HaltedError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import raw_documents, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.test_crash import few

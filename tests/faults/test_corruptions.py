@@ -18,7 +18,7 @@ from pymongo.database import Database
 
 from archivers.format.keys import Keys
 from config.errors import HaltedError
-from config.policies import Store
+from config.tables import Store
 from tests.archivers.builders import CODEC, LATER, Case, insert, raw_documents, slots
 from tests.archivers.harness import Cycle, nothing
 from tests.faults.tally import Tally

@@ -23,7 +23,7 @@ import bson
 import pytest
 from pymongo import MongoClient
 
-from config.policies import Store
+from config.tables import Store
 from jobs.running.ledger import Ledger, Run
 from tests.faults.crash_jobs import CHANGED, ENDING, JOBS, RETAIN, Job, changed
 from tests.faults.points import Moment, counts, read_log

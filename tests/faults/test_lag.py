@@ -13,14 +13,14 @@ import pytest
 from pymongo import MongoClient
 
 from archivers.stores import open_store
-from config.policies import Store, Throttle
+from config.tables import Store, Throttle
 from jobs.output.progress import Progress
 from jobs.output.report import Result
 from jobs.running.lag import Members
 from jobs.running.runner import Runner
 from jobs.steps.working import RUN
 from jobs.stopping import Stop
-from tests.faults.mongods import Servers, await_, servers
+from tests.faults.mongods import Servers, await_, no_failures_after, servers
 from tests.jobs.counting import ticks_policy
 from tests.jobs.place import START
 
@@ -81,3 +81,16 @@ def _is_behind(client: MongoClient[Document], address: str) -> bool:
     client["lagging"].noise.insert_one({"at": datetime.now().astimezone()})
     lag = Members(client["lagging"]).lag()
     return lag is not None and lag.member == address and lag.exceeds(2)
+
+
+def test_a_run_goes_on_after_a_question_that_was_cut_off(three: Servers) -> None:
+    with MongoClient[Document](three.uri, tz_aware=True) as client:
+        fault = {"failCommands": ["replSetGetStatus"], "closeConnection": True}
+        lags = Members(client["lagging"])
+        with no_failures_after(client):
+            client.admin.command({"configureFailPoint": "failCommand", "mode": {"times": 1}, "data": fault})
+            first = lags.lag()
+        assert str(first) == "the primary cannot be reached"
+        assert first is not None
+        assert first.exceeds(1000)
+        assert lags.lag() is not None

@@ -14,7 +14,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from config.policies import Store
+from config.tables import Store
 from tests.faults import aftermath
 from tests.faults.aftermath import JOBS
 from tests.faults.meddling import hook

@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from config.policies import Store
+from config.tables import Store
 from jobs.running.ledger import COLLECTION as RUNS
 from tests.faults.scene import OFFLINE, ONLINE, RAW, ROLLUP, SAMPLES, SLOTS, Scene
 from tests.faults.stopping import set_parameter, stopped

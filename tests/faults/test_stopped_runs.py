@@ -12,7 +12,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from config.policies import Store
+from config.tables import Store
 from jobs.running.ledger import COLLECTION as RUNS
 from tests.faults.crash_jobs import compacted, in_small_commits
 from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, Scene

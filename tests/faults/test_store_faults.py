@@ -18,7 +18,7 @@ from archivers.stores import AlreadyExists, Denied, ObjectStore, OutcomeUnknown,
 from archivers.stores.file import FileStore
 from archivers.stores.s3 import Patience, S3Store
 from config.errors import UsageError
-from config.policies import Store
+from config.tables import Store
 from tests.conftest import SECRET_KEY
 from tests.faults.s3_proxy import (
     BitFlippedInDownload,

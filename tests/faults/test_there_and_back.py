@@ -12,7 +12,7 @@ from pymongo.database import Database
 from archivers.moving import filling
 from archivers.moving.copies import Copies
 from buckets.bson import cursor as raw_cursor
-from config.policies import Store
+from config.tables import Store
 from tests.faults.scene import OFFLINE, ROLLUP, SLOTS, START, Scene
 from tests.jobs.command import CommandLine
 

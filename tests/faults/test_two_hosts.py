@@ -10,7 +10,7 @@ import pytest
 from pymongo.database import Database
 
 from config.loading.load import load
-from config.policies import Store
+from config.tables import Store
 from tests.faults.crash_jobs import filled, in_small_commits
 from tests.faults.s3_proxy import HeldBack, Matches, Request, s3_proxy
 from tests.faults.scene import OFFLINE, ROLLUP, SLOTS, Scene

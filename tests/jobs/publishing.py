@@ -15,7 +15,8 @@ from pydantic import SecretStr
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from config.policies import MongoDB, Policy, Publish, Redis, Rollup, Settings
+from config.policies import Policy, Rollup, Settings
+from config.tables import MongoDB, Publish, Redis
 from jobs.output.report import Result
 from jobs.running.turn import Done, Step
 from jobs.steps.publish import Publishing

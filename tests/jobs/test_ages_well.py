@@ -11,7 +11,8 @@ import pytest
 from pymongo.database import Database
 
 from archivers.stores import open_store
-from config.policies import Compact, Policy, Store
+from config.policies import Compact, Policy
+from config.tables import Store
 from jobs.running.turn import Step
 from jobs.steps.status import STATUS
 from jobs.steps.working import RUN

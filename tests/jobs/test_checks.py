@@ -17,7 +17,7 @@ from pymongo.errors import PyMongoError
 from archivers.proof.privileges import granted_actions
 from archivers.stores import StoreError
 from archivers.stores.s3 import S3Store
-from config.policies import Store
+from config.tables import Store
 from jobs import clock
 from jobs.call import Call
 from jobs.embedded import find_mongod

@@ -17,7 +17,8 @@ from pymongo.database import Database
 
 from archivers.stores import open_store
 from buckets.fields.times import TimeRange
-from config.policies import Policy, Retain, Store
+from config.policies import Policy, Retain
+from config.tables import Store
 from jobs.output.report import Result
 from jobs.running.turn import Step
 from jobs.steps.ending import UNDELETE

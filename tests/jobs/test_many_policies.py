@@ -10,7 +10,8 @@ import pytest
 from pymongo.database import Database
 
 from archivers.stores import open_store
-from config.policies import Policy, Store
+from config.policies import Policy
+from config.tables import Store
 from jobs.running.turn import Step
 from jobs.steps.working import CHECK, RUN
 from tests.jobs.counting import Counts, run_counted

@@ -10,7 +10,8 @@ from pymongo.database import Database
 
 from archivers.stores import open_store
 from archivers.writes import delete
-from config.policies import Policy, Store
+from config.policies import Policy
+from config.tables import Store
 from jobs.steps.working import RUN
 from rollups.changes import drain
 from tests.jobs.counting import Counts, run_counted, ticks_policy

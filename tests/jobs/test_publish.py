@@ -303,11 +303,3 @@ def test_all_keys_of_a_series_are_in_one_slot(database: Db, mongodb_uri: str, tm
         slots = {it.client.cluster("keyslot", key) for key in it.client.keys("*{MDB:NYSE}")}
         assert len(slots) == 1
         assert stage.publish(everything=True).body == {"keys": 6}
-
-
-def test_time_outs(server: RedisServer) -> None:
-    """All that is asked of it in a run has an end as well."""
-    with Link(server.url, patience=0.05) as link, pytest.raises(publishing.PublishError, match="it is slow"):
-        for _ in range(1000):
-            link.ask([("PING",)])
-            link._waited += 0.001

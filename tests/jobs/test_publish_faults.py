@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -136,6 +137,20 @@ def test_an_erased_series_goes(published: Place, server: RedisServer) -> None:
     assert server.client.hget("bw:iot:last:{7}", "t.last") == "20.5"
 
 
+def test_an_erasure_tells_of_what_is_published_no_more(published: Place, server: RedisServer) -> None:
+    published("run")
+    published.write_config()
+    given = ["-p", "ticks", "--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks", "--json"]
+    first, *_ = published("erase", *given).policy("ticks")["remaining"]
+    assert (first["place"], first["found"]) == ("Redis, keys bw:ticks:*", False)
+    assert len(server.client.keys("bw:ticks:*{MDB}")) == 3
+    command = (
+        first["why"].partition("now: ")[2].replace("redis-cli", f"redis-cli -p {server.port} -a hunter2@Zq7")
+    )
+    subprocess.run(["bash", "-c", command], check=True, capture_output=True)
+    assert server.client.keys("bw:ticks:*") == []
+
+
 def published_at(place: Place) -> object:
     found = place.database["iot"].find_one() or place.database["iot_archive"].find_one()
     assert found is not None
@@ -163,6 +178,48 @@ def test_one_that_is_too_old_is_told() -> None:
         pytest.raises(PublishError, match=r"2\.8\.19; 6\.0"),
     ):
         link.ask([("PING",)])
+
+
+@pytest.mark.parametrize("at_once", [1, 200])
+def test_one_that_drips_ends_in_time(at_once: int) -> None:
+    """Each answer comes within the limit of an answer, and all of them do not within that of a run."""
+    sent: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with listening.accept()[0] as it, suppress(OSError):
+                while asked := it.recv(65_536):
+                    it.sendall(b"+OK\r\n" * asked.count(b"SETINFO"))
+                    if b"\r\nINFO\r\n" in asked:
+                        it.sendall(b"$22\r\nredis_version:7.0.15\r\n\r\n")
+                    for _ in range(asked.count(b"PING")):
+                        it.sendall(b"+PONG\r\n")
+                        sent.append(1)
+                        time.sleep(0.02)
+
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"redis://127.0.0.1:{listening.getsockname()[1]}"
+        with Link(url, patience=0.1) as link, pytest.raises(PublishError, match="it is slow"):
+            for _ in range(0, 200, at_once):
+                link.ask([("PING",)] * at_once)
+    assert len(sent) < 200
+
+
+@pytest.mark.parametrize("member", ['"', "{", '{"$oid":"1"}', '{"$date":[]}', "%FF", "a:b:c"])
+def test_what_others_wrote_among_its_keys_ends_no_run(
+    published: Place, server: RedisServer, member: str
+) -> None:
+    published("rollup")
+    server.client.sadd("bw:ticks:series", member)
+    server.client.zadd("bw:ticks:expires", {member: 1})
+    server.client.set(f"bw:ticks:x:{{{member}}}", 1)
+    server.client.hset("bw:ticks:meta", "number", 0)
+    ran = published("run", "--json")
+    assert (ran.code, ran.policy("ticks")["publish"]) == (0, {"keys": 3})
+    assert server.client.smembers("bw:ticks:series") == {"MDB"}
+    given = ["-p", "ticks", "--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks"]
+    assert published("erase", *given).code == 0
+    assert not server.client.exists("bw:ticks:last:{MDB}")
 
 
 def test_policies_may_say_otherwise(place: Place, server: RedisServer) -> None:

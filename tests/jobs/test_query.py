@@ -23,7 +23,7 @@ from pymongo import MongoClient
 import bucketwise as api
 from config.errors import UsageError
 from tests.jobs.command import ROOT, CommandLine
-from tests.jobs.place import POLICIES, START, Place
+from tests.jobs.place import NOW, POLICIES, START, Place
 
 #: Two of the three hours of ticks have expired.
 MIDWAY = "2018-07-30T02:00:00Z"
@@ -223,6 +223,25 @@ def test_summaries_are_not_offered_where_they_would_tell_something_else(mixed: P
         assert told["explain"]["summaries"] is None, sql
 
 
+def test_summaries_are_not_offered_for_what_has_expired(place: Place) -> None:
+    place.write_config(POLICIES.replace('"365d"', '"30d"'))
+    by_hour = "SELECT date_trunc('hour', time) AS h, count(*) FROM ticks GROUP BY h"
+    at_all = "SELECT count(*) FROM ticks"
+    place("run", now=MIDWAY)
+    assert rows(place, "SELECT count(*) FROM ticks_hourly") == [[2]]  # of three
+    told = place("query", by_hour, "--explain", "--json").json["explain"]["summaries"]
+    assert (told, rows(place, at_all)) == (None, [[10_800]])
+    told = place("query", at_all, "--explain", "--json").json["explain"]["summaries"]
+    assert (told["view"], rows(place, told["sql"])) == ("ticks_daily", [[10_800]])
+
+    ending = '"30d"\narchive = "40d"\narchive_grace = "1d"'
+    place.write_config(POLICIES.replace('"365d"', ending))
+    for now in (NOW, "2018-09-05T00:00:00Z"):
+        place("run", now=now)
+    assert (rows(place, at_all), rows(place, "SELECT sum(count) FROM ticks_daily")) == ([[0]], [[10_800]])
+    assert place("query", at_all, "--explain", "--json").json["explain"]["summaries"] is None
+
+
 def answers(place: Place, *statements: str) -> list[dict[str, Any]]:
     """The JSON of each, asked in one session."""
     ran = piped(place, "".join(f"{it};\n" for it in statements), "--interactive", "--json")
@@ -293,6 +312,20 @@ def test_names_that_sql_must_quote_and_cannot_tell(place: Place) -> None:
     refused = place("query", "FROM ticks")
     assert (refused.code, "ticks_hourly" in refused.err and "--policy" in refused.err) == (2, True)
     assert rows(place, "SELECT count(*) FROM ticks", "-p", "ticks") == [[10_800]]
+
+
+def test_what_is_no_summary_of_these_series_is_left_out(place: Place) -> None:
+    """Documents of others, and summaries of series that the policy told apart otherwise once."""
+    place("run")
+    for name in ("ticks", "iot"):
+        summary = place.database[f"{name}_hourly"].find_one()
+        assert summary is not None
+        identity = {"series": {**summary["_id"]["series"], "exchange": "N"}, "start": START}
+        others: list[dict[str, Any]] = [{"_id": 5}, {"_id": identity}, {"_id": "z", "note": 1}]
+        for day, other in enumerate(others, start=1):
+            at = START + timedelta(days=day)
+            place.database[f"{name}_hourly"].insert_one({**summary, **other, "start": at})
+        assert rows(place, f"SELECT count(*) FROM {name}_hourly") == [[3]]
 
 
 def test_series_of_several_types_are_text(place: Place) -> None:

@@ -24,7 +24,7 @@ from pymongo.errors import (
 )
 
 from config.errors import HaltedError, InterruptedRun, LeaseHeldError, UsageError
-from config.policies import MongoDB
+from config.tables import MongoDB
 from jobs import connect
 from jobs.failures import OUTCOMES, explain
 from jobs.output.page.render import audit_page

@@ -14,7 +14,8 @@ from archivers.stores import open_store
 from config.cron import parse_cron
 from config.errors import BucketwiseError, WindowOverError
 from config.loading.load import load
-from config.policies import Policy, Throttle
+from config.policies import Policy
+from config.tables import Throttle
 from jobs import clock
 from jobs.output.progress import Progress
 from jobs.output.report import Result

@@ -16,7 +16,8 @@ from pymongo.database import Database
 
 from archivers.restoring.options import RestoreOptions
 from archivers.stores import ObjectStore, open_store
-from config.policies import Compact, Policy, Store
+from config.policies import Compact, Policy
+from config.tables import Store
 from jobs.output.report import Result
 from jobs.running.turn import Step
 from jobs.steps.working import AUDIT, RUN, VERIFY, restore_step

@@ -21,7 +21,7 @@ VALUES: list[Any] = [
     "a", "", "1", 1, 2.5, -3, True, False, START, ObjectId(b"123456789012"), b"x", {"a": 1}, {"a": "1"}, {},
     Decimal128("2.75"), Int64(2**40), "ü",
 ]  # fmt: skip
-FIELDS = [("s",), ("a.b", "c"), ("_id.k", "_id.t"), ("_id",)]
+FIELDS = [(), ("s",), ("a.b", "c"), ("_id.k", "_id.t"), ("_id",)]
 
 
 def policy(fields: tuple[str, ...]) -> Policy:
@@ -55,7 +55,7 @@ def plain(series: tuple[Any, ...]) -> bytes:
 def test_all_series_and_their_newest(database: Database[dict[str, Any]], fields: tuple[str, ...]) -> None:
     it = policy(fields)
     wanted = list(itertools.product(VALUES, VALUES[: 1 if len(fields) == 1 else 3]))
-    series = [values[: len(fields)] for values in wanted]
+    series = [values[: len(fields)] for values in wanted] if fields else [()]
     hours = [START + timedelta(hours=hour) for hour in range(4)]
     documents = []
     for values, (number, start) in itertools.product(series, enumerate(hours)):
@@ -63,7 +63,8 @@ def test_all_series_and_their_newest(database: Database[dict[str, Any]], fields:
         own = {} if fields == ("_id",) else named
         facts = {"start": start, "end": start + timedelta(hours=1), "count": number, "v": {"state": b"x"}}
         documents.append({"_id": {"series": named, "start": start}, **own, **facts})
-    database["hourly"].insert_many([*documents, {"_id": "somebody's", "start": START, "s": "z"}])
+    others = {"_id": "somebody's", "start": START - timedelta(hours=1), "s": "z"}
+    database["hourly"].insert_many([*documents, others])
     newest = Newest(RunContext(database, it, START, dry, lambda: None), levels_of(it), {"hourly": 2})
     found = list(newest.series(levels_of(it)[0]))
     assert sorted(map(plain, found)) == sorted(map(plain, series))

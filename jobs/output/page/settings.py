@@ -11,8 +11,9 @@ from typing import Any
 from pydantic import ByteSize
 
 from config.durations import format_duration
-from config.policies import Policy, Table
+from config.policies import Policy
 from config.sizes import format_size
+from config.tables import Table
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -11,8 +11,8 @@ from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
-from jobs.output.coverage import coverage_csv, coverage_tables
 from jobs.output.report import Report
+from jobs.output.text.coverage import coverage_csv, coverage_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import Series, parse_series
 from jobs.steps.evidence import coverage_step

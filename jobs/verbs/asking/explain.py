@@ -16,8 +16,8 @@ from buckets.fields.times import as_ms
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_instant
-from jobs.output.explain import explain_lines
 from jobs.output.report import Report
+from jobs.output.text.explain import explain_lines
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import Series, parse_series
 from jobs.steps.evidence import explain_step

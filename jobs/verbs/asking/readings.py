@@ -17,10 +17,10 @@ from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
-from jobs.output.left_out import tell_quarantined
 from jobs.output.report import Report
 from jobs.output.streams import abandon, appearing
-from jobs.output.tables import readings_tables
+from jobs.output.text.left_out import tell_quarantined
+from jobs.output.text.tables import readings_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.turn import Done, Step, Turn
 from jobs.selection import Series, one_policy, parse_series

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from jobs.call import Call
-from jobs.output.failed import failed_lines
-from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
-from jobs.output.tables import status_tables
+from jobs.output.text.failed import failed_lines
+from jobs.output.text.pauses import pause_lines
+from jobs.output.text.tables import status_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.failed import failed_step
 from jobs.steps.status import STATUS

@@ -13,7 +13,7 @@ from config.policies import LEVEL_NAMES, LevelName, Policy
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.output.report import Report
-from jobs.output.tables import summarize_tables
+from jobs.output.text.tables import summarize_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.turn import Done, Step, Turn
 from jobs.selection import Series, one_policy, parse_series

@@ -5,8 +5,8 @@ from __future__ import annotations
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
-from jobs.output.ending import undelete_lines
 from jobs.output.report import Report
+from jobs.output.text.ending import undelete_lines
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.ending import UNDELETE
 

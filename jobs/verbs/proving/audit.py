@@ -17,7 +17,7 @@ from jobs.output.page.settings import policy_toml
 from jobs.output.page.words import words
 from jobs.output.report import Report
 from jobs.output.streams import appearing
-from jobs.output.tables import findings_table, parts_lines
+from jobs.output.text.tables import findings_table, parts_lines
 from jobs.running.machine import this_user
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.lake import lake_findings

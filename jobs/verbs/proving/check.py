@@ -16,7 +16,7 @@ from jobs import clock
 from jobs.call import Call
 from jobs.failures import explain
 from jobs.output.report import Report, Result
-from jobs.output.tables import findings_table, fit_lines
+from jobs.output.text.tables import findings_table, fit_lines
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.working import CHECK, FAILED, finding_body
 

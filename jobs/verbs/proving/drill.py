@@ -8,7 +8,7 @@ import typer
 
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.output.tables import drill_table
+from jobs.output.text.tables import drill_table
 from jobs.running.runner import Runner
 from jobs.steps.evidence import drill_step
 

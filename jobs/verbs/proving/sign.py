@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.output.tables import sign_table
+from jobs.output.text.tables import sign_table
 from jobs.running.runner import Runner
 from jobs.steps.working import SIGN
 

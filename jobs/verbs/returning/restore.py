@@ -20,7 +20,7 @@ from jobs.clock import parse_range
 from jobs.connect import Document
 from jobs.options import Since, Until
 from jobs.output.report import Report
-from jobs.output.tables import restore_table
+from jobs.output.text.tables import restore_table
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import Series, one_policy, parse_series
 from jobs.steps.working import restore_step

@@ -9,11 +9,11 @@ import typer
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import AllowLarge, Executor, Since, Until, WorkerCount
-from jobs.output.lake import lake_lines
-from jobs.output.pauses import pause_lines
-from jobs.output.publish import publish_lines
 from jobs.output.report import Report
-from jobs.output.tables import archive_tables
+from jobs.output.text.lake import lake_lines
+from jobs.output.text.pauses import pause_lines
+from jobs.output.text.publish import publish_lines
+from jobs.output.text.tables import archive_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.lake import registering
 from jobs.steps.publish import publishing

@@ -9,10 +9,10 @@ import typer
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
-from jobs.output.lake import lake_lines
-from jobs.output.pauses import pause_lines
 from jobs.output.report import Report
-from jobs.output.tables import compact_table
+from jobs.output.text.lake import lake_lines
+from jobs.output.text.pauses import pause_lines
+from jobs.output.text.tables import compact_table
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.lake import registering
 from jobs.steps.working import COMPACT_ALL

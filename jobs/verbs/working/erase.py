@@ -11,9 +11,9 @@ from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
-from jobs.output.erase import erase_tables
-from jobs.output.lake import lake_lines
 from jobs.output.report import Report
+from jobs.output.text.erase import erase_tables
+from jobs.output.text.lake import lake_lines
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import one_policy, parse_series
 from jobs.steps.erasing import erase_step

@@ -9,8 +9,8 @@ import typer
 
 from config.errors import UsageError
 from jobs.call import Call
-from jobs.output.lake import sync_lines
 from jobs.output.report import Report
+from jobs.output.text.lake import sync_lines
 from jobs.running.runner import Runner
 from jobs.steps.lake import sync_step
 

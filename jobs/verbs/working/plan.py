@@ -12,9 +12,9 @@ from config.errors import UsageError
 from config.loading.load import load
 from jobs.call import Call
 from jobs.options import Executor, WorkerCount
-from jobs.output.against import against_tables
 from jobs.output.report import Report
-from jobs.output.tables import run_tables
+from jobs.output.text.against import against_tables
+from jobs.output.text.tables import run_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.against import against_step, check_comparable
 from jobs.steps.working import RUN

@@ -8,8 +8,8 @@ import typer
 
 from config.errors import UsageError
 from jobs.call import Call
-from jobs.output.publish import publish_table
 from jobs.output.report import Report
+from jobs.output.text.publish import publish_table
 from jobs.running.runner import Runner
 from jobs.steps.publish import publishing
 

@@ -16,10 +16,10 @@ from config.problems import InvalidValueError
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Executor, Since, Until, WorkerCount
-from jobs.output.pauses import pause_lines
-from jobs.output.publish import publish_lines
 from jobs.output.report import Report, Result
-from jobs.output.tables import rollup_tables
+from jobs.output.text.pauses import pause_lines
+from jobs.output.text.publish import publish_lines
+from jobs.output.text.tables import rollup_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.publish import publishing
 from jobs.steps.working import ROLLUP, backfill_step

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from jobs.call import Call
 from jobs.options import AllowLarge, Executor, WorkerCount
-from jobs.output.lake import lake_lines
-from jobs.output.pauses import pause_lines
-from jobs.output.publish import publish_lines
 from jobs.output.report import Report
-from jobs.output.tables import run_tables
+from jobs.output.text.lake import lake_lines
+from jobs.output.text.pauses import pause_lines
+from jobs.output.text.publish import publish_lines
+from jobs.output.text.tables import run_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.lake import registering
 from jobs.steps.publish import publishing

@@ -146,6 +146,12 @@ def test_findings_of_the_last_audit(place: Place) -> None:
         assert "All is well" in it.page()
 
 
+def interrupted(why: str | None) -> Document:
+    """As `status --failed` has it."""
+    told = {"verb": "run", "started": NOW, "outcome": "interrupted", "error": why}
+    return {**told, "command": "bucketwise run --policy ticks"}
+
+
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
@@ -164,6 +170,14 @@ def test_findings_of_the_last_audit(place: Place) -> None:
             [("error", "the turn of 2018-09-01T12:30:00Z: failed: why", "run")],
         ),
         ({"ended": (NOW, Result("ticks", 130, error="why"))}, []),
+        (
+            {"failed": [interrupted("window over")]},
+            [("warning", "run of 2018-09-01T12:30:00Z: interrupted: window over", "run")],
+        ),
+        (
+            {"failed": [interrupted(None)]},
+            [("error", "run of 2018-09-01T12:30:00Z: interrupted: it never came to its end", "run")],
+        ),
         ({"ended": (NOW, Result("ticks", 11, error="why"))}, []),
     ],
 )

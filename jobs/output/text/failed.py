@@ -9,7 +9,7 @@ from rich.text import Text
 
 from jobs.clock import iso
 from jobs.output.report import Result
-from jobs.output.tables import printable
+from jobs.output.text.tables import printable
 
 UNTOLD = "give it again as it was given: the ledger does not keep which series it named"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from buckets.fields.selectors import extended_json
 from jobs import logs
 from jobs.output.report import Result
-from jobs.output.tables import printable
+from jobs.output.text.tables import printable
 
 _MOST_QUARANTINED = 20
 

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from jobs.output.report import Result
-from jobs.output.tables import printable
+from jobs.output.text.tables import printable
 
 
 def lake_lines(results: Sequence[Result]) -> Iterator[RenderableType]:

@@ -13,9 +13,9 @@ from rich.text import Text
 from buckets.fields.selectors import extended_json
 from config.policies import LEVEL_NAMES
 from jobs.clock import iso
-from jobs.output.ending import ending_lines
-from jobs.output.receipts import event
 from jobs.output.report import Result
+from jobs.output.text.ending import ending_lines
+from jobs.output.text.receipts import event
 from rollups.calendar.levels import ROWS
 from rollups.summaries.documents import percentile_key
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from jobs.clock import iso
 from jobs.output.report import Result
-from jobs.output.tables import printable
+from jobs.output.text.tables import printable
 
 
 def holds_table(results: Sequence[Result]) -> RenderableType:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from jobs.clock import iso
 from jobs.output.report import Result
-from jobs.output.tables import printable
+from jobs.output.text.tables import printable
 
 
 def pauses_table(results: Sequence[Result]) -> RenderableType:

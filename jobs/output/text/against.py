@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.output.report import Result
-from jobs.output.tables import printable
+from jobs.output.text.tables import printable
 
 Body = dict[str, Any]
 _ROWS = {

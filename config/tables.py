@@ -1,0 +1,147 @@
+"""The tables of the policy file beside the policies, as frozen models: one attribute a key."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+from pydantic import BaseModel, ByteSize, ConfigDict, SecretStr
+
+from config.values import (
+    DurationOrForever,
+    List,
+    RateText,
+    Schedule,
+    Secrets,
+    Size,
+    WindowText,
+)
+
+
+class Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+class TopLevel(Table):
+    """The keys that stand above all tables."""
+
+    metrics_file: str | None = None  # of cron's runs, for node_exporter
+
+
+class MongoDB(Table):
+    uri: SecretStr
+    database: str
+
+
+class ObjectLock(Table):
+    """How long S3 keeps what a commit consists of from being removed, by anybody."""
+
+    mode: Literal["governance", "compliance"]
+    days: int
+
+
+class Store(Table):
+    url: str
+    endpoint_url: str | None = None
+    region: str | None = None
+    signing_key: Secrets = ()  # the first signs, all verify
+    object_lock: ObjectLock | None = None  # of S3
+
+
+#: Bytes.
+USUAL_MEMORY = 400_000_000
+
+
+class Workers(Table):
+    workers: int = 1  # processes; 1: all in one
+    executor: str | None = None  # URL of a cluster that works instead
+    memory: Size = ByteSize(USUAL_MEMORY)
+
+
+class RunLedger(Table):
+    keep: DurationOrForever = timedelta(days=90)  # what each run did; None: forever
+
+
+class Notify(Table):
+    """Who is told how runs end."""
+
+    url: SecretStr | None = None  # gets the report of what `on` names
+    ping_start: SecretStr | None = None
+    ping_success: SecretStr | None = None
+    ping_fail: SecretStr | None = None
+    on: List[Literal["failed", "halted", "late"]] = ("failed", "halted", "late")
+
+    @property
+    def tells_late(self) -> bool:
+        """Returns whether it is told that a firing was missed."""
+        return self.url is not None and "late" in self.on
+
+    @property
+    def urls(self) -> dict[str, SecretStr]:
+        """Returns the URLs that are given, by key."""
+        found = {key: getattr(self, key) for key in ("url", "ping_start", "ping_success", "ping_fail")}
+        return {key: url for key, url in found.items() if url is not None}
+
+
+class Drill(Table):
+    """Restore drills of all policies with an offline archive."""
+
+    schedule: Schedule | None = None  # cron expression, UTC
+    every: DurationOrForever = None  # a day that no drill proves for so long is told; None: none is
+    days: int = 1  # of each policy in a scheduled drill
+
+
+#: The catalog that needs no server: MongoDB keeps it.
+OWN_CATALOG = "bucketwise"
+
+
+class Lake(Table):
+    """Where offline archives are registered as Iceberg tables."""
+
+    catalog: str = OWN_CATALOG
+    properties: dict[str, SecretStr] = {}  # of the catalog, in pyiceberg's words
+    namespace: str | None = None  # None: the name of the database
+
+    @property
+    def plain_properties(self) -> dict[str, str]:
+        """Returns the properties with their secrets."""
+        return {key: it.get_secret_value() for key, it in self.properties.items()}
+
+
+class Redis(Table):
+    """Where the newest summaries are published, and how many of each series."""
+
+    url: SecretStr
+    prefix: str = "bw"
+    latest_hours: int | None = None
+    latest_days: int | None = None
+    secondary: str | None = None  # a series field that has an index
+
+
+class Publish(Table):
+    redis: Redis | None = None
+
+
+class PolicyRedis(Table):
+    """What is otherwise than in `[publish.redis]`."""
+
+    enabled: bool = True
+    latest_hours: int | None = None
+    latest_days: int | None = None
+    secondary: str | None = None
+
+
+class PolicyPublish(Table):
+    redis: PolicyRedis = PolicyRedis()
+
+
+class Throttle(Table):
+    """How gentle runs are on the cluster, and when they may work."""
+
+    max_lag: DurationOrForever = None  # of a secondary, over which a run waits; None: it never does
+    max_rate: RateText | None = None  # buckets or bytes a second
+    window: WindowText | None = None  # times of day
+
+    def within(self, outer: Throttle) -> Throttle:
+        """Returns this one with what it does not say taken from `outer`."""
+        return outer.model_copy(update=self.model_dump(exclude_unset=True))

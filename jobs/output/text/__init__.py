@@ -1,0 +1,1 @@
+"""What each verb says to people."""
