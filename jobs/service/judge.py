@@ -54,7 +54,8 @@ def troubles(policy: Policy, seen: Seen, now: datetime, config: Path | None) -> 
     found = [*_of_runs(seen, typed("run")), *_of_place(seen, typed("plan"))]
     if count := int(seen.audit.get("error", 0)):
         at = clock.iso(datetime.fromtimestamp(int(seen.audit["at"]), UTC))
-        found.append(Trouble("error", f"the audit of {at} has {count:,} errors", typed("audit")))
+        errors = "error" if count == 1 else "errors"
+        found.append(Trouble("error", f"the audit of {at} has {count:,} {errors}", typed("audit")))
     if seen.paused:
         it = seen.paused
         text = f"paused since {clock.iso(it['since'])} by {it['by']}: {it['reason']}"

@@ -140,7 +140,7 @@ def test_findings_of_the_last_audit(place: Place) -> None:
     file.write_bytes(metrics.text())
     with serving(place.database, policies_of(place), metrics_file=file, config=place.config) as it:
         page = it.page()
-    assert "1 errors, 2 warnings" in page
+    assert "1 error, 2 warnings" in page
     assert f"<pre>bucketwise audit --config {place.config} --policy ticks</pre>" in page
     with serving(place.database, policies_of(place), metrics_file=place.folder / "none.prom") as it:
         assert "All is well" in it.page()
