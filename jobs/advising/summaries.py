@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from pymongo.database import Database
@@ -29,10 +30,13 @@ def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -
     """Returns the milliseconds that an hour, a day and a month of one series take, and the bytes of all
     summaries of the readings."""
     rollup = Rollup(hourly="rolled_hourly", daily="rolled_daily")
-    target = target_of("samples-200", extract.policy, "rolled", is_whole_minutes=False)
+    # A document a reading: buckets of sparse readings would be long, and be read for each of their days.
+    target = target_of("reading", extract.policy, "rolled", is_whole_minutes=False)
     policy = target.policy.model_copy(update={"rollup": rollup})
     made(database, target)
-    database["rolled"].insert_many(list(Writer(target, extract.series).add(extract.exact, None)))
+    written = Writer(target, extract.series).add(extract.exact, None)
+    while some := list(islice(written, 10_000)):
+        database["rolled"].insert_many(some, ordered=False)
     last = as_date(int(extract.exact.time[extract.exact.of == extract.busiest].max()))
     now = last + timedelta(days=2)
     quiet = Progress(quiet=True)

@@ -195,6 +195,13 @@ def test_models_without_a_place_for_the_readings(place: Place) -> None:
     assert "parquet: no place for" in place("advise", "iot", now=None).out
 
 
+def test_readings_that_are_years_apart(place: Place) -> None:
+    """They are in few buckets, which no roll-up may read again for each of their days."""
+    iot(place, [{"_id": it, "sensor": 1, "at": START - it * 10_000 * DAY, "t": 1.0} for it in range(12)])
+    ran = place("advise", "iot", "--json", "--scratch", f"{place.database.name}_try", now=None)
+    assert ran.json["summaries"]["query_ms"].keys() == {"hour", "day", "month"}
+
+
 def test_what_others_made_in_the_scratch_database_stays(place: Place) -> None:
     scratch = place.database.client[f"{place.database.name}_try"]
     ran = place.command.meddled(

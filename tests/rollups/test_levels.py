@@ -397,7 +397,7 @@ def test_a_run_that_is_stopped_in_a_month_is_taken_up_again(bench: Bench) -> Non
     bench.database["ticks"].insert_many(found)
 
     with pytest.raises(InterruptedRun):
-        bench.roll_up(policy, now, check=stopped_at(20))
+        bench.roll_up(policy, now, check=stopped_at(39))  # twice a slice
     assert not bench.starts("monthly") and bench.starts("daily")[-1] == first + 18 * DAY
     assert bench.roll_up(policy, now).readings == 24 * (40 - 19)
     assert [one["count"] for one in bench.database["monthly"].find()] == [24 * 31]

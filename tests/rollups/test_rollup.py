@@ -240,7 +240,7 @@ def test_a_backfill_that_is_stopped_goes_on_from_its_watermark(bench: Bench) -> 
     bench.database["ticks"].insert_many(found)
     policy = policy_of()
     with pytest.raises(InterruptedRun):
-        bench.roll_up(policy, NOW, check=stopped_at(3))
+        bench.roll_up(policy, NOW, check=stopped_at(5))  # twice a slice: before it is read, and after
     reached = FIRST.replace(hour=0) + 2 * DAY
     assert rolled_up_through(bench.database, policy) == to_ms(reached)
     assert standing(bench, "daily") == expected(found, "UTC", "daily", reached)
