@@ -129,7 +129,8 @@ def waits_noted(file: str) -> None:
 
 def s3_timeout(seconds: float) -> None:
     """How long an answer of S3 is waited for; 30 s by itself."""
-    S3Store.__init__.__kwdefaults__["timeout"] = seconds  # type: ignore[index]
+    defaults: Any = S3Store.__init__.__kwdefaults__
+    defaults["patience"] = defaults["patience"]._replace(timeout=seconds)
 
 
 def limits(**soft: int) -> None:
