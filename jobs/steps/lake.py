@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from archivers.context import ArchiveContext
@@ -53,7 +54,7 @@ def registering(lake: Lake | None, steps: Sequence[Step]) -> Sequence[Step]:
         done = step.do(turn)
         return done if turn.dry_run else Done({**done.body, "lake": _registered(turn, lake)}, done.exit_code)
 
-    return (Step(step.name, do, by_present=step.by_present),)
+    return (replace(step, do=do),)
 
 
 def lake_findings(lake: Lake | None, turn: Turn) -> list[Finding]:

@@ -8,11 +8,10 @@ from typing import Any
 from buckets.bson.raw import TOLERANT
 from buckets.source import Source
 from config.policies import Policy
-from rollups.changes.drain import Drain, Followed, LostError, Token, UnavailableError, open_stream, read_step
+from rollups.changes.drain import Drain, Followed, Token, UnavailableError, open_stream, read_step
 from rollups.changes.gathering import Changed
 
 Document = dict[str, Any]
-__all__ = ["LostError", "Stream", "UnavailableError", "collections_of"]
 
 
 def collections_of(source: Source) -> dict[str, str]:
