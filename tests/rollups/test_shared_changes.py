@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from datetime import datetime, timedelta
+import time
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from buckets.source import Source
 from config.policies import Policy
 from rollups import progress
 from rollups.changes import drain
+from rollups.changes import shared as shared_changes
 from rollups.changes.shared import SharedChanges
 from rollups.changes.stream import Stream, collections_of
 from rollups.progress import Bookmark, Progress, load
@@ -177,18 +179,35 @@ def test_policies_of_one_collection_read_for_themselves(bench: Bench) -> None:
     ]
 
 
-@pytest.mark.parametrize(("behind", "is_told"), [(timedelta(hours=23), True), (timedelta(days=2), False)])
-def test_who_is_far_behind_reads_for_itself(bench: Bench, behind: timedelta, is_told: bool) -> None:
-    """The others are told all the same: the oplog does not reach back to where it would begin."""
+@pytest.mark.parametrize(("most_s", "is_told"), [(60, True), (0, False)])
+def test_who_is_further_behind_than_the_others_reads_for_itself(
+    bench: Bench, most_s: int, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = policies()
+    behind = started(bench, some)["c"]
+    until = int(time.time()) + 2
+    while time.time() < until:
+        time.sleep(0.05)
+    bench.database["elsewhere"].insert_one({})  # a resume token tells the second of the last write
+    near = {it.name: begin(bench, it) for it in some[:2]}
+    monkeypatch.setattr(shared_changes, "MOST_BEHIND_S", most_s)
+    together = shared(bench, some)
+    together.read_on(nothing)
+    assert (together.take(some[2], behind) is not None) == is_told
+    assert together.take(some[0], near["a"]) is not None
+
+
+def test_who_is_days_behind_keeps_nobody_from_reading_together(bench: Bench) -> None:
+    """The oplog need not reach back to where it would begin."""
     some = policies()
     loaded = started(bench, some)
     known = loaded["c"]
     assert known.bookmark is not None
     data = known.bookmark.token["_data"]
-    seconds = int(data[2:10], 16) - round(behind.total_seconds())
+    seconds = int(data[2:10], 16) - 2 * 86_400
     old = Bookmark({"_data": f"{data[:2]}{seconds:08X}{data[10:]}"}, known.bookmark.collections, ())
     progress.store(bench.database, some[2], Progress(known.through, old))
     together = shared(bench, some)
     together.read_on(nothing)
-    assert (together.take(some[2], load(bench.database, some[2])) is not None) == is_told
+    assert together.take(some[2], load(bench.database, some[2])) is None
     assert together.take(some[0], loaded["a"]) is not None
