@@ -31,6 +31,7 @@ bench: $(VENV)/bench.done  ## how fast each job is, beside its bounds and other 
 	@$(BIN)/python -m bench $(ARGS)
 
 soak: $(VENV)/dev.done  ## the long tests
+	@.ci/test-programs soak
 	@$(BIN)/pytest -m soak $(ARGS)
 
 clean:  ## remove what was installed and cached
