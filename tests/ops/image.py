@@ -1,7 +1,7 @@
 """The image, built without a daemon, and its commands as an engine starts them.
 
-The base of the Dockerfile is made of Debian's packages and gets the name that stands after FROM: no registry of images is
-asked. A command runs in the image's root, read-only and seen by it alone, as the image's user and without capabilities.
+The base is made of Debian's packages and gets the name that stands after FROM: no registry of images is asked. A
+command runs in the image's root, which is read-only, as the image's user and without capabilities.
 """
 
 from __future__ import annotations
@@ -49,14 +49,20 @@ class Image:
 
     @contextmanager
     def started(self, *command: str, place: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
-        """A process in the image, ended with the block. `place`: a folder with the policy file, and the store's."""
+        """A process in the image, ended with the block. `place` has the policy file, and the store."""
         store = place / "store"
         store.mkdir(exist_ok=True)
         user, group = self.config["User"].split(":")
         os.chown(store, int(user), int(group))
         place.chmod(0o755)
         enter = ["unshare", "--mount", "sh", "-euc", _ENTER, "sh", str(self.root), str(place), str(store)]
-        enter += ["env", f"--chdir={self.config['WorkingDir']}", "setpriv", f"--reuid={user}", f"--regid={group}"]
+        enter += [
+            "env",
+            f"--chdir={self.config['WorkingDir']}",
+            "setpriv",
+            f"--reuid={user}",
+            f"--regid={group}",
+        ]
         enter += ["--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
         given = dict(pair.split("=", 1) for pair in self.config["Env"])
         with subprocess.Popen(

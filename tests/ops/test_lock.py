@@ -1,4 +1,4 @@
-"""The lock file of the image: each dependency of the project is in it, at a version that the project allows."""
+"""The lock file of the image: each dependency is in it, at a version that the project allows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def extras() -> list[str]:
 
 def test_each_dependency_is_locked_at_an_allowed_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *(it for name in extras() for it in project["optional-dependencies"][name])]
+    wanted = [
+        *project["dependencies"],
+        *(it for name in extras() for it in project["optional-dependencies"][name]),
+    ]
     found = locked()
     for requirement in map(Requirement, wanted):
         version = found.get(canonicalize_name(requirement.name), "none")
