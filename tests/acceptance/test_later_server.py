@@ -52,7 +52,8 @@ def test_the_cycle_on_the_latest_server_there_is(tmp_path: Path) -> None:
         command = [sys.executable, *arguments]
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
-    assert python("-c", _ASK).stdout.strip() == VERSION
+    asked = python("-c", _ASK)
+    assert asked.stdout.strip() == VERSION, asked.stderr
     options = ("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not soak")
     ran = python("-m", "pytest", *options, *TESTS)
     assert ran.returncode == 0, ran.stdout[-20_000:]

@@ -1,7 +1,7 @@
 """The image, built without a daemon, and its commands as an engine starts them.
 
-The base is made of Debian's packages and gets the name that stands after FROM: no registry of images is asked. A
-command runs in the image's root, which is read-only, as the image's user and without capabilities.
+The base is made of Debian's packages and gets the name that stands after FROM: no registry of images is used.
+A command runs in the image's root, which is read-only, as the image's user and without capabilities.
 """
 
 from __future__ import annotations
