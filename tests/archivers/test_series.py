@@ -179,7 +179,7 @@ def test_rows_of_a_series_are_all_found(data: st.DataObject, kinds: list[str]) -
         present={"p": np.array([it is not None for it in numbers])},
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "_ROW_GROUP", 3)
+        patch.setattr(parquet, "ROW_GROUP", 3)
         file = parquet.write_part(given, slice(None), types)
     asked = []
     for _ in range(data.draw(st.integers(0, 2))):
@@ -221,7 +221,7 @@ def _bits(value: float | None) -> bytes | None:
 
 
 def test_groups_of_other_series_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "_ROW_GROUP", 100)
+    monkeypatch.setattr(parquet, "ROW_GROUP", 100)
     rows = Rows(
         series=[(i, f"s{i:03}") for i in range(100)],
         row_series=np.repeat(np.arange(100, dtype=np.int32), 10),

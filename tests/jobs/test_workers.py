@@ -388,7 +388,7 @@ def test_workers_are_closed_while_tasks_are_handed_to_them(empty: Place) -> None
 
 
 def test_a_worker_that_does_not_leave_is_killed(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.execution.processes._SECONDS_TO_LEAVE", 0.2)
+    monkeypatch.setattr("jobs.execution.processes.SECONDS_TO_LEAVE", 0.2)
     executor = ProcessExecutor(1, 0, Where.of(_settings(empty)))
     pid = result_of(executor.submit(_pid), _nothing)
     stuck = executor.submit(_wait)

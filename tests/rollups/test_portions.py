@@ -32,7 +32,7 @@ def test_a_shelf_gives_each_portion_what_was_put_there(
     one: list[tuple[int, bytes]], other: list[tuple[int, bytes]], at_once: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rollups.rolling.portions._AT_ONCE", at_once)
+        patch.setattr("rollups.rolling.portions.AT_ONCE", at_once)
         shelves = Shelf(), Shelf()
         for shelf, some in zip(shelves, (one, other), strict=True):
             for portion, record in some:
