@@ -31,7 +31,7 @@ from rollups.summaries.summary import State, aggregate, merge, plain, state_of
 Document = dict[str, Any]
 Archived = Callable[[int, int], Iterable[Batch]]
 #: Bytes of a state of one value field, and of a bin of it, as Python holds them: about.
-_STATE, _BIN = 1000, 100
+STATE, _BIN = 1000, 100
 #: Buckets that are decoded at once.
 _PIECE = 10_000
 #: Of what a run may take, states of a slice take so much less: documents are made of them, and compared.
@@ -117,7 +117,7 @@ class Cells:
 
 
 def _size(state: State) -> int:
-    return sum(_STATE + _BIN * len(value.bins) for value in state.values.values())
+    return sum(STATE + _BIN * len(value.bins) for value in state.values.values())
 
 
 @dataclass(frozen=True)
