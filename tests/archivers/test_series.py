@@ -21,7 +21,7 @@ from pymongo.database import Database
 
 from archivers.format import parquet
 from archivers.format.manifest import Manifest
-from archivers.format.rows import Asked, read_rows
+from archivers.format.rows import RowFilter, read_rows
 from archivers.format.series import HeldSeries
 from archivers.reading.readings import Readings
 from archivers.stores.base import ObjectStore
@@ -35,7 +35,7 @@ from tests.archivers.harness import Cycle
 from tests.archivers.test_readings import CASES, STATES, readings, rows_of, ticks, wanted
 
 Document = dict[str, Any]
-EVER = Asked(FIRST_MS, LAST_MS + 1)
+EVER = RowFilter(FIRST_MS, LAST_MS + 1)
 #: When something of the hour has expired, and nothing of the next.
 EXPIRED = timedelta(days=30)
 
@@ -203,7 +203,7 @@ def test_rows_of_a_series_are_all_found(data: st.DataObject, kinds: list[str]) -
     ]
     found = [
         (rows.series[one], time, _bits(value if there else None))
-        for rows in read_rows(file, types, ["p"], Asked(start, end, asked))
+        for rows in read_rows(file, types, ["p"], RowFilter(start, end, asked))
         for one, time, value, there in zip(
             rows.row_series.tolist(),
             rows.time.tolist(),

@@ -48,7 +48,7 @@ STORIES = {
 #: Portions are of series, whatever the clocks: summer time of half an hour, quarter hours, a skipped day.
 IN_PORTIONS = ("Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")
 LENGTH = 45 * DAY
-#: The days of a story that have readings: those around a change of clocks or a skipped day, and some of the rest.
+#: The days of a story that have readings: those around a change of clocks or a skipped day, and some others.
 DAYS = (0, 1, *range(5, 13), 19, 27, 28, 44)
 ALL = tuple(LEVEL_NAMES)
 
