@@ -402,6 +402,24 @@ def gateway(sensors: dict[str, int], start: datetime = DAY0, gateway: str = "G")
     return {"_id": "x", "gateway": gateway, "a": min(times), "z": max(times), "s": samples}
 
 
+@pytest.mark.parametrize("to", ["offline", "online"])
+def test_a_bucket_without_samples_is_of_no_sensor_and_comes_back(
+    database: Database[Document], file_store: Store, to: str
+) -> None:
+    empty = {"_id": "y", "gateway": "G", "a": DAY0, "z": DAY0 + MINUTE, "s": []}
+    case = gateways(gateway({"one": 0, "two": 2}), empty)
+    cycle = Cycle(database, case.online() if to == "online" else case, file_store).load()
+    assert cycle.run().deleted == 2
+    for name, since, until, expected in (
+        ("all", None, None, "xy"),
+        ("begin", DAY0, DAY0 + MINUTE, "x"),
+        ("later", DAY0 + MINUTE, DAY0 + 2 * MINUTE, "y"),
+    ):
+        assert cycle.restore(name, since=since, until=until).buckets == len(expected)
+        assert sorted(it["_id"] for it in database[name].find()) == [*expected]
+    assert cycle.restore(series={"sensor": "one"}).buckets == 1
+
+
 def test_versions_of_other_sensors_belong_to_the_bucket(
     database: Database[Document], file_store: Store
 ) -> None:
