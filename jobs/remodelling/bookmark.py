@@ -74,5 +74,7 @@ class Bookmark:
         self._marks.update_one({"_id": self.into}, {"$set": {"target": self._target()}})
 
     def set(self, documents: int, *, done: bool = False) -> None:
-        """Writes down where the task stands."""
-        self._marks.update_one({"_id": self.into}, {"$set": {"documents": documents, "done": done}})
+        """Writes down where the task stands, unless it is known to be further: by a run that took over the lease
+        of this one."""
+        behind = {"_id": self.into, "documents": {"$lte": documents}}
+        self._marks.update_one(behind, {"$set": {"documents": documents, "done": done}})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from bson import ObjectId
 from bson.int64 import Int64
+from pymongo.database import Database
 
+from jobs.running.lease import Lease
 from tests.archivers import builders
 from tests.jobs.command import Ran
 from tests.jobs.place import START, Place
@@ -202,32 +205,80 @@ def test_readings_that_are_years_apart(place: Place) -> None:
     assert ran.json["summaries"]["query_ms"].keys() == {"hour", "day", "month"}
 
 
-def test_what_others_made_in_the_scratch_database_stays(place: Place) -> None:
-    scratch = place.database.client[f"{place.database.name}_try"]
-    ran = place.command.meddled(
-        ("tests.jobs.broken_models", {"moment": "joined"}),
+Scratch = Database[Document]
+
+
+@pytest.fixture
+def scratch(place: Place) -> Iterator[Scratch]:
+    """A name for a database beside the place's."""
+    name = f"{place.database.name}_try"
+    yield place.database.client[name]
+    place.database.client.drop_database(name)
+
+
+def tried(place: Place, scratch: Scratch, moment: str | None) -> Ran:
+    return place.command.meddled(
+        ("tests.jobs.broken_models", {"moment": moment}) if moment else None,
         *("advise", "ticks", "--scratch", scratch.name, "--readings", "500", "--quiet"),
         cwd=place.folder,
         MONGODB_URI=place.uri,
     )
-    try:
-        assert ran.code == 0, ran
-        held = [it for it in scratch.list_collection_names() if not it.startswith("system.")]
-        assert held == ["orders"] and scratch.orders.count_documents({}) == 1
-    finally:
-        place.database.client.drop_database(scratch.name)
 
 
-@pytest.mark.parametrize("moment", ["asked", "failed"])
-def test_the_scratch_database_goes_in_any_case(place: Place, moment: str) -> None:
-    ran = place.command.meddled(
-        ("tests.jobs.broken_models", {"moment": moment}),
-        *("advise", "ticks", "--scratch", f"{place.database.name}_try", "--readings", "500", "--quiet"),
-        cwd=place.folder,
-        MONGODB_URI=place.uri,
-    )
-    assert ran.code == {"asked": 130, "failed": 1}[moment], ran
-    assert f"{place.database.name}_try" not in place.database.client.list_database_names()
+def held(scratch: Scratch) -> set[str]:
+    return {it for it in scratch.list_collection_names() if not it.startswith("system.")}
+
+
+def is_there(scratch: Scratch) -> bool:
+    return scratch.name in scratch.client.list_database_names()
+
+
+def test_what_others_made_in_the_scratch_database_stays(place: Place, scratch: Scratch) -> None:
+    ran = tried(place, scratch, "joined")
+    assert ran.code == 0, ran
+    assert held(scratch) == {"orders"} and scratch.orders.count_documents({}) == 1
+
+
+@pytest.mark.parametrize(("moment", "code"), [("asked", 130), ("failed", 1)])
+def test_the_scratch_database_goes_in_any_case(
+    place: Place, scratch: Scratch, moment: str, code: int
+) -> None:
+    assert tried(place, scratch, moment).code == code
+    assert not is_there(scratch)
+
+
+def test_what_a_killed_process_left_is_dropped_by_the_next(place: Place, scratch: Scratch) -> None:
+    """But not while somebody works there."""
+    assert tried(place, scratch, "killed").code == -9
+    left = held(scratch)
+    assert {"try_reading", "bucketwise_lease"} <= left
+    (lease,) = scratch.bucketwise_lease.find()
+    assert lease["host"]["pid"] and lease["taken_at"]
+    with Lease(scratch, "advise --scratch"):
+        ran = tried(place, scratch, None)
+        assert ran.code == 11 and "advise --scratch: another run holds the lease: pid" in ran.err, ran
+        assert held(scratch) == left
+    assert tried(place, scratch, None).code == 0
+    assert not is_there(scratch)
+
+
+def test_what_a_killed_process_left_beside_what_others_made(place: Place, scratch: Scratch) -> None:
+    """Collections with names like its own, and the books of policies that were run there since."""
+    assert tried(place, scratch, "killed").code == -9
+    scratch.try_orders.insert_one({"_id": 1})
+    scratch.bucketwise_receipts.insert_one({"_id": 1})
+    scratch.bucketwise_lease.insert_one({"_id": "orders"})
+    ran = tried(place, scratch, None)
+    assert ran.code == 2 and "there is such a database already" in ran.err
+    assert held(scratch) == {"try_orders", "bucketwise_receipts", "bucketwise_lease"}
+    assert scratch.bucketwise_receipts.count_documents({}) == 1
+
+
+def test_without_its_mark_nothing_is_dropped(place: Place, scratch: Scratch) -> None:
+    scratch.try_reading.insert_one({"_id": 1})
+    scratch.bucketwise_lease.insert_one({"_id": "orders"})
+    assert tried(place, scratch, None).code == 2
+    assert held(scratch) == {"try_reading", "bucketwise_lease"}
 
 
 def test_what_is_refused(place: Place) -> None:
