@@ -80,7 +80,7 @@ def _compared(
         some = sample(Source(database, policy))
         keys = [*named, *candidates(policy, decoded(list(some.main)[:_TELLING]))]
         native = made_with(database, policy.collection)
-        taken = [it for it in dict.fromkeys(keys) if it in named or not refusals(it, policy, native)]
+        taken = [it for it in dict.fromkeys(keys) if it in named or not _is_refused(it, policy, native)]
         time, _ = first_and_last(policy)
         drawn = draw(database, policy, [*policy.series_fields, *(p for it in taken for p in it.paths)], time)
         queries, asked = _queries(database, policy, drawn, given)
@@ -107,6 +107,10 @@ def _compared(
             "queries": asked,
         },
     }
+
+
+def _is_refused(key: ShardKey, policy: Policy, native: Body | None) -> bool:
+    return any(it.severity == "error" for it in refusals(key, policy, native))
 
 
 def _queries(
