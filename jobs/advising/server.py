@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from pymongo.database import Database
 from pymongo.errors import ExecutionTimeout, OperationFailure
 
 from buckets.fields.times import as_text
@@ -18,8 +19,9 @@ from jobs.advising.subject import Subject
 from jobs.output.text.tables import size
 
 Document = dict[str, Any]
-#: Milliseconds: measurements of a native time-series collection are counted one by one.
-_LONGEST = 10_000
+#: Milliseconds: measurements of a native time-series collection are counted one by one; of more buckets than
+#: these, only those in so many of them.
+_LONGEST, _BUCKETS = 10_000, 1_000
 _HOT_DAYS = 30
 
 
@@ -40,20 +42,34 @@ def standing(subject: Subject) -> Standing:
     database, name = subject.database, subject.policy.collection
     native = subject.kind == "timeseries"
     stats = database.command("collStats", f"system.buckets.{name}" if native else name)
-    documents: int | None = stats.get("count")
-    if native:
-        try:
-            documents = database[name].count_documents({}, maxTimeMS=_LONGEST)
-        except ExecutionTimeout:
-            documents = None
     return Standing(
-        documents,
+        measurements(database, subject.policy) if native else stats.get("count"),
         stats["size"],
         stats["storageSize"],
         stats["totalIndexSize"],
         dict(stats["indexSizes"]),
         _cache(subject),
     )
+
+
+def measurements(database: Database[Document], policy: Policy) -> int | None:
+    """Returns how many documents there are; of a native time-series collection measurements, where there are
+    many buckets about. None where that takes too long."""
+    collection, buckets = database[policy.collection], database[f"system.buckets.{policy.collection}"]
+    held = {"$ifNull": ["$control.count", {"$size": {"$objectToArray": f"$data.{policy.time_field}"}}]}
+    group: Document = {"$group": {"_id": None, "each": {"$avg": held}}}
+    try:
+        count = buckets.estimated_document_count()
+        if count > _BUCKETS:
+            sample: Document = {"$sample": {"size": _BUCKETS}}
+            (found,) = buckets.aggregate([sample, group], maxTimeMS=_LONGEST)
+            return round(count * float(found["each"]))
+    except OperationFailure:  # no right to look into buckets, or too slow
+        pass
+    try:
+        return collection.estimated_document_count(maxTimeMS=_LONGEST)
+    except ExecutionTimeout:
+        return None
 
 
 def _cache(subject: Subject) -> int | None:

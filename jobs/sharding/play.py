@@ -26,10 +26,11 @@ from buckets.sharding.simulate import RANGE_BYTES
 from buckets.sharding.study import Study
 from buckets.source import Source
 from config.policies import Policy
+from jobs.advising.server import measurements
 from jobs.advising.subject import subject_of
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.sharding.drawing import draw, measurements, profiled, queries_of
+from jobs.sharding.drawing import draw, profiled, queries_of
 from jobs.sharding.told import shard_tables
 
 Body = dict[str, Any]
@@ -86,7 +87,7 @@ def _compared(
         queries, asked = _queries(database, policy, drawn, given)
         readings = drawn.documents * (fit_of(some, policy).readings_a_bucket or 1)
         if native:  # its documents are MongoDB's own buckets
-            readings = measurements(database[policy.collection]) or readings
+            readings = measurements(database, policy) or readings
         wanted = options.readings or readings
         place = _Place(policy, drawn, queries, _shard_names(database, options.shards), call, native)
         found = []
