@@ -9,11 +9,13 @@ from typing import Any
 from buckets.decoding.decode import decode
 from buckets.health.finding import Finding
 from buckets.health.lasting import together
+from buckets.health.late import by_ids, of_late
 from buckets.health.sampled import Sampled, findings
 from buckets.sampling.fit import fit_of
 from buckets.sampling.sample import sample
 from jobs.advising.candidates import measured, scaled
 from jobs.advising.extract import Extract, extract
+from jobs.advising.oplog import by_oplog
 from jobs.advising.scratch import Scratch, scratch_database
 from jobs.advising.server import Standing, hot_share, of_indexes, standing, working_set
 from jobs.advising.subject import Subject, subject_of
@@ -48,13 +50,16 @@ def advise_on(call: Call, name: str, options: Options) -> Report:
             series = sampled.decoded.columns.series
             part = extract(subject.source, series, options.readings, each, call.stop.check)
             hot = hot_share(subject.policy, sampled.fit.span)
+            arrival = by_ids(sampled.batch.main, sampled.decoded) or by_oplog(subject, sampled.policy)
             found = [
                 *findings(sampled),
+                *of_late(arrival, subject.policy, sampled.of_all),
                 *together(part.exact, subject.policy),
                 *of_indexes(subject, there),
                 *working_set(there, hot),
             ]
         body = _body(subject, there, sampled, part, found)
+        body["arrival"] = {"by": arrival.by, "writes": len(arrival.late), "told": arrival.told}
         if options.candidates and len(part.exact):
             with scratch_database(database, options.scratch) as scratch:
                 body |= _candidates(scratch, part, body, call)

@@ -24,7 +24,7 @@ def advice_lines(body: Body) -> list[RenderableType]:
 
 
 def _head(body: Body) -> list[str]:
-    now, sample = body["current"], body["sample"]
+    now, sample, arrival = body["current"], body["sample"], body["arrival"]
     by = f"policy {body['policy']}" if body["policy"] else "; ".join(body["evidence"][:1])
     fill = "" if sample["fill"] is None else f"; buckets are filled to {sample['fill']:.0%} on average"
     return [
@@ -33,6 +33,9 @@ def _head(body: Body) -> list[str]:
         f"data {size(now['data_bytes'])}, on disk {size(now['storage_bytes'])}, "
         f"indexes {size(now['index_bytes'])}",
         f"sampled: {sample['buckets']:,} buckets with {sample['readings']:,} readings{fill}",
+        f"arrival: {arrival['writes']:,} writes, {arrival['told']}"
+        if arrival["by"]
+        else f"arrival is not known: {arrival['told']}",
     ]
 
 

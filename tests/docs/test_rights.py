@@ -280,6 +280,7 @@ def test_who_advises_needs_these_rights_and_no_others(market: Market) -> None:
         if right is None or right.action == "indexStats":
             assert (ran.code, keys.code) == (0, 0), (ran, keys)
             assert ("index-unused" in ran.out) == (right is None)
+            assert "the user may not read it" in ran.json["arrival"]["told"]
         else:
             assert ran.code == 1 and f"the user may not {right.action}" in ran.err, (right, ran)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +11,9 @@ from bson import ObjectId
 from bson.int64 import Int64
 from pymongo.database import Database
 
+from config.loading.load import settings_in
+from jobs.advising.oplog import by_oplog
+from jobs.advising.subject import Subject
 from jobs.running.lease import Lease
 from tests.archivers import builders
 from tests.jobs.command import Ran
@@ -143,6 +146,72 @@ def test_sums_that_are_wrong_and_bounds_that_are(place: Place) -> None:
     assert [
         it["field"] for it in advise(place, "iot").json["findings"] if it["code"] == "fields-disagree"
     ] == ["first"]
+
+
+def upsert(place: Place, at: datetime, reading: Document, **more: Any) -> None:
+    """As an application writes a reading into its bucket, which has text for its `_id`."""
+    kept: Document = {"$setOnInsert": {"sensor": 1, **more}, **reading}
+    place.database.iot.update_one({"_id": f"1-{at:%Y%m%dT%H%M}"}, kept, upsert=True)
+
+
+def by_slots(place: Place, now: datetime, age: timedelta) -> None:
+    at = now - age
+    start = at.replace(second=0, microsecond=0)
+    upsert(place, start, {"$set": {f"t.{at.second}": 1.5}}, d=start)
+
+
+def by_samples(place: Place, now: datetime, age: timedelta) -> None:
+    at = now - age
+    start = at.replace(minute=0, second=0, microsecond=0)
+    grown = {"$push": {"samples": {"time": at, "val": 1.5}}, "$inc": {"n": 1}, "$max": {"last": at}}
+    upsert(place, start, {**grown, "$min": {"first": at}})
+
+
+def by_documents(place: Place, now: datetime, age: timedelta) -> None:
+    document = {"_id": f"{now - age}", "sensor": 1, "at": now - age, "t": 1.5}
+    with place.database.client.start_session() as session, session.start_transaction():
+        place.database.iot.insert_one(document, session=session)
+        place.database.other.insert_one({"_id": f"{now - age}"}, session=session)
+
+
+@pytest.mark.parametrize("write", [by_slots, by_samples, by_documents])
+def test_late_readings_of_which_only_the_oplog_tells(place: Place, write: Any) -> None:
+    """Twenty that come as they are measured, into buckets that are begun; then three of some hours ago."""
+    place.write_config("")
+    place.database.iot.drop()
+    now = datetime.now(UTC).replace(microsecond=0)
+    for number in range(20, -1, -1):
+        write(place, now, number * SECOND)
+    place.database.iot.update_many({}, {"$set": {"note": "no reading"}})
+    on_time = advise(place, "iot")
+    told = on_time.json["arrival"]
+    assert (told["by"], told["writes"]) == ("oplog", 21) and "late" not in codes(on_time)
+    assert "entries of the oplog, back to 20" in told["told"]
+    for number in range(3):
+        write(place, now, 5 * HOUR + number * MINUTE)
+    (found,) = [it for it in advise(place, "iot").json["findings"] if it["code"] == "late"]
+    assert found["message"].startswith(
+        "3 of 24 writes came more than 10 min after their last reading: up to 5"
+    )
+    assert found["field"] is None
+
+
+def test_the_oplog_is_looked_at_no_further_than_it_is_said(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.database.create_collection("series", timeseries={"timeField": "at", "metaField": "sensor"})
+    place.database.series.insert_many({"_id": it, "sensor": 1, "at": START, "t": 1.0} for it in range(3))
+    assert advise(place, "series").json["arrival"]["by"] is None
+    policy = settings_in(place.config.read_text(), place.config, {"MONGODB_URI": place.uri}).policies["iot"]
+    policy = policy.model_copy(update={"overflow": None})
+    place.database.iot.update_many({}, {"$inc": {"t": 1.5}})
+    place.database.other.insert_many({"_id": it} for it in range(7))
+    subject = Subject(place.database, policy, "collection")
+    for looked, found in ((5, 0), (1_000, 36)):
+        monkeypatch.setattr("jobs.advising.oplog.ENTRIES", looked)
+        arrival = by_oplog(subject, policy)
+        assert (arrival.by, len(arrival.late)) == ("oplog", found)
+        assert f"the newest {looked} entries" in arrival.told
 
 
 def test_indexes(place: Place) -> None:
