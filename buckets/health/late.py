@@ -45,12 +45,13 @@ def of_late(arrival: Arrival, policy: Policy, of_all: Callable[[float], str]) ->
     count, whole, longest = len(after), len(arrival.late), span(float(after.max()))
     is_sample = arrival.by == "_id"
     who = of_all(count) if is_sample else f"{count:,} of {whole:,} writes"
+    came = "were written" if is_sample else "came"
     what = "buckets" if is_sample else "writes"
     usual = span(float(np.median(after)))
     yield Finding(
         "late",
         arrival.by if is_sample else None,
-        f"{who} came more than {span(settle)} after their last reading: up to {longest}, {arrival.told}",
+        f"{who} {came} more than {span(settle)} after their last reading: up to {longest}, {arrival.told}",
         f"the windows of {share(count, whole)} of the {what} are rolled up twice: before they came in, and "
         "after",
         f"none for what was imported later; else let rollup.settle be {usual} or more, and rollup.recheck "

@@ -48,7 +48,14 @@ class Sampled:
     def fill(self) -> float | None:
         """Returns how much of its room a bucket uses on average."""
         lengths, room = self.decoded.columns.lengths, self.capacity
-        return float(lengths.mean()) / room if room and len(lengths) else None
+        return float(np.minimum(lengths, room).mean()) / room if room and len(lengths) else None
+
+    @property
+    def bucket_bytes(self) -> dict[str, int]:
+        """Returns the sizes of buckets in bytes."""
+        sizes = np.asarray(self.batch.sizes)
+        at = {"least": 0, "median": 50, "p95": 95, "largest": 100}
+        return {name: round(float(np.percentile(sizes, it))) for name, it in at.items()} if len(sizes) else {}
 
     def of_all(self, part: float) -> str:
         """Returns such as "3 of 900 sampled buckets, about 3,000 of the collection"."""
@@ -60,13 +67,8 @@ class Sampled:
 
 def findings(sampled: Sampled) -> Iterator[Finding]:
     """Yields what is found, the model's own things first."""
-    yield from _fill(sampled)
-    yield from _sizes(sampled)
-    yield from _broken(sampled)
-    yield from _slots(sampled)
-    yield from _values(sampled)
-    yield from _times(sampled)
-    yield from _unused(sampled)
+    for check in (_fill, _sizes, _broken, _slots, _values, _times, _unused):
+        yield from check(sampled)
 
 
 def _fill(it: Sampled) -> Iterator[Finding]:
@@ -199,7 +201,8 @@ def _times(it: Sampled) -> Iterator[Finding]:
             unused[0],
             f"documents hold an offset or a zone in {unused[0]}, and the policy doesn't use it",
             "days begin at midnight of rollup.timezone, whatever the clock at the place shows",
-            "name it with local_offset_field if it is in minutes",
+            "name it with local_offset_field if it is in minutes; if all are of one zone, name that in "
+            "rollup.timezone",
         )
 
 

@@ -97,6 +97,7 @@ def _body(subject: Subject, there: Standing, sampled: Sampled, part: Extract, fo
             "readings_a_bucket": each,
             "capacity": sampled.capacity,
             "fill": sampled.fill,
+            "bucket_bytes": sampled.bucket_bytes,
             "tried_readings": len(part.exact),
             "tried": part.how,
             "uncarried": part.losses.told(),

@@ -105,7 +105,7 @@ def of_indexes(subject: Subject, there: Standing) -> Iterator[Finding]:
         if longer and not has_duty:
             message = f"the index {name} is the beginning of {longer[0]}, which serves for it"
             yield Finding("index-redundant", keys[0][0], message, cost, drop)
-        elif uses.get(name, (1, ""))[0] == 0 and not has_duty and keys[0][0] not in needed:
+        elif uses.get(name, (1, ""))[0] == 0 and not has_duty and not needed & {field for field, _ in keys}:
             message = f"no query has used the index {name} on this server since {uses[name][1]}"
             yield Finding(
                 "index-unused", keys[0][0], message, cost, f"look at the other servers too, then {drop}"
@@ -130,7 +130,7 @@ def _missing(subject: Subject, there: Standing) -> Iterator[Finding]:
     held = [tuple(it["key"]) for it in collection.list_indexes()]
     for fields, what in wanted.items():
         single = len(fields) == 1
-        if has_index(collection, fields[0]) if single else any(it[: len(fields)] == fields for it in held):
+        if has_index(collection, fields[0]) if single else any(_finds(it, fields) for it in held):
             continue
         keys = ", ".join(f"{quoted(it)}: 1" for it in fields)
         yield Finding(
@@ -140,6 +140,13 @@ def _missing(subject: Subject, there: Standing) -> Iterator[Finding]:
             f"each such query reads all {size(there.data_bytes)}",
             f"db.getCollection({quoted(collection.name)}).createIndex({{{keys}}})",
         )
+
+
+def _finds(held: tuple[str, ...], fields: tuple[str, ...]) -> bool:
+    """Whether an index begins with series fields and then has the last time. `fields`: all of these."""
+    *series, time = fields
+    before = held[: held.index(time)] if time in held else ()
+    return bool(before) and set(before) <= set(series)
 
 
 def working_set(there: Standing, hot: float) -> Iterator[Finding]:
