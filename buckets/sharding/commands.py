@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+from bson.code import Code
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.max_key import MaxKey
@@ -107,7 +108,7 @@ def _collection(namespace: str) -> str:
 def js(value: Any) -> str:
     """Returns a value as mongosh reads it. Raises UnwrittenError."""
     for kinds, text in _TEXTS:
-        if isinstance(value, kinds):
+        if isinstance(value, kinds) and not isinstance(value, Code):
             return text(value)
     raise UnwrittenError(type(value).__name__)
 
