@@ -42,6 +42,8 @@ def scratch_database(database: Database[Document], name: str | None) -> Iterator
     however it ends. Raises UsageError, and LeaseHeldError where another process tries models in it."""
     with ExitStack() as held:
         if name is not None:
+            if fault := database_fault(name):
+                raise UsageError(f"--scratch {name}: {fault.message}; {fault.mend}")
             yield held.enter_context(_beside(database.client[name]))
             return
         try:
@@ -57,8 +59,6 @@ def scratch_database(database: Database[Document], name: str | None) -> Iterator
 
 @contextmanager
 def _beside(scratch: Database[Document]) -> Iterator[Scratch]:
-    if fault := database_fault(scratch.name):
-        raise UsageError(f"--scratch {scratch.name}: {fault.message}; {fault.mend}")
     if scratch.list_collection_names() and scratch[lease.COLLECTION].find_one({"_id": _MARK}):
         with Lease(scratch, _MARK):  # whoever made it was killed
             _clear(scratch)

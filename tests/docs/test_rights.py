@@ -17,6 +17,7 @@ from tests.docs.rights import (
     MORE,
     READING,
     READINGS,
+    START,
     Client,
     Market,
     Right,
@@ -275,12 +276,18 @@ def test_who_advises_needs_these_rights_and_no_others(market: Market) -> None:
     full = rights("advise")
     native = [*for_weather(full), Right("system.buckets.weather", "collStats")]
     assert [it.code for it in advise("weather", native)] == [0, 0]
+    market.database.loose.insert_many(
+        {"_id": it, "d": START, "s": it, "p": {"0": 1.5, "1": 2.5}} for it in range(9)
+    )
+    loose = [Right(it.collection.replace("ticks", "loose"), it.action) for it in full]
+    ran, keys = advise("loose", loose)
+    assert (ran.code, keys.code) == (0, 0)  # though others might hold its overflow
+    assert "the user may not read it" in ran.json["arrival"]["told"]
     for right in [None, *full]:
         ran, keys = advise("ticks", [it for it in full if it != right])
         if right is None or right.action == "indexStats":
             assert (ran.code, keys.code) == (0, 0), (ran, keys)
             assert ("index-unused" in ran.out) == (right is None)
-            assert "the user may not read it" in ran.json["arrival"]["told"]
         else:
             assert ran.code == 1 and f"the user may not {right.action}" in ran.err, (right, ran)
 

@@ -16,7 +16,6 @@ from config.loading.load import settings_in
 from jobs.remodelling.bookmark import Bookmark, Mark
 from jobs.running.lease import Lease
 from tests.archivers import builders
-from tests.faults.points import counts
 from tests.jobs.command import Ran, started
 from tests.jobs.place import MINUTES, START, Place
 
@@ -223,39 +222,6 @@ def test_another_collection_of_the_name_stays_as_it_is(place: Place, model: str)
     ran = remodel(place, "iot", model)
     assert ran.code == 2 and "there is such a collection already" in ran.err
     assert [it["mine"] for it in place.database.other.find()] == [1]
-
-
-@pytest.mark.parametrize("model", ["reading", "timeseries"])
-@pytest.mark.parametrize(
-    ("step", "nth"),
-    [
-        ("create other", 1),
-        ("update bucketwise_remodel", 1),
-        ("insert other", 2),
-        ("update bucketwise_remodel", 3),
-    ],
-)
-def test_it_is_killed_right_after(place: Place, model: str, step: str, nth: int) -> None:
-    log = place.folder / "log"
-    given = {
-        "log": str(log),
-        "folder": str(place.folder),
-        "at": f"mongo {step}",
-        "nth": nth,
-        "moment": "after",
-    }
-    ran = place.command.meddled(
-        ("tests.faults.points", given),
-        *("remodel", "ticks", "--to", model, "--into", "other", "--quiet"),
-        cwd=place.folder,
-        MONGODB_URI=place.uri,
-    )
-    assert ran.code == -9 and counts(log)[f"mongo {step}"] == nth
-    place.database.bucketwise_lease.delete_many({})
-    ran = remodel(place, "ticks", model)
-    assert (ran.code, ran.json["equal"]) == (0, True)
-    singles = place.database.other.find()
-    assert Counter((it["symbol"], it["d"], it["p"]) for it in singles) == prices(place)
 
 
 def test_readings_of_which_no_archive_can_be(place: Place) -> None:

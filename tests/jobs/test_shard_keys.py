@@ -153,14 +153,18 @@ def test_rules(advise: Advise) -> None:
     assert rules["nope:1"] == {"missing": "warning", "cardinality": "warning", "unique-id": "note"}
     assert rules["symbol:1"] == {"cardinality": "warning", "unique-id": "note"}
     assert rules["_id:hashed"] == {}
+    for key in ("tags:1", "d:hashed,uid:hashed"):
+        assert found[key]["commands"] == []
+        assert found[key]["hottest_share"] is None
+
+
+def test_values_of_slots_are_no_key(advise: Advise) -> None:
+    """They change as a bucket fills."""
     found = by_key(advise("minutes", "--shard-keys", "symbol,d;p;p.0"))
     changing = {
         key: "immutable" in {it["rule"] for it in one["rules"]} for key, one in found.items() if one["named"]
     }
     assert changing == {"symbol:1,d:1": False, "p:1": True, "p.0:1": True}
-    for key in ("tags:1", "d:hashed,uid:hashed"):
-        assert found[key]["commands"] == []
-        assert found[key]["hottest_share"] is None
 
 
 def test_more_readings_than_there_are(advise: Advise) -> None:
