@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from jobs.output.text.grid import grid
 from jobs.output.text.tables import printable
 
 Body = dict[str, Any]
@@ -18,12 +17,10 @@ _COLUMNS = ("key", "pattern", "values", "hottest shard", "one shard answers", "m
 def shard_tables(body: Body) -> list[RenderableType]:
     """Returns a table of the keys, then of each named key, and of the best candidate, the rest."""
     of = body["sharding"]
-    table = Table(title=_title(of), title_justify="left", box=box.SIMPLE_HEAD)
-    for number, head in enumerate(_COLUMNS):
-        table.add_column(head, justify="left" if number < 2 else "right", overflow="fold")
-    for it in body["shard_keys"]:
-        table.add_row(Text(_key(it), style="bold" if it["named"] else ""), *_row(it))
-    shown: list[RenderableType] = [table]
+    rows: list[list[str | Text]] = [
+        [Text(_key(it), style="bold" if it["named"] else ""), *_row(it)] for it in body["shard_keys"]
+    ]
+    shown: list[RenderableType] = [grid(_title(of), _COLUMNS, rows, texts=_COLUMNS[:2])]
     told = [it for it in body["shard_keys"] if it["named"]]
     told += [it for it in body["shard_keys"] if not it["named"]][:1]
     for it in told:
