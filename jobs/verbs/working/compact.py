@@ -33,7 +33,7 @@ def compact(call: Call, since: Since = None, until: Until = None, dry_run: DryRu
     within = parse_range(since, until)
     policies = call.policies
     with call.database() as database:
-        steps = registering(call.settings.lake, [COMPACT_ALL])
-        results = Runner.of(call, database, steps, RunOptions(within, dry_run)).run_all(policies)
+        options = RunOptions(within, dry_run, followers=registering(call.settings.lake))
+        results = Runner.of(call, database, [COMPACT_ALL], options).run_all(policies)
     tables = [compact_table(results), *lake_lines(results), *pause_lines(results)]
     return Report(call.command, call.now, results, tables)

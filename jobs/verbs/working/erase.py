@@ -67,8 +67,8 @@ def erase(
     known = call.settings.policies.values()
     others = [it for it in known if it.collection == policy.collection and it is not policy]
     with call.database() as database:
-        follower = publishing(call.settings)
-        options = RunOptions(within, dry_run=confirm is None, follower=follower)
-        steps = registering(call.settings.lake, [erase_step(erasure, others, follower)])
-        results = Runner.of(call, database, steps, options).run_all([policy])
+        found = publishing(call.settings)
+        followers = (*registering(call.settings.lake), *((found.follower(),) if found else ()))
+        options = RunOptions(within, dry_run=confirm is None, followers=followers)
+        results = Runner.of(call, database, [erase_step(erasure, others, found)], options).run_all([policy])
     return Report(call.command, call.now, results, [*erase_tables(results), *lake_lines(results)])

@@ -21,7 +21,7 @@ from jobs.output.text.pauses import pause_lines
 from jobs.output.text.publish import publish_lines
 from jobs.output.text.tables import rollup_tables
 from jobs.running.runner import Runner, RunOptions
-from jobs.steps.publish import publishing
+from jobs.steps.publish import published
 from jobs.steps.working import ROLLUP, backfill_step
 
 EXAMPLES = [
@@ -59,7 +59,7 @@ def rollup(
     step = ROLLUP if slices is None else backfill_step(_length(slices, within))
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        options = RunOptions(within, staff=staff, follower=publishing(call.settings))
+        options = RunOptions(within, staff=staff, followers=published(call.settings))
         results = Runner.of(call, database, [step], options).run_all(policies)
     told = [*publish_lines(results), *pause_lines(results)]
     tables = [*rollup_tables(results), *_resumed(results), *told]

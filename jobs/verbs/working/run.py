@@ -11,7 +11,7 @@ from jobs.output.text.publish import publish_lines
 from jobs.output.text.tables import run_tables
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.lake import registering
-from jobs.steps.publish import publishing
+from jobs.steps.publish import published
 from jobs.steps.working import RUN
 
 EXAMPLES = [
@@ -30,7 +30,8 @@ def run(
     """
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
-        options = RunOptions(staff=staff, allow_large=allow_large, follower=publishing(call.settings))
-        results = Runner.of(call, database, registering(call.settings.lake, RUN), options).run_all(policies)
+        followers = (*registering(call.settings.lake), *published(call.settings))
+        options = RunOptions(staff=staff, allow_large=allow_large, followers=followers)
+        results = Runner.of(call, database, RUN, options).run_all(policies)
     lines = [*lake_lines(results), *publish_lines(results), *pause_lines(results)]
     return Report(call.command, call.now, results, [*run_tables(results), *lines])
