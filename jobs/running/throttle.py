@@ -120,8 +120,8 @@ class Gate:
         return told
 
     def check(self, may_go_on: Callable[[], None], present: Callable[[], datetime], tell: Teller) -> None:
-        """Wait as long as it takes. `may_go_on` raises meanwhile where the run must stop. `present` is that of
-        the run. `tell` hears why it waits. Raises what `wait` does."""
+        """Wait as long as it takes. `may_go_on` raises meanwhile where the run must stop. `present` is the
+        run's own. `tell` hears why it waits. Raises what `wait` does."""
         if threading.get_ident() != self._thread:  # those that copy wait for the run in any case
             return
         waits = False

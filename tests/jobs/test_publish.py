@@ -117,6 +117,20 @@ def _slow(late: list[float], seconds: float) -> Any:
     return slowly
 
 
+def test_what_lies_under_another_prefix_goes(stage: Stage) -> None:
+    """What somebody else wrote there stays, and so does all of it where it is somebody else's."""
+    stage.saying(secondary="exchange").well()
+    stage.client.set("bw:ticks:theirs", 1)
+    stage.client.set("bw:iot:last:{7}", 1)
+    other = stage.saying(prefix="b2")
+    assert other.behind() == ["the settings have changed since: run `bucketwise publish`"]
+    assert other.publish().body == {"keys": 9}
+    assert sorted(stage.client.keys("bw:*")) == ["bw:iot:last:{7}", "bw:ticks:theirs"]
+    stage.client.hset("b2:ticks:meta", "owner", "somebody")
+    assert stage.saying(prefix="b3").publish().body == {"keys": 9}
+    assert len(stage.client.keys("b2:*")) == 12
+
+
 def test_nothing_to_do_is_nothing_written(stage: Stage, server: RedisServer) -> None:
     def commands() -> tuple[Any, dict[str, int]]:
         _, counts = stage.run()
