@@ -155,7 +155,7 @@ class Publisher:
         base = json.loads(before.settings)[0] if before.settings else self._keys.base
         if base != self._keys.base:
             prefix = base.removesuffix(f":{self.context.policy.name}")
-            replace(self, redis=self.redis.model_copy(update={"prefix": prefix}))._remove(before.owner)
+            replace(self, redis=self.redis.model_copy(update={"prefix": prefix})).remove(before.owner)
         state = self._bookmarks.begin(self._settings, whole=whole)
         if layout is not None and layout != self._layout:
             self._drop_index(*json.loads(layout))

@@ -39,6 +39,7 @@ Slices = Annotated[
         show_default=False,
     ),
 ]
+Restart = Annotated[bool, typer.Option("--restart", help="With --slices: begin with the first one again.")]
 
 
 def rollup(
@@ -46,6 +47,7 @@ def rollup(
     since: Since = None,
     until: Until = None,
     slices: Slices = None,
+    restart: Restart = False,
     workers: WorkerCount = None,
     executor: Executor = None,
 ) -> Report:
@@ -53,10 +55,12 @@ def rollup(
 
     Summaries of every level are written where they are new or have changed. With --since and --until
     the windows in that range are computed anew, also where nothing changed. With --slices, a call that
-    was cut off goes on where it stopped when it is given again.
+    was cut off goes on where it stopped when it is given again, unless with --restart.
     """
     within = parse_range(since, until)
-    step = ROLLUP if slices is None else backfill_step(_length(slices, within))
+    if restart and slices is None:
+        raise UsageError("--restart: give --slices as well; without it each call begins anew")
+    step = ROLLUP if slices is None else backfill_step(_length(slices, within), anew=restart)
     policies, staff = call.policies, call.staff(workers, executor)
     with call.database() as database:
         options = RunOptions(within, staff=staff, followers=published(call.settings))
