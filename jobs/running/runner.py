@@ -186,7 +186,7 @@ class Runner:
         if not self.tells_late or policy.schedule is None:
             return None
         completed = Ledger(self.database).last_completed(policy.name, SCHEDULED)
-        return missed_since(policy.schedule, completed, self.now)
+        return missed_since(policy.schedule, completed, self.now, policy.throttle.window)
 
     def _measure(self, result: Result, policy: Policy) -> None:
         """See when it ended, what the store was asked, and how the policy stands now."""
