@@ -123,7 +123,6 @@ class Runner:
         self._shared = self._sharing(policies)
         for number, policy in enumerate(policies, start=1):
             self.progress.among = number, len(policies)
-            self._read_on()
             results.append(self.run_one(policy))
             if self._shared is not None:
                 self._shared.leave_out(policy)
@@ -141,7 +140,8 @@ class Runner:
         return SharedChanges(self.database, working, RECEIPTS, leaves_marks=not self.options.dry_run)
 
     def _read_on(self) -> None:
-        """What was read is good for a while: what came in since is for the next run."""
+        """Under a lease, since it leaves a mark. What was read is good for a while: what came in since is for
+        the next run."""
         if self._shared is not None and clock.steady() >= self._read_again_at:
             self._shared.read_on(self.stop.check)
             self._read_again_at = clock.steady() + _FRESH_S
@@ -164,6 +164,7 @@ class Runner:
                 gate.see_window(self._present())
             with self.options.staff(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
+                    self._read_on()
                     self._do(result, self._turn(policy, None, executor))
                     return result
                 with Lease(self.database, policy.name, pausable=self.verb in PAUSABLE) as lease:
@@ -171,6 +172,7 @@ class Runner:
                         if lease.is_clean:
                             lease.leave_clean()
                         return None
+                    self._read_on()
                     self._do_recorded(result, lease, self._turn(policy, lease, executor, gate), gate)
         except PausedError as error:  # before its first step: there was nothing to do
             result.paused = error.pause
