@@ -317,6 +317,18 @@ class Runner:
         result.error = result.error or failure.message
 
 
+def perform(
+    call: Call,
+    steps: Sequence[Step],
+    options: RunOptions = RunOptions(),
+    policies: Sequence[Policy] | None = None,
+) -> list[Result]:
+    """Runs what a verb consists of, for these policies, or those that the command line names."""
+    chosen = call.policies if policies is None else policies
+    with call.database() as database:
+        return Runner.of(call, database, steps, options).run_all(chosen)
+
+
 @contextmanager
 def _timed(result: Result, step: str) -> Iterator[None]:
     """Notes how long the step takes, also where it fails."""

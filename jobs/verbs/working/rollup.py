@@ -20,7 +20,7 @@ from jobs.output.report import Report, Result
 from jobs.output.text.pauses import pause_lines
 from jobs.output.text.publish import publish_lines
 from jobs.output.text.tables import rollup_tables
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.steps.publish import published
 from jobs.steps.working import ROLLUP, backfill_step
 
@@ -61,10 +61,9 @@ def rollup(
     if restart and slices is None:
         raise UsageError("--restart: give --slices as well; without it each call begins anew")
     step = ROLLUP if slices is None else backfill_step(_length(slices, within), anew=restart)
-    policies, staff = call.policies, call.staff(workers, executor)
-    with call.database() as database:
-        options = RunOptions(within, staff=staff, followers=published(call.settings))
-        results = Runner.of(call, database, [step], options).run_all(policies)
+    staff = call.staff(workers, executor)
+    options = RunOptions(within, staff=staff, followers=published(call.settings))
+    results = perform(call, [step], options)
     told = [*publish_lines(results), *pause_lines(results)]
     tables = [*rollup_tables(results), *_resumed(results), *told]
     return Report(call.command, call.now, results, tables)
