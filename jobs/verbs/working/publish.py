@@ -9,7 +9,7 @@ import typer
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.output.text.publish import publish_table
+from jobs.output.text.tables import publish_table
 from jobs.running.runner import perform
 from jobs.steps.publish import publishing
 
