@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from jobs.output.page.template import render
-from jobs.output.text.tables import printable, size
+from jobs.output.text.tables import plain_table, printable, size
 
 Body = dict[str, Any]
 QUERIES = ("last", "hour", "day", "month")
@@ -37,9 +35,7 @@ def _head(body: Body) -> list[str]:
 
 
 def _findings(body: Body) -> RenderableType:
-    table = Table(title="Findings", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("code", "field", "what", "cost", "remedy"):
-        table.add_column(head, overflow="fold")
+    table = plain_table("Findings", "code", "field", "what", "cost", "remedy")
     for it in body["findings"]:
         table.add_row(
             *(Text(printable(it[key] or "–")) for key in ("code", "field", "message", "cost", "remedy"))
@@ -50,9 +46,7 @@ def _findings(body: Body) -> RenderableType:
 def _candidates(body: Body) -> list[RenderableType]:
     if not body["candidates"]:
         return []
-    table = Table(title="Models", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in _HEADS:
-        table.add_column(head, justify="left" if head == "model" else "right")
+    table = plain_table("Models", *_HEADS, right=_HEADS[1:])
     for row in candidate_rows(body):
         table.add_row(*row)
     sample = body["sample"]

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from jobs.output.report import Result
-from jobs.output.text.tables import erase_table
+from jobs.output.text.tables import erase_table, plain_table
 
 
 def erase_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns the tables: what was erased, or would be; and where something remains, or may."""
-    left = Table(title="Remaining", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("place", "why"):
-        left.add_column(head, overflow="fold")
+    left = plain_table("Remaining", "place", "why")
     for result in results:
         for it in result.body.get("remaining", []):
             left.add_row(it["place"], it["why"], style="yellow" if it["found"] else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich import box
@@ -136,9 +136,7 @@ def readings_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("severity", "policy", "code", "place", "message"):
-        table.add_column(head, overflow="fold")
+    table = plain_table(title, "severity", "policy", "code", "place", "message")
     for it in findings:
         severity = Text(it["severity"], style=_STYLES[it["severity"]])
         told = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
@@ -191,12 +189,8 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
     tables: list[RenderableType] = []
     for body in (result.body for result in results if result.body):
         percents = [percentile_key(percent) for percent in body["percentiles"]]
-        table = Table(title="Summary", title_justify="left", box=box.SIMPLE_HEAD)
-        table.add_column("series")
-        table.add_column("field")
         keys = ("count", "min", "avg", "max", "stddev", *percents, "first", "last")
-        for head in keys:
-            table.add_column(head, justify="right")
+        table = plain_table("Summary", "series", "field", *keys, right=keys)
         for one in body["series"]:
             series = " ".join(f"{name}={value}" for name, value in one["series"].items()) or "all"
             for name, value in one["values"].items():
@@ -272,12 +266,17 @@ def _series(it: Body) -> str:
     return printable(" ".join(f"{name}={value}" for name, value in it["series"].items()) or "all")
 
 
-def _table(title: str, *heads: str) -> Table:
+def plain_table(title: str, *heads: str, right: Collection[str] = ()) -> Table:
+    """Returns one that has no rows yet. Those at the `right` are columns of numbers."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for head in (*heads, "outcome"):
-        is_text = head in ("policy", "to", "outcome", "verb", "started", "ended", "error")
-        table.add_column(head, justify="left" if is_text else "right")
+    for head in heads:
+        table.add_column(head, justify="right" if head in right else "left", overflow="fold")
     return table
+
+
+def _table(title: str, *heads: str) -> Table:
+    texts = ("policy", "to", "verb", "started", "ended", "error")
+    return plain_table(title, *heads, "outcome", right=[it for it in heads if it not in texts])
 
 
 def _table_of(title: str, results: Sequence[Result], *keys: str, step: str = "") -> Table:
