@@ -46,6 +46,11 @@ class Done:
     exit_code: int = 0
 
 
+def pick(found: Any, *names: str) -> Document:
+    """Returns these attributes by their names, for the JSON."""
+    return {name: getattr(found, name) for name in names}
+
+
 @dataclass(frozen=True)
 class Step:
     """One step of a verb. `by_present`: what it does depends on what time it is. `follows_changes`: it looks

@@ -32,7 +32,7 @@ from jobs import clock
 from jobs.running import lease, ledger
 from jobs.running.lag import lag_findings
 from jobs.running.pausing import pause_findings
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Done, Step, Turn, pick
 from jobs.steps.audited import evidence_body
 from jobs.steps.ending import ARCHIVE_EXPIRY
 from jobs.steps.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
@@ -178,13 +178,7 @@ def _through_of(turn: Turn, policy: Policy) -> int | None:
 
 def _archive_body(report: ArchiveReport, policy: Policy, mended: int) -> Body:
     return {
-        "to": report.to,
-        "buckets": report.buckets,
-        "readings": report.readings,
-        "parts": report.parts,
-        "bytes": report.bytes,
-        "deleted": report.deleted,
-        "left": report.left,
+        **pick(report, "to", "buckets", "readings", "parts", "bytes", "deleted", "left"),
         "reasons": [{"reason": reason, "count": count} for reason, count in report.reasons.items()],
         "summaries": mended,
         "valueless": valueless(report, policy),
@@ -201,8 +195,7 @@ def _limit_body(limit: DeleteLimit | None) -> Body:
 
 
 def quarantine_body(found: list[Quarantined], total: int) -> Body:
-    named = [{"id": it.id, "field": it.field, "reason": it.reason} for it in found]
-    return {"quarantined": total, "quarantine": named}
+    return {"quarantined": total, "quarantine": [pick(it, "id", "field", "reason") for it in found]}
 
 
 def _compact(turn: Turn) -> Done:
@@ -239,7 +232,7 @@ def held_body(held: Mapping[str, int]) -> Body:
 
 def _verify(turn: Turn) -> Done:
     report = verify(turn.context, turn.within)
-    damage = [{"code": it.code, "place": it.place, "message": it.message} for it in report.bad]
+    damage = [pick(it, "code", "place", "message") for it in report.bad]
     body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
     return Done(body, HaltedError.exit_code if damage else 0)
 
@@ -319,7 +312,7 @@ def _findings(found: Iterable[Any], code: int) -> Done:
 
 
 def finding_body(found: Any) -> Body:
-    return {key: getattr(found, key) for key in ("code", "policy", "place", "severity", "message")}
+    return pick(found, "code", "policy", "place", "severity", "message")
 
 
 ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True)
