@@ -202,7 +202,7 @@ QUERIES = (
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.sampled_from(QUERIES), conditions(), conditions())
 def test_any_query_finds_what_it_finds_in_a_plain_table(world: World, query: str, one: str, two: str) -> None:
     sql = query.format(one, two)

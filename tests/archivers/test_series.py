@@ -161,7 +161,7 @@ COLUMNS = {
 }
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data(), st.lists(st.sampled_from(sorted(COLUMNS)), max_size=2))
 def test_rows_of_a_series_are_all_found(data: st.DataObject, kinds: list[str]) -> None:
     """In groups of a few rows, so that statistics have a say."""
@@ -434,7 +434,7 @@ def test_series_of_any_types_are_found_as_by_plain_python(
 ) -> None:
     """Through several commits, with and without a merge of these, and some of it live."""
 
-    @settings(max_examples=25)
+    @settings(max_examples=10)
     @given(
         st.lists(st.tuples(VALUES, VALUES, st.integers(0, 3), st.floats()), min_size=1, max_size=14),
         st.lists(TEXTS, max_size=2),
