@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -238,7 +238,7 @@ class Runner:
     def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
             turn.context.check()
-            with self.progress.step(step.name, turn.policy.name), _timed(result, step.name):
+            with self.progress.step(step.name, turn.policy.name), result.measures.timed(step.name):
                 done = step.do(turn)
             result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
             result.exit_code = worst([result.exit_code, done.exit_code])
@@ -249,7 +249,7 @@ class Runner:
         name, policy = follower.name, turn.policy.name
         try:
             turn.context.check()
-            with self.progress.step(name, policy), _timed(result, name):
+            with self.progress.step(name, policy), result.measures.timed(name):
                 body = follower.do(turn)
         except Exception as error:  # noqa: BLE001  # whatever it is: what the steps did is done
             if (taken := lease.taken()) or isinstance(error, InterruptedRun):
@@ -327,16 +327,6 @@ def perform(
     chosen = call.policies if policies is None else policies
     with call.database() as database:
         return Runner.of(call, database, steps, options).run_all(chosen)
-
-
-@contextmanager
-def _timed(result: Result, step: str) -> Iterator[None]:
-    """Notes how long the step takes, also where it fails."""
-    begun = clock.steady()
-    try:
-        yield
-    finally:
-        result.measures.seconds[step] = clock.steady() - begun
 
 
 def _counts(body: Document) -> Document:
