@@ -8,12 +8,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from jobs.output.page.template import render
-from jobs.output.text.grid import grid
-from jobs.output.text.tables import printable, size
+from jobs.output.text.tables import plain_table, printable, size
 
 Body = dict[str, Any]
 QUERIES = ("last", "hour", "day", "month")
-_FINDING = ("code", "field", "message", "cost", "remedy")
 _HEADS = ["model", "documents", "data", "on disk", "indexes", "inserts/s", "updates/s"]
 _HEADS += [f"{it} ms" for it in QUERIES]
 
@@ -41,15 +39,20 @@ def _head(body: Body) -> list[str]:
 
 
 def _findings(body: Body) -> RenderableType:
-    if not body["findings"]:
-        return Text("Nothing was found that should be otherwise")
-    rows = [[Text(printable(it[key] or "–")) for key in _FINDING] for it in body["findings"]]
-    return grid("Findings", _FINDING, rows, texts=_FINDING)
+    table = plain_table("Findings", "code", "field", "what", "cost", "remedy")
+    for it in body["findings"]:
+        table.add_row(
+            *(Text(printable(it[key] or "–")) for key in ("code", "field", "message", "cost", "remedy"))
+        )
+    return table if body["findings"] else Text("Nothing was found that should be otherwise")
 
 
 def _candidates(body: Body) -> list[RenderableType]:
     if not body["candidates"]:
         return []
+    table = plain_table("Models", *_HEADS, right=_HEADS[1:])
+    for row in candidate_rows(body):
+        table.add_row(*row)
     sample = body["sample"]
     notes = [
         f"Measured with {sample['tried_readings']:,} readings ({sample['tried']}), and scaled to the whole "
@@ -57,7 +60,6 @@ def _candidates(body: Body) -> list[RenderableType]:
         "of one series.",
         *(f"{it['model']}: no place for {it['unfit']}" for it in body["candidates"] if it["unfit"]),
     ]
-    table = grid("Models", _HEADS, candidate_rows(body), texts=["model"])
     return [table, *(Text(printable(it)) for it in notes)]
 
 

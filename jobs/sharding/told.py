@@ -7,8 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from jobs.output.text.grid import grid
-from jobs.output.text.tables import printable
+from jobs.output.text.tables import plain_table, printable
 
 Body = dict[str, Any]
 _COLUMNS = ("key", "pattern", "values", "hottest shard", "one shard answers", "migrations", "jumbo")
@@ -17,10 +16,10 @@ _COLUMNS = ("key", "pattern", "values", "hottest shard", "one shard answers", "m
 def shard_tables(body: Body) -> list[RenderableType]:
     """Returns a table of the keys, then of each named key, and of the best candidate, the rest."""
     of = body["sharding"]
-    rows: list[list[str | Text]] = [
-        [Text(_key(it), style="bold" if it["named"] else ""), *_row(it)] for it in body["shard_keys"]
-    ]
-    shown: list[RenderableType] = [grid(_title(of), _COLUMNS, rows, texts=_COLUMNS[:2])]
+    table = plain_table(_title(of), *_COLUMNS, right=_COLUMNS[2:])
+    for it in body["shard_keys"]:
+        table.add_row(Text(_key(it), style="bold" if it["named"] else ""), *_row(it))
+    shown: list[RenderableType] = [table]
     told = [it for it in body["shard_keys"] if it["named"]]
     told += [it for it in body["shard_keys"] if not it["named"]][:1]
     for it in told:

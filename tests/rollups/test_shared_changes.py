@@ -156,6 +156,30 @@ def test_what_was_rolled_up_meanwhile_reads_for_itself(bench: Bench) -> None:
     assert together.take(some[1], loaded["b"]) is not None
 
 
+def test_marks_of_another_host_end_no_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each goes by its own, though all are one document: what came in before is told, the rest later."""
+    some = policies()
+    loaded, leave = started(bench, some), progress.leave_mark
+
+    def beside(database: Any, marked: Any) -> str:
+        leave(database, marked)
+        bench.database["a"].insert_one(reading(next(NUMBERS), FIRST))
+        mark = leave(database, marked)
+        bench.database["b"].insert_one(document_of(some[1], next(NUMBERS), FIRST))
+        leave(database, marked)
+        return mark
+
+    together = shared(bench, some)
+    with monkeypatch.context() as patch:
+        patch.setattr(progress, "leave_mark", beside)
+        together.read_on(nothing)
+    found = {it.name: together.take(it, loaded[it.name]) for it in some[:2]}
+    assert [it and it.is_anything for it in found.values()] == [True, False]
+    assert found["b"] is not None
+    later = Stream(some[1], Source(bench.database, some[1]), "books").drain(found["b"].token, None, nothing)
+    assert later.events == 1
+
+
 def test_who_lost_a_collection_reads_for_itself(bench: Bench) -> None:
     some = policies()
     loaded = started(bench, some)
