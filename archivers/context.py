@@ -93,15 +93,18 @@ class ArchiveContext(RunContext):
 
     @property
     def archive(self) -> Archive:
+        """Returns the table `archive` of the policy, which must have one."""
         assert self.policy.archive is not None
         return self.policy.archive
 
     @property
     def source(self) -> Source:
+        """Returns what reads the policy's collections."""
         return Source(self.database, self.policy)
 
     @property
     def receipts(self) -> Receipts:
+        """Returns the receipts of the policy."""
         return Receipts(self.database, self.policy.name)
 
     @property
@@ -111,10 +114,12 @@ class ArchiveContext(RunContext):
 
     @cached_property
     def deletions(self) -> Deletions:
+        """Returns what writes the receipts of deletes for this run."""
         return Deletions(self.receipts, self.policy, self.fence, self.now, self.keys)
 
     @cached_property
     def pins(self) -> Pins:
+        """Returns the pins of the policy, as of `now`."""
         return Pins(self.database, self.policy, self.now)
 
     @cached_property
@@ -172,6 +177,7 @@ class ArchiveContext(RunContext):
         return None if self.archive.delete else "copied and kept: the policy says delete = false"
 
     def in_grace(self, copied: datetime) -> bool:
+        """Returns whether what was copied then may not be deleted yet."""
         return self.now < copied + self.archive.grace
 
     @property

@@ -31,6 +31,7 @@ class Valueless:
 
     @property
     def date(self) -> str:
+        """Returns the day as YYYY-MM-DD."""
         return f"{as_date(self.day * DAY_MS):%Y-%m-%d}"
 
 
@@ -45,10 +46,12 @@ class DeleteLimit:
 
     @property
     def most(self) -> int:
+        """Returns how many buckets may be deleted."""
         return at_most(self.written, self.total)
 
     @property
     def is_exceeded(self) -> bool:
+        """Returns whether more buckets are due than may be deleted."""
         return self.due > self.most
 
     @property
@@ -105,10 +108,12 @@ class ArchiveReport:
         self.valueless += found[: MAX_DETAILS - len(self.valueless)]
 
     def leave(self, count: int, reason: str) -> None:
+        """Counts expired buckets that stay, and why."""
         if count:
             self.left += count
             self.reasons[reason] += count
 
     def change(self, count: int) -> None:
+        """Counts buckets that changed between copy and delete. They stay."""
         self.changed += count
         self.leave(count, "changed between copy and delete: copied again by a later run")

@@ -21,7 +21,9 @@ class RolledUp(Protocol):
 
     Returns whether they are now. `anew`: also where nothing tells of a change."""
 
-    def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool: ...
+    def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool:
+        """Rolls up the windows that [start, end) touches, milliseconds. Returns whether they are up to date
+        now."""
 
 
 def always(_start_ms: int, _end_ms: int, *, anew: bool = False) -> bool:

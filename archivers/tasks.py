@@ -59,6 +59,7 @@ class LocalExecutor:
     memory: int = USUAL_MEMORY
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        """Does the task now, and returns its outcome as a future that is done."""
         return at_once(task, self.connections, *plain, **named)
 
     def check(self) -> None:

@@ -25,6 +25,8 @@ _LIBRARIES = {"minutes_by_pymongoarrow": ["pymongoarrow.api"]}
 
 
 class Measured(NamedTuple):
+    """Time and memory that one action took."""
+
     seconds: float
     cpu: float  # seconds of this process, user and system, all threads
     server_cpu: float  # of mongod, meanwhile

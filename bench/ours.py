@@ -36,25 +36,30 @@ def bring_back(place: Place) -> None:
 
 
 def look_back_by_scan(place: Place) -> None:
+    """Rolls up again by a scan, and finds all as it was."""
     done = place.run("rollup", "scan")
     assert done["readings"] == place.readings and not done["hourly"]["written"]
 
 
 def look_back_by_stream(place: Place) -> None:
+    """Rolls up again by the change stream, and reads nothing."""
     done = place.run("rollup", "stream")
     assert done["late"]["mode"] == "stream" and not done["readings"]
 
 
 def rolled_up_for_scan(place: Place) -> None:
+    """Prepares summaries for a look-back by scan."""
     place.clear()
     place.run("rollup", "scan")
 
 
 def rolled_up_for_stream(place: Place) -> None:
+    """Prepares summaries and a bookmark for a look-back by stream."""
     place.clear()
     place.run("rollup", "stream")
 
 
 def moved(place: Place) -> None:
+    """Archives a fresh copy of the workload, and deletes it."""
     place.fill_copy()
     place.run("archive", "move")

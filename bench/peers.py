@@ -92,6 +92,8 @@ def minutes_by_pymongoarrow(place: Place) -> None:
 
 
 def samples_by_pymongo(place: Place) -> None:
+    """Writes samples as Parquet, decoded by pymongo."""
+
     def table(found: Iterator[Document]) -> pa.Table:
         devices: list[int] = []
         sensors: list[int] = []
@@ -188,4 +190,5 @@ def minutes_mapped(place: Place) -> None:
 
 
 def readings_grouped(place: Place) -> None:
+    """Groups readings into summaries in an aggregation pipeline."""
     _merge(place, [_group("$p")], "grouped")

@@ -54,6 +54,7 @@ class Place:
 
     @cached_property
     def database(self) -> Database[Document]:
+        """Returns the database, connected when first asked for."""
         client: MongoClient[Document] = MongoClient(self.uri, tz_aware=True, w="majority")
         return client[_DATABASE]
 
@@ -69,6 +70,7 @@ class Place:
 
     @property
     def end(self) -> datetime:
+        """Returns the end of the last day with readings."""
         return FIRST_DAY + timedelta(days=self.days)
 
     @property
@@ -78,6 +80,7 @@ class Place:
 
     @property
     def store(self) -> Path:
+        """Returns the folder of the store."""
         return self.folder / "store"
 
     def _call(self, name: str, policy: str) -> DemoCall:
@@ -119,6 +122,7 @@ class Place:
         return result.body
 
     def policy(self, name: str) -> Policy:
+        """Returns the policy of that name."""
         return self._call("bench", name).settings.policies[name]
 
     def load(self, readings: int) -> Place:

@@ -37,6 +37,7 @@ class Size:
     bytes_each: dict[Workload, float] = field(default_factory=dict)  # of Parquet, a reading
 
     def add(self, workload: Workload, job: Job, measured: Measured, place: Place) -> None:
+        """Adds one measurement of a job, and the size of the parts that it left."""
         self.found.setdefault((workload, job), []).append(measured)
         if parts := list(place.store.glob("copy/data/*/*.parquet")):
             self.bytes_each[workload] = sum(part.stat().st_size for part in parts) / place.readings
@@ -124,6 +125,7 @@ def _jobs(size: Size) -> Iterator[dict[str, Any]]:
 
 
 def about(rounds: int) -> dict[str, str]:
+    """Returns how it was measured: command, machine, versions."""
     mongod = subprocess.run(
         [find_mongod(Path("/nowhere")), "--version"], capture_output=True, text=True, check=True
     )
@@ -225,9 +227,11 @@ def _too_much(job: Job, peak_mb: float) -> str:
 
 
 def head(*names: str) -> Iterator[str]:
+    """Yields the head of a Markdown table."""
     yield line(*names)
     yield line(*("---" for _ in names))
 
 
 def line(*cells: str) -> str:
+    """Returns a row of a Markdown table."""
     return "| " + " | ".join(cells) + " |"

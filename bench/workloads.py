@@ -37,9 +37,11 @@ class Workload:
 
     @property
     def collection(self) -> str:
+        """Returns the name of its collection."""
         return self.name.replace(" ", "_").replace(",", "")
 
     def days(self, readings: int) -> int:
+        """Returns how many days hold about so many readings, at least one."""
         return max(1, round(readings / (len(_SYMBOLS) * _MINUTES * _SECONDS)))
 
     def documents(self, days: int) -> Iterator[bytes]:

@@ -42,11 +42,16 @@ CALENDAR_LEVELS: tuple[LevelName, ...] = ("daily", "weekly", "monthly")
 
 
 class RollupLevel(Table):
+    """A further level of summaries, and the collection that they go to."""
+
     name: Literal["5m", "15m", "weekly", "monthly"]
     collection: str
 
 
 class Rollup(Table):
+    """The table `rollup` of a policy: its levels, and how windows are rolled up. A level without a collection
+    is None."""
+
     hourly: str | None = None
     daily: str | None = None
     levels: List[RollupLevel] = ()  # further ones
@@ -78,6 +83,8 @@ class Compact(Table):
 
 
 class Archive(Table):
+    """The table `archive` of a policy: what expires when, where it goes, and how fast it is deleted."""
+
     after: DurationOrForever  # None: forever
     to: Literal["offline", "online", "none"]
     collection: str | None = None
@@ -110,6 +117,9 @@ class Retain(Table):
 
 
 class Overflow(Table):
+    """The table `overflow` of a policy: where further documents of a bucket lie, and how they name their
+    bucket."""
+
     flag_field: str
     collection: str
     ref_field: str
@@ -117,6 +127,8 @@ class Overflow(Table):
 
 
 class Audit(Table):
+    """The table `audit` of a policy: how much of it one audit reads."""
+
     sample: Share | None = None  # of the parts of an offline archive that one audit reads; None: all
 
 
@@ -126,6 +138,8 @@ SlotUnit = Literal["second", "minute", "hour"]
 
 
 class Policy(Table):
+    """A table `policies.NAME` of the policy file. Field names are dotted paths into documents."""
+
     name: str
     collection: str
     model: Literal["reading", "slots", "samples", "timeseries"]
@@ -226,6 +240,9 @@ def _value_names(paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Settings(Table):
+    """The policy file as a whole, with values from the environment. `path`: the file that it was read
+    from."""
+
     mongodb: MongoDB
     store: Store | None = None
     work: Workers = Workers()

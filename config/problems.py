@@ -40,6 +40,8 @@ class InvalidValueError(ValueError):
 
 @dataclass(frozen=True)
 class Problem:
+    """One thing that is wrong with the configuration, and how to fix it. As text: what is printed of it."""
+
     file: str  # or the environment variable that the value came from
     key: str  # dotted; empty where the whole file is meant
     value: str | None  # as written, secrets hidden; None where there is none

@@ -19,6 +19,8 @@ from config.values import (
 
 
 class Table(BaseModel):
+    """A table of the policy file: immutable, strict in its types, and without unknown keys."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
@@ -29,6 +31,8 @@ class TopLevel(Table):
 
 
 class MongoDB(Table):
+    """The table `mongodb`: the server, and the database that holds all collections."""
+
     uri: SecretStr
     database: str
 
@@ -41,6 +45,8 @@ class ObjectLock(Table):
 
 
 class Store(Table):
+    """The table `store`: the directory or S3 bucket that holds offline archives."""
+
     url: str
     endpoint_url: str | None = None
     region: str | None = None
@@ -53,12 +59,16 @@ USUAL_MEMORY = 400_000_000
 
 
 class Workers(Table):
+    """The table `work`: how many processes work on a run, and the memory they may take."""
+
     workers: int = 1  # processes; 1: all in one
     executor: str | None = None  # URL of a cluster that works instead
     memory: Size = ByteSize(USUAL_MEMORY)
 
 
 class RunLedger(Table):
+    """The table `ledger`."""
+
     keep: DurationOrForever = timedelta(days=90)  # what each run did; None: forever
 
 
@@ -119,6 +129,8 @@ class Redis(Table):
 
 
 class Publish(Table):
+    """The table `publish`."""
+
     redis: Redis | None = None
 
 
@@ -132,6 +144,8 @@ class PolicyRedis(Table):
 
 
 class PolicyPublish(Table):
+    """The table `publish` of a policy."""
+
     redis: PolicyRedis = PolicyRedis()
 
 

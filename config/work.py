@@ -33,6 +33,7 @@ def executor_fault(url: str) -> str | None:
 
 
 def check_work(work: Workers, report: Report) -> None:
+    """Reports a number of workers, an executor or a memory limit that can't be used."""
     if not 1 <= work.workers <= MOST_WORKERS:
         fault = Fault(f"it does not lie between 1 and {MOST_WORKERS}", "write how many processes may work")
         report.add(("work", "workers"), fault)

@@ -22,4 +22,5 @@ def is_zone(name: str) -> bool:
 
 
 def zones() -> set[str]:
+    """Returns the names of all time zones that a policy may name."""
     return zoneinfo.available_timezones() - _NO_NAMES

@@ -72,10 +72,12 @@ class Call:
 
     @cached_property
     def store(self) -> ObjectStore | None:
+        """Returns the configured store; None without one."""
         return None if self.settings.store is None else open_store(self.settings.store)
 
     @cached_property
     def keys(self) -> Keys:
+        """Returns the signing keys of the configured store."""
         return Keys.of(self.settings.store)
 
     @property
@@ -85,6 +87,7 @@ class Call:
 
     @property
     def progress(self) -> Progress:
+        """Returns a new display of progress on stderr."""
         return Progress(quiet=self.quiet)
 
     def staff(
@@ -107,5 +110,6 @@ class Call:
 
     @contextmanager
     def database(self) -> Iterator[Database[Document]]:
+        """Yields the configured database, connected while the context lasts."""
         with connect.connect(self.settings.mongodb) as client:
             yield client[self.settings.mongodb.database]

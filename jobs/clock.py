@@ -62,6 +62,7 @@ def parse_instant(text: str, option: str) -> datetime:
 
 
 def whole_milliseconds(instant: datetime) -> datetime:
+    """Returns the instant without its fraction of a millisecond: MongoDB stores none."""
     return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
 
 

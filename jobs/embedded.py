@@ -44,14 +44,17 @@ class Mongod:
 
     @property
     def pid(self) -> int:
+        """Returns its process id."""
         return self.process.pid
 
     @property
     def uri(self) -> str:
+        """Returns the URI to connect to it."""
         return f"mongodb://127.0.0.1:{self.port}/?replicaSet={REPLICA_SET}"
 
     @property
     def log(self) -> Path:
+        """Returns the path of its log."""
         return self.dbpath / "mongod.log"
 
     def stop(self) -> None:

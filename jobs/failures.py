@@ -45,11 +45,14 @@ _REFUSED_COMMAND = re.compile(
 
 @dataclass(frozen=True)
 class Failure:
+    """How a command or run failed: its exit code, and a message for people."""
+
     exit_code: int
     message: str
 
     @property
     def outcome(self) -> str:
+        """Returns the exit code as a word."""
         return OUTCOMES[self.exit_code]
 
 

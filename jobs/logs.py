@@ -22,6 +22,8 @@ OPTION = "--log-format"
 
 
 class LogFormat(StrEnum):
+    """The value of `--log-format`."""
+
     text = "text"
     json = "json"
 

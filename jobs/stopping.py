@@ -26,6 +26,7 @@ class Stop:
     asked = False
 
     def ask(self) -> None:
+        """Asks the process to stop at the next place where it may."""
         self.asked = True
 
     def wait(self) -> None:

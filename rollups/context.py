@@ -25,14 +25,16 @@ class Progress(Protocol):
     """Hears what was done since the last call, and of how much: ("rolled-up readings", 3600). `share`: how
     much of all that is to be done is done by now, from 0 to 1; None: not known."""
 
-    def __call__(self, what: str, count: int, share: float | None = None, /) -> None: ...
+    def __call__(self, what: str, count: int, share: float | None = None, /) -> None:
+        """Takes what was done, its count since the last call, and the share of all that is done."""
 
 
 class Heard(Protocol):
     """Hears of summaries before they are written: of a collection, the `_id`s of those that are put, and of
     those that are deleted; BSON."""
 
-    def __call__(self, collection: str, put: Iterable[bytes], deleted: Iterable[bytes], /) -> None: ...
+    def __call__(self, collection: str, put: Iterable[bytes], deleted: Iterable[bytes], /) -> None:
+        """Takes a collection, and the `_id`s (BSON) of the summaries to be put and to be deleted."""
 
 
 def unheard(_collection: str, _put: Iterable[bytes], _deleted: Iterable[bytes], /) -> None:

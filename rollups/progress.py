@@ -160,6 +160,7 @@ def is_fit_proven(database: Database[Document], policy: Policy) -> bool:
 
 
 def note_fit(database: Database[Document], policy: Policy, now: datetime) -> None:
+    """Records that the policy, with its present layout, has been seen to fit its documents."""
     document = {"_id": {"fit": policy.name}, "layout": layout_fingerprint(policy), "proven": now}
     books(database).replace_one({"_id": document["_id"]}, document, upsert=True)
 

@@ -61,6 +61,7 @@ class OnlineEnd:
     report: EndReport = field(default_factory=EndReport)
 
     def run(self) -> None:
+        """Puts tombstones on days that are past their time, and takes out those whose tombstones are due."""
         end = self._end
         if (first := self._archived.earliest_ending(FIRST_MS)) is None or first >= end:
             return

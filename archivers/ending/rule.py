@@ -42,6 +42,7 @@ class Rule:
 
     @property
     def text(self) -> str:
+        """Returns how long archived readings stay, as the policy file writes it."""
         return format_duration(self.keep)
 
     @property

@@ -46,6 +46,7 @@ class DrilledDay:
 
     @property
     def name(self) -> str:
+        """Returns the day as YYYY-MM-DD."""
         return day(self.day * DAY_MS)
 
 

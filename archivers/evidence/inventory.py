@@ -55,10 +55,12 @@ class HeldPart(NamedTuple):
 
     @property
     def is_closed(self) -> bool:
+        """Returns whether none of the commit's buckets is live any more."""
         return self.live == 0
 
     @property
     def is_all_live(self) -> bool:
+        """Returns whether all of the commit's buckets are still live."""
         return self.live == self.manifest.buckets
 
 

@@ -40,6 +40,7 @@ class Volume:
     bytes: int = 0
 
     def add(self, count: int | None, size: int) -> None:
+        """Adds a count and bytes. From a count of None on, the sum is None."""
         self.count = None if self.count is None or count is None else self.count + count
         self.bytes += size
 

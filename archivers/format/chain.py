@@ -142,6 +142,7 @@ class Chain:
         return made.model_copy(update={"signature": signature})
 
     def commit(self, manifest: Manifest) -> None:
+        """Writes a manifest, and reads it back. Raises HaltedError where another one has its place."""
         key = manifest_key(self._policy, manifest.sequence, manifest.commit)
         data, ours = encoded(manifest), True
         try:

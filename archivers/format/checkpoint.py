@@ -55,10 +55,12 @@ class Checkpoint(BaseModel):
 
     @property
     def key(self) -> str:
+        """Returns the key of its file in the store."""
         return checkpoint_key(self.policy, self.sequence, self.sha256)
 
     @property
     def record(self) -> CheckpointRecord:
+        """Returns what MongoDB records of it."""
         return CheckpointRecord(self.sequence, self.sha256, len(self.commits))
 
 

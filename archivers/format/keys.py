@@ -22,6 +22,7 @@ class Keys:
 
     @classmethod
     def of(cls, store: Store | None) -> Keys:
+        """Returns the signing keys of a configured store; none without a store."""
         return cls(*(key.get_secret_value() for key in store.signing_key)) if store else cls()
 
     @property
@@ -62,6 +63,7 @@ UNSIGNED = Keys()
 
 
 def key_id(secret: str) -> str:
+    """Returns the public name of a key: 8 hex digits that do not reveal it."""
     return _hmac(secret, "key id")[:8]
 
 

@@ -52,12 +52,16 @@ class _Model(BaseModel):
 
 
 class StoredFile(_Model):
+    """A file of a commit: its key in the store, its size, and the SHA-256 of its bytes."""
+
     key: str
     bytes: int
     sha256: str
 
 
 class Part(StoredFile):
+    """A part: the readings of one UTC day, and how many rows they take."""
+
     dt: date
     rows: int
     first: datetime  # times of the first and last reading
@@ -131,11 +135,13 @@ class Manifest(_Model):
 
     @property
     def name(self) -> Commit:
+        """Returns the commit as a key of a manifest names it."""
         first, last = self.first.date().isoformat(), self.last.date().isoformat()
         return Commit(self.commit, first, last, self.fence, self.sequence, self.sha256)
 
     @property
     def link(self) -> Link:
+        """Returns the link by which later manifests name this one."""
         return Link(sequence=self.sequence, commit=self.commit, sha256=self.sha256)
 
     @property
@@ -189,10 +195,12 @@ class Manifest(_Model):
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
+        """Returns the files of the commit: its parts, and the buckets file last."""
         return (*self.parts, self.buckets_file)
 
     @property
     def size(self) -> int:
+        """Returns the size of these files in bytes."""
         return sum(file.bytes for file in self.files)
 
 

@@ -42,6 +42,7 @@ class CommitName(NamedTuple):
     fence: int
 
     def may_hold(self, start_ms: int, end_ms: int) -> bool:
+        """Returns whether a day of the commit overlaps [start, end), milliseconds."""
         return self.first <= day(end_ms - 1) and self.last >= day(start_ms)
 
 
@@ -56,10 +57,12 @@ class Commit(NamedTuple):
     seal: str | None = None  # that the manifest has to have, where it is known
 
     def may_hold(self, start_ms: int, end_ms: int) -> bool:
+        """Returns whether a day of the commit overlaps [start, end), milliseconds."""
         return self.first <= day(end_ms - 1) and self.last >= day(start_ms)
 
 
 def day(ms: int) -> str:
+    """Returns the UTC day of an instant in milliseconds, as YYYY-MM-DD."""
     return as_date(ms).date().isoformat()
 
 
@@ -69,10 +72,12 @@ def day_number(day: str) -> int:
 
 
 def commit_name(first_ms: int, last_ms: int, fence: int, digest: str) -> str:
+    """Returns the name of a commit from its first and last reading (milliseconds), fence and digest."""
     return f"{day(first_ms)}_{day(last_ms)}_f{fence:06d}_{digest[:16]}"
 
 
 def parse_commit(name: str) -> CommitName | None:
+    """Returns the parts of a commit's name; None where the text is no such name."""
     match = COMMIT.fullmatch(name)
     return (
         CommitName(name, match[1], match[2], int(match[3]))
@@ -107,14 +112,17 @@ _LINK = re.compile(rf"(?P<commit>{COMMIT.pattern})\.(?P<seal>[0-9a-f]{{16}})\.js
 
 
 def part_key(policy: str, dt: str, commit: str) -> str:
+    """Returns the key of a part. `dt`: its day, as YYYY-MM-DD."""
     return f"{policy}/data/dt={dt}/{commit}.parquet"
 
 
 def buckets_key(policy: str, commit: str) -> str:
+    """Returns the key of a buckets file."""
     return f"{policy}/meta/buckets/{commit}.parquet"
 
 
 def manifest_key(policy: str, sequence: int, commit: str) -> str:
+    """Returns the key of a manifest."""
     return f"{policy}/meta/manifests/{sequence:0{DIGITS}d}_{commit}.json"
 
 
@@ -125,6 +133,7 @@ def parse_manifest_key(policy: str, key: str) -> Commit | None:
 
 
 def checkpoints_prefix(policy: str) -> str:
+    """Returns the prefix of the keys of all checkpoints."""
     return f"{policy}/meta/checkpoints/"
 
 
@@ -139,10 +148,12 @@ def receipts_key(policy: str, first: int, last: int, seal: str) -> str:
 
 
 def superseded_prefix(policy: str) -> str:
+    """Returns the prefix of the keys of all lists of superseded buckets."""
     return f"{policy}/meta/superseded/"
 
 
 def superseded_key(policy: str, commit: str) -> str:
+    """Returns the key of the list of a commit's superseded buckets."""
     return f"{superseded_prefix(policy)}{commit}.bson"
 
 
@@ -158,6 +169,7 @@ def lake_prefix(policy: str) -> str:
 
 
 def owner_key(policy: str) -> str:
+    """Returns the key of the file that says which collection the archive is of."""
     return f"{policy}/meta/owner.json"
 
 

@@ -35,6 +35,7 @@ _LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading",
 
 
 def column_name(dotted: str) -> str:
+    """Returns the name of a field's column in parts."""
     return dotted.replace(".", "_")
 
 

@@ -27,12 +27,15 @@ class Forecast:
         """Nothing is deleted."""
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
+        """Returns the field and value of a series that the archive can't take; None where it can."""
         return self._archiver.misfit(series)
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+        """Returns the indices of the buckets that are not copied yet."""
         return self._archiver.fresh(batch, first_ms, last_ms)
 
     def move(self, lot: Lot) -> None:
+        """Counts the buckets that would be deleted now, and those that would wait."""
         report = self._work.report
         if waits := self._work.waits(self._work.now):
             report.leave(len(lot), waits)
@@ -43,6 +46,7 @@ class Forecast:
         """Nothing was begun."""
 
     def close(self) -> None:
+        """Closes the archiver that it asks."""
         self._archiver.close()
 
 

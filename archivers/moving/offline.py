@@ -52,11 +52,13 @@ class OfflineRun:
         self._copies = Copies(self._archive, maker, work.executor, work.check)
 
     def recover(self) -> None:
+        """Settles what a crash has left, once a run."""
         if not self._work.state.is_recovered:
             Recovery(self._work, self._archive, self._registry).run()
             self._work.state.is_recovered = True
 
     def settle(self, start_ms: int, end_ms: int) -> None:
+        """Deletes buckets of earlier commits that end within [start, end), milliseconds, and may go now."""
         if self._work.kept:
             return
         for manifest in self._open():
@@ -81,6 +83,7 @@ class OfflineRun:
         return sorted(known, key=lambda it: (it.oldest.sequence, it.oldest.fence))
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
+        """Returns the field and value of a series that parts can't hold; None where they can."""
         return self._archive.misfit(series)
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
@@ -179,9 +182,11 @@ class OfflineRun:
         self._settle_copies(self._copies.ahead)
 
     def finish(self) -> None:
+        """Commits, and deletes where it may, what is still being copied."""
         self._settle_copies(0)
 
     def close(self) -> None:
+        """Stops copies that are under way, and frees what they hold."""
         self._waiting.close()
         self._copies.close()
 

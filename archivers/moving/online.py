@@ -48,6 +48,7 @@ def archive_collections(policy: Policy) -> tuple[str, str | None]:
 def archived_source(
     database: Database[Document], policy: Policy, session: ClientSession | None = None
 ) -> Source:
+    """Returns what reads the policy's online archive, within a session if one is given."""
     target, overflow = archive_collections(policy)
     return Source(database, policy, target, overflow, session)
 
@@ -84,6 +85,7 @@ class OnlineRun:
             database[name].create_indexes([IndexModel(list(key)) for key in dict.fromkeys(map(tuple, keys))])
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
+        """Returns None: the archive takes any series."""
         del series  # a collection holds any
         return None
 
@@ -93,6 +95,7 @@ class OnlineRun:
         self._receipts.prepare()
 
     def settle(self, start_ms: int, end_ms: int) -> None:
+        """Deletes copied buckets that end within [start, end), milliseconds, and whose grace is over."""
         self._merging.follow()
         if self._work.kept:
             return
@@ -199,6 +202,7 @@ class OnlineRun:
         """Nothing is open."""
 
     def move(self, lot: Lot) -> None:
+        """Copies the buckets of a lot, and deletes those that may go."""
         spans = lot.decoded.spans()[np.argsort(lot.decoded.units)]
         at = 0
         for piece in chunks(lot.batch):

@@ -47,6 +47,7 @@ class Waiting:
         self._file = SpooledTemporaryFile(MOST_IN_MEMORY, prefix="bucketwise-")  # noqa: SIM115 - see `close`
 
     def begin(self, batch: Batch, first_ms: int, last_ms: int) -> None:
+        """Notes the buckets of a lot whose copy begins. The lot spans first to last, milliseconds."""
         self._under_way.append(_UnderWay(first_ms, last_ms, np.sort(batch.main.id_names)))
 
     def settle(self, *, stay: bool) -> None:
@@ -85,6 +86,7 @@ class Waiting:
         return np.frombuffer(self._file.read(lot.bytes), np.uint64)
 
     def close(self) -> None:
+        """Removes the file. Holds no names from then on."""
         with suppress(OSError):  # a disk that is full: nobody needs the names any more
             self._file.close()
 

@@ -95,6 +95,8 @@ def _versions(store: ObjectStore) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class Checked:
+    """What the check of one policy has found."""
+
     findings: list[Finding]
     fit: Fit | None  # None: the documents can't be looked at
     misfits: list[Finding]

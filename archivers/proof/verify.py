@@ -34,6 +34,8 @@ class Bad:
 
 @dataclass
 class VerifyReport:
+    """How much was verified, and what is damaged."""
+
     parts: int = 0
     readings: int = 0
     bad: list[Bad] = field(default_factory=list)

@@ -67,6 +67,7 @@ class ReadingsTable:
         self.schema = pa.schema([*_series_columns(types), ("time", INSTANT), *values])
 
     def read(self, narrowed: Narrowed) -> Iterator[pa.Table]:
+        """Yields the readings of the ranges and series that the query was narrowed to."""
         context = self._context
         for start, end in narrowed.ranges:
             found = Readings(
@@ -102,6 +103,7 @@ class SummariesTable:
         self.schema = pa.schema([*_series_columns(types), *fields])
 
     def read(self, narrowed: Narrowed) -> Iterator[pa.Table]:
+        """Yields the summaries of windows that start in the ranges, of the series narrowed to."""
         policy = self._context.policy
         spans = [{"start": {"$gte": DatetimeMS(a), "$lt": DatetimeMS(b)}} for a, b in narrowed.ranges]
         if not spans:
@@ -151,6 +153,7 @@ class CoverageTable:
         self._context = context
 
     def read(self, narrowed: Narrowed) -> Iterator[pa.Table]:
+        """Yields a row for each day of the ranges."""
         first, last = known_span(self._context)
         for start, end in narrowed.ranges:
             within = as_date(max(start, first)), as_date(min(end, last))

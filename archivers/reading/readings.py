@@ -88,6 +88,7 @@ class Readings:
 
     @property
     def quarantined_total(self) -> int:
+        """Returns how many different broken buckets were met so far."""
         return len(self._broken)
 
     def series_types(self) -> dict[str, str]:

@@ -72,6 +72,7 @@ class SourceIdentity:
 
     @classmethod
     def of(cls, connections: Connections, policy: Policy) -> SourceIdentity:
+        """Returns the identity of what these connections reach."""
         names = [*policy.sources, f"system.buckets.{policy.collection}"]
         names += [policy.archive.collection] if policy.archive and policy.archive.collection else []
         found = connections.database.list_collections(filter={"name": {"$in": names}})

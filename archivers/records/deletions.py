@@ -140,6 +140,7 @@ def ranges(positions: Sequence[int]) -> list[list[int]]:
 
 
 def packed_ids(ids: Sequence[Any]) -> Binary:
+    """Returns `_id`s as compressed BSON."""
     return Binary(zlib.compress(bson.encode({"ids": list(ids)}, codec_options=CODEC)))
 
 
@@ -202,6 +203,7 @@ def latest(manifests: Sequence[Manifest]) -> LastReceipt | None:
 
 
 def last_receipt(receipts: Receipts, session: ClientSession | None = None) -> LastReceipt | None:
+    """Returns the newest receipt of a delete, as manifests name it; None before the first."""
     return last_of(receipts.get(LAST, session))
 
 

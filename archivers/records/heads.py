@@ -104,11 +104,13 @@ def types_of(found: Document | None, fields: Sequence[str]) -> dict[str, str] | 
 
 
 def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], session: ClientSession) -> None:
+    """Records the heads of the chain and its length, in a transaction."""
     commits = [link.model_dump() for link in links]
     receipts.update(HEADS, {"$set": {"kind": "heads", "sequence": sequence, "commits": commits}}, session)
 
 
 def write_checkpoint_record(receipts: Receipts, record: CheckpointRecord, session: ClientSession) -> None:
+    """Records the newest checkpoint, in a transaction."""
     receipts.update(HEADS, {"$set": {"checkpoint": record._asdict()}}, session)
 
 

@@ -34,6 +34,8 @@ SIZE = 16
 
 
 class Pin(NamedTuple):
+    """Why a restored bucket stays in its source, and as what it was seen last."""
+
     until: datetime | None  # from then on it counts no more; None: until it is released
     seen: bytes  # `fingerprint` of the bucket as its summaries were last known to hold it
     span: list[int]  # of its first and last reading then, milliseconds; empty where it broke its model

@@ -71,6 +71,7 @@ class ReceiptFiles:
         return [ReceiptFile(**it) for it in found.get("files", ())]
 
     def place(self, file: ReceiptFile) -> str:
+        """Returns where the file lies, as people are told."""
         return f"{self._there.url}/{self._key(file)}"
 
     def read(self, file: ReceiptFile) -> list[Document]:

@@ -89,9 +89,11 @@ class Receipts:
         self.collection.create_indexes([*map(IndexModel, (kinds, days, starts, times)), few, waiting])
 
     def identity(self, name: str) -> Document:
+        """Returns the `_id` of the receipt of that name."""
         return {"policy": self.policy, "name": name}
 
     def get(self, name: str, session: ClientSession | None = None) -> Document | None:
+        """Returns the receipt of that name; None where there is none."""
         return self.get_all([name], session).get(name)
 
     def get_all(self, names: Iterable[str], session: ClientSession | None = None) -> dict[str, Document]:
@@ -103,6 +105,7 @@ class Receipts:
     def update(
         self, name: str, update: Document | list[Document], session: ClientSession | None = None
     ) -> None:
+        """Applies an update to the receipt of that name, which is made if it is absent."""
         self.collection.update_one({"_id": self.identity(name)}, update, upsert=True, session=session)
 
     def updating(self, name: str, update: Document | list[Document]) -> UpdateOne:

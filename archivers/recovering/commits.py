@@ -35,6 +35,7 @@ class CommitRegistry:
         self._maker = maker
 
     def transaction(self, step: Callable[[ClientSession], None]) -> None:
+        """Does a step in a transaction, which fails for a run that has lost its lease."""
         transaction(self._work.database, self._work.guard, step)
 
     def commit(self, copied: Copied) -> Manifest:

@@ -30,6 +30,7 @@ class RestoreRecords:
     how: How
 
     def offline(self, manifest: Manifest, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+        """Records that chosen buckets of a commit are live again, and pins them, in a transaction."""
         self._set_live(manifest, chosen, True, session)
         self.pins.put(batch.take(chosen), self.until, session)
 
@@ -45,6 +46,8 @@ class RestoreRecords:
         self.receipts.set_live(manifest.commit, live, {}, session)
 
     def online(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+        """Records that chosen buckets of an online archive are live again, and pins them, in a
+        transaction."""
         restored = batch.take(chosen)
         self._set_copied(restored, session)
         self.pins.put(restored, self.until, session)

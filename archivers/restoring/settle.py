@@ -58,6 +58,7 @@ class Blocked:
     first: dict[str, Any] = field(default_factory=dict)  # reason -> `_id`
 
     def add(self, identity: Any, reason: str) -> None:
+        """Counts a bucket that was not restored. Keeps its `_id` if it is the first with that reason."""
         self.count += 1
         self.first.setdefault(reason, identity)
 
@@ -91,10 +92,12 @@ class Settling:
 
     @cached_property
     def histories(self) -> Histories:
+        """Returns what finds the versions of buckets, made when first asked."""
         return self._make()
 
     @property
     def is_full(self) -> bool:
+        """Returns whether as many buckets wait as are settled together."""
         count = sum(len(batch) for batch, _ in self._waiting)
         return count >= MAX_WAITING or sum(batch.size for batch, _ in self._waiting) >= MAX_WAITING_BYTES
 

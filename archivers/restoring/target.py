@@ -49,10 +49,12 @@ class Target:
 
     @property
     def aside(self) -> str:
+        """Returns the collection that older versions go to."""
         return self.how.aside or self.to
 
     @property
     def is_source(self) -> bool:
+        """Returns whether buckets go back into the source."""
         return self.to == self.policy.collection
 
 

@@ -22,6 +22,8 @@ _USERINFO = re.compile(r"//[^/@\s]+@")
 
 @dataclass(frozen=True)
 class StoreObject:
+    """An object of a store, as a listing or a look at it tells."""
+
     key: str
     size: int  # bytes
     modified: datetime  # aware

@@ -99,6 +99,7 @@ class S3Store:
 
     @property
     def url(self) -> str:
+        """Returns the s3:// URL of the bucket and prefix."""
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     def put_bytes(
@@ -110,6 +111,7 @@ class S3Store:
         storage_class: str | None = None,
         locked_from: datetime | None = None,
     ) -> None:
+        """Uploads an object. After a reply that was lost, finds out what the bucket holds."""
         # The look comes first for servers that ignore the condition.
         if if_absent and self.head(key) is not None:
             raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
@@ -149,6 +151,7 @@ class S3Store:
         raise AssertionError("unreachable")
 
     def head(self, key: str) -> StoreObject | None:
+        """Returns what is known of an object; None where there is none."""
         try:
             found = self._client.head_object(**self._where(key))
         except FAILURES as error:
@@ -159,6 +162,7 @@ class S3Store:
         return StoreObject(key, found["ContentLength"], found["LastModified"], version)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        """Yields the objects whose keys begin with `prefix` and come behind `after`, sorted by key."""
         where = {"StartAfter": self._prefix + after} if after else {}
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=self._prefix + prefix, **where
@@ -177,6 +181,7 @@ class S3Store:
         yield from sorted(found, key=lambda item: item.key)
 
     def delete(self, keys: Iterable[str]) -> None:
+        """Removes objects, up to a thousand a request. Absent ones are no error."""
         waiting = iter(keys)
         while batch := list(islice(waiting, _DELETE_BATCH)):
             names = [{"Key": self._where(key)["Key"]} for key in batch]
@@ -236,6 +241,7 @@ class S3Store:
         return 0
 
     def probe(self) -> Capabilities:
+        """Returns what the bucket allows, tried with objects that are removed again."""
         return probe_store(self, _RIGHTS, self._refuses_overwrite)
 
     def _count(self, request: Any, event_name: str, **_: object) -> None:

@@ -55,6 +55,7 @@ class History(NamedTuple):
 
     @property
     def last(self) -> Version:
+        """Returns the newest version."""
         return self.versions[-1]
 
     @property
@@ -175,6 +176,7 @@ class OfflineHistories:
         return [some[i] for i in self.parted(buckets.take(np.array(some, dtype=np.int64)), policy)]
 
     def parted(self, buckets: Batch, policy: Policy) -> list[int]:
+        """Returns the indices of the buckets of which there are several versions."""
         found = self._of(buckets, policy, [], _alike(buckets, policy))
         names = [same_id(raw_id) for raw_id in buckets.main.raw_ids]
         return [i for i, name in enumerate(names) if len(found[name].versions) > 1]
@@ -240,6 +242,7 @@ class OnlineHistories:
         self._receipts = Receipts(database, policy.name)
 
     def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
+        """Returns the histories of buckets, by `_id`."""
         del policy, standing  # all is found by `_id`
         ids = buckets.main.ids
         versions = self._versions(ids)
@@ -266,10 +269,12 @@ class OnlineHistories:
         return [Version(it.bucket, self._policy, is_superseded=i < old) for i, it in enumerate(found)]
 
     def parted(self, buckets: Batch, policy: Policy) -> list[int]:
+        """Returns none: the archive holds versions merged."""
         del buckets, policy  # it holds them merged
         return []
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
+        """Returns the indices of the buckets that are merged from several versions."""
         del policy
         versions = self._versions(buckets.main.ids)
         return [i for i, raw in enumerate(buckets.main.raw_ids) if versions.get(same_id(raw))]

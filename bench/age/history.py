@@ -110,6 +110,7 @@ class History:
         return Cost(requests, store.asked["listed"], commands, counts.documents, cpu)
 
     def commits(self) -> int:
+        """Returns how many commits the first policy has."""
         return len(list(self.folder.glob("store/p0/meta/manifests/*.json")))
 
 

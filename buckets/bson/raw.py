@@ -70,6 +70,8 @@ class Docs:
 
     @property
     def data(self) -> bytes:
+        """Returns all bytes, back to back. Raises ValueError where their length is not that of the
+        documents."""
         held = self._held
         if isinstance(held, list):
             self._held = held = back_to_back(held)
@@ -110,11 +112,13 @@ class Docs:
 
     @classmethod
     def of(cls, documents: Sequence[bytes]) -> Docs:
+        """Returns these documents, in their order."""
         lengths = np.fromiter((len(document) for document in documents), np.int64, len(documents))
         return cls(b"".join(documents), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
     @classmethod
     def none(cls) -> Docs:
+        """Returns no documents."""
         return cls(b"", np.zeros(1, dtype=np.int64))
 
     @classmethod
@@ -124,6 +128,7 @@ class Docs:
 
     @classmethod
     def concat(cls, parts: Sequence[Docs]) -> Docs:
+        """Returns the documents of all parts, in their order."""
         if len(parts) == 1:
             return parts[0]
         lists = [part._held for part in parts]  # noqa: SLF001  (of its own class)
@@ -233,6 +238,7 @@ class Docs:
         return Docs(self.data[low:high], self.offsets[start : stop + 1] - low)
 
     def take(self, indices: Sequence[int] | NDArray[np.integer]) -> Docs:
+        """Returns the documents at these indices, in the order of the indices."""
         chosen = np.asarray(indices, dtype=np.int64)
         offsets = np.append(0, np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen]))
         if self._matrix is not None:
@@ -267,6 +273,7 @@ class Batch:
 
     @classmethod
     def of(cls, main: Docs) -> Batch:
+        """Returns documents as buckets without overflow."""
         return cls(main, Docs.none(), np.zeros(0, dtype=np.int32))
 
     def __len__(self) -> int:
@@ -308,6 +315,7 @@ class Batch:
 
     @classmethod
     def concat(cls, parts: Sequence[Batch]) -> Batch:
+        """Returns the buckets of all parts, in their order."""
         if len(parts) == 1:
             return parts[0]
         shift = np.cumsum([0, *(len(part) for part in parts)])

@@ -67,10 +67,12 @@ class Lot:
 
     @cached_property
     def decoded(self) -> Decoded:
+        """Returns the buckets as columns; decodes them when first asked."""
         return decode(self.batch, self.policy)
 
     @property
     def readings(self) -> int:
+        """Returns how many readings the sound buckets hold."""
         return len(self.decoded.columns.time)
 
     @property

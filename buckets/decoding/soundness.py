@@ -68,6 +68,7 @@ class Span(NamedTuple):
 
     @classmethod
     def unknown(cls, size: int) -> Span:
+        """Returns the spans of `size` buckets that do not say which time they cover."""
         return cls(np.full(size, NO_TIME), np.full(size, NO_TIME))
 
     def fill(self, found: Group, shape: Shape, times: Times | None, policy: Policy, faults: Faults) -> None:

@@ -40,6 +40,7 @@ def check_selector(policy: Policy, selector: Selector) -> None:
 
 
 def selects(series: Series, policy: Policy, selector: Selector) -> bool:
+    """Returns whether a series has every value that the selector names, compared as text."""
     values = dict(zip(policy.series_names, series, strict=True))
     return all(series_text(values[name]) == text for name, text in selector.items())
 

@@ -37,6 +37,7 @@ def as_text(date: datetime) -> str:
 
 
 def as_ms(date: datetime) -> int:
+    """Returns an aware date as milliseconds since 1970, rounded down."""
     return (date - _EPOCH) // timedelta(milliseconds=1)
 
 

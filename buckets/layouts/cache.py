@@ -7,8 +7,11 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Sized(Protocol):
+    """Anything that knows its size."""
+
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Returns the size in bytes."""
 
 
 T = TypeVar("T", bound=Sized)

@@ -57,6 +57,7 @@ class Unions:
         self._by_rules: WeakKeyDictionary[UnionRules, ByteLimitedCache[Union]] = WeakKeyDictionary()
 
     def of(self, rules: UnionRules) -> ByteLimitedCache[Union]:
+        """Returns the cache of the unions that were made under these rules."""
         return self._by_rules.setdefault(rules, ByteLimitedCache(_UNIONS))
 
 

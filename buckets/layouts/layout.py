@@ -62,6 +62,7 @@ class NamesIn(NamedTuple):
     key: Path  # inside each document
 
     def has(self, path: Path) -> bool:
+        """Returns whether the path is that of such a name, in any element of the array."""
         depth = len(self.array)
         return path[:depth] == self.array and path[depth + 1 :] == self.key
 
@@ -116,6 +117,7 @@ class Layout:
         return raw.decode("utf-8", "backslashreplace")
 
     def children(self, path: Path) -> list[Element]:
+        """Returns the elements of the document or array at this path; none where there is no such path."""
         return self._children.get(path, [])
 
     def _walk(self, document: bytes, position: int, end: int, parent: Path) -> None:
@@ -240,10 +242,12 @@ class Cells(list[Cell]):
 
     @cached_property
     def by_type(self) -> ByType:
+        """Returns the cells by their BSON type, computed once."""
         return _by_type(self)
 
 
 def by_type(cells: Sequence[Cell]) -> ByType:
+    """Returns cells by their BSON type, in the form in which columns are read."""
     return cells.by_type if isinstance(cells, Cells) else _by_type(cells)
 
 

@@ -27,6 +27,7 @@ class Alternative(NamedTuple):
 
     @property
     def varies(self) -> bool:
+        """Returns whether documents may differ in which bytes they have here, not only in values."""
         return self.is_text or any(it.is_choice or it.alternatives[0].varies for it in self.fields)
 
     @property
@@ -40,12 +41,15 @@ class Alternative(NamedTuple):
 
 
 class Field(NamedTuple):
+    """A field of a union: the types of value it may have, and whether it may be absent."""
+
     name: bytes
     alternatives: tuple[Alternative, ...]
     optional: bool
 
     @property
     def is_choice(self) -> bool:
+        """Returns whether documents may differ in this field's presence or type, so that it takes flags."""
         return self.optional or len(self.alternatives) > 1
 
 
@@ -68,6 +72,7 @@ class UnionPlan:
 
     @property
     def variants(self) -> Variants:
+        """Returns which flag each byte of the template depends on."""
         return Variants(self._marks, np.array(self._flag, dtype=np.int32), self._count, self._doubtful)
 
     def _document(self, it: Alternative, flag: int, path: Path) -> None:

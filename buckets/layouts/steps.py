@@ -53,7 +53,10 @@ class Walk:
 
 
 class Step(Protocol):
-    def follow(self, walk: Walk) -> None: ...
+    """One step through the documents of a union."""
+
+    def follow(self, walk: Walk) -> None:
+        """Takes the step in all documents at once: sets flags, and moves the positions on."""
 
 
 class Test(NamedTuple):
@@ -65,6 +68,7 @@ class Test(NamedTuple):
     width: int
 
     def follow(self, walk: Walk) -> None:
+        """Sets the flag where the bytes match, and moves behind them there."""
         hit = walk.flags[self.flag]
         for number, (offset, mask, wanted) in enumerate(self.words):
             found = walk.words[walk.at + offset if offset else walk.at]
@@ -85,6 +89,7 @@ class Skip(NamedTuple):
     width: int
 
     def follow(self, walk: Walk) -> None:
+        """Moves behind the bytes where the flag is set."""
         if self.flag == ALWAYS:
             walk.at += self.width
         else:
@@ -99,6 +104,7 @@ class Text(NamedTuple):
     most: int
 
     def follow(self, walk: Walk) -> None:
+        """Sets a flag for each byte of the text that is there. A longer text does not fit."""
         there = walk.flags[self.flag]
         size = (walk.words[walk.at] & _LENGTH).astype(np.int64) - 1  # a zero byte ends it
         walk.fits &= ((size >= 0) & (size <= self.most)) | ~there
@@ -113,6 +119,7 @@ class Open(NamedTuple):
     """A document whose length may differ has begun with the 4 bytes that say it."""
 
     def follow(self, walk: Walk) -> None:
+        """Remembers where the document begins."""
         walk.begun.append(walk.at.copy())
 
 
@@ -122,6 +129,7 @@ class Close(NamedTuple):
     flag: int
 
     def follow(self, walk: Walk) -> None:
+        """Records where the document began and where it ends."""
         walk.closed.append((self.flag, walk.begun.pop(), walk.at.copy()))
 
 
@@ -133,6 +141,7 @@ class Choice(NamedTuple):
     certain: bool
 
     def follow(self, walk: Walk) -> None:
+        """Rejects documents that have several of the alternatives, or none where there must be one."""
         held = walk.flags[self.flags].sum(axis=0)
         none_is_right = ~walk.flags[self.parent] if self.certain else True
         walk.fits &= (held == 1) | ((held == 0) & none_is_right)
@@ -153,6 +162,8 @@ class Each(NamedTuple):
     by_length: Flags | None
 
     def follow(self, walk: Walk) -> None:
+        """Finds the elements of the array in each document, then follows the inner steps through all of
+        them."""
         count, own, at = len(self.headers), int(self.optional), walk.at
         held = walk.flags[self.first : self.first + count * (own + self.inside)].reshape(count, -1, len(at))
         places, heads = self._places(walk)

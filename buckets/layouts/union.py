@@ -30,11 +30,14 @@ AT_ONCE, _BYTES = 4096, 1 << 23
 
 
 class Union(NamedTuple):
+    """A layout of which parts may be absent, with the steps that match documents against it."""
+
     layout: Layout
     steps: Sequence[Step]
 
     @property
     def size(self) -> int:
+        """Returns the size of its layout in bytes, for caches."""
         return self.layout.size
 
     def take(self, docs: Docs) -> tuple[NDArray[np.int64], Flags, Bytes2D]:

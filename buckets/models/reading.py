@@ -15,6 +15,8 @@ from config.policies import Policy
 
 
 def shape(layout: Layout, policy: Policy) -> Shape:
+    """Returns where the reading's time and values lie in a layout. Raises Breach where one has no valid
+    place."""
     form = own_form(policy)
     time = need_all(layout, (), split(policy.time_field or ""), form.types, "time")
     if policy.attributes_field is None:

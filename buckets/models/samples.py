@@ -24,6 +24,8 @@ PAIR_TIME = "0"
 
 
 def shape(layout: Layout, policy: Policy) -> Shape:
+    """Returns where times, values, bounds, count and sums lie in a layout. Raises Breach where one is
+    missing."""
     own = own_form(policy)
     first = need(layout, split(policy.start_field or ""), own.types, "time")
     last = need(layout, split(policy.end_field), own.types, "time") if policy.end_field else None
@@ -44,6 +46,7 @@ def overflow_shape(layout: Layout, policy: Policy) -> Shape:
 
 
 def time_in_sample(policy: Policy) -> Path:
+    """Returns the path of a sample's time within the sample."""
     return (PAIR_TIME,) if policy.samples_as == "pairs" else split(policy.sample_time_field or "")
 
 

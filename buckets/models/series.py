@@ -48,6 +48,7 @@ class SeriesTable:
         self._shared: list[Values] = []
 
     def index(self, series: Series) -> int:
+        """Returns the index of a series, and adds the series if it is new."""
         key = series_key(series)
         if key not in self._index:
             self._index[key] = len(self.series)

@@ -45,6 +45,7 @@ class Shape:
 
     @property
     def readings(self) -> int:
+        """Returns how many readings a document of this shape has room for."""
         return len(self.times) if self.times is not None else len(self.offsets)  # type: ignore[arg-type]
 
     def read_times(self, found: Group) -> NDArray[np.int64] | None:
@@ -67,6 +68,7 @@ class Shape:
 
 
 def split(dotted: str) -> Path:
+    """Returns a dotted name as a path."""
     return tuple(dotted.split("."))
 
 

@@ -69,6 +69,8 @@ def containers(policy: Policy) -> list[Path]:
 
 
 def shape(layout: Layout, policy: Policy) -> Shape:
+    """Returns where the start and the values of all slots lie in a layout. Raises Breach where one has no
+    valid place."""
     form = own_form(policy)
     start = need(layout, split(policy.time_field or ""), form.types, "time")
     return _slotted(layout, policy, {name: _Field.of(path) for name, path in policy.named_values}, start)

@@ -113,6 +113,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Packed:
+    """Buckets taken apart: readings as rows, and all other bytes as groups."""
+
     rows: Rows
     groups: list[PackedGroup]
     first: int  # what the buckets cover, milliseconds: their first and last reading; where a bucket

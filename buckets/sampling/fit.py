@@ -40,6 +40,7 @@ class Fit:
 
     @property
     def readings_a_bucket(self) -> float | None:
+        """Returns the mean number of readings per bucket; None without buckets."""
         return self.readings / self.buckets if self.buckets else None
 
     @property
@@ -54,6 +55,7 @@ class Fit:
 
 
 def fit_of(batch: Batch, policy: Policy) -> Fit:
+    """Returns what the policy finds in these buckets."""
     decoded, fields = decode(batch, policy), fields_of(batch.main, policy)
     columns = decoded.columns
     return Fit(

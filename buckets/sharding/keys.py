@@ -33,10 +33,12 @@ class ShardKey:
 
     @property
     def paths(self) -> list[str]:
+        """Returns the dotted names of the fields, in their order."""
         return [path for path, _ in self.fields]
 
     @property
     def is_hashed_first(self) -> bool:
+        """Returns whether the first field is hashed."""
         return self.fields[0][1]
 
 

@@ -63,6 +63,8 @@ class Study:
 
     @property
     def is_monotonic(self) -> bool:
+        """Returns whether values of the key rise or fall with the order of inserts, so that inserts go to one
+        shard."""
         return abs(self.correlation) >= _MONOTONIC
 
     @cached_property

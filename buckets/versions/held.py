@@ -60,6 +60,7 @@ class Holdings:
         self._own_at = {unit: i for i, unit in enumerate(self.own.units.tolist())}
 
     def fault(self, index: int) -> str | None:
+        """Returns why the bucket at this index breaks its model; None where it is sound."""
         return self._faults.get(index)
 
     def series(self, index: int) -> bytes:

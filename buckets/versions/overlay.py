@@ -85,6 +85,7 @@ class Overlay:
 
     @classmethod
     def of(cls, policy: Policy) -> Overlay:
+        """Returns how buckets of the policy's model are laid over one another."""
         slots = frozenset(containers(policy))
         mine = slots or {split(policy.samples_field or "")}
         above = {path[:depth] for path in mine for depth in range(1, len(path) + 1)}

@@ -38,6 +38,7 @@ class DemoCall(Call):
 
     @cached_property
     def settings(self) -> Settings:
+        """Returns the settings of the demo's policy file."""
         settings = load(self.config, {})
         self.hosts = connect.hosts(settings.mongodb)
         return settings
@@ -87,6 +88,8 @@ class Size(NamedTuple):
 
 @dataclass
 class Stage:
+    """What the acts share: the call, the database, the readings invented, and what was found so far."""
+
     call: DemoCall
     place: Place
     database: Database[Document]
@@ -98,10 +101,12 @@ class Stage:
 
     @property
     def now(self) -> datetime:
+        """Returns the instant at which the demo is taken to happen."""
         return self.call.now
 
     @property
     def policies(self) -> list[Policy]:
+        """Returns the policies of the demo, in the order of the file."""
         return self.call.policies
 
     def ago(self, span: timedelta | None) -> int:

@@ -94,6 +94,7 @@ class DaskExecutor:
         self._executor = self.client.get_executor(pure=False)
 
     def wait_for_workers(self) -> None:
+        """Waits for a worker, and counts their threads. Raises where none comes."""
         try:
             self.client.wait_for_workers(1, timeout=_SECONDS_TO_CONNECT)
             threads = sum(self.client.nthreads().values())
@@ -104,6 +105,7 @@ class DaskExecutor:
         self._seen_at = self._asked_at = clock.steady()
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        """Sends the task to the cluster. Returns a future of its outcome."""
         outer: Future[T] = Future()
         inner = self._executor.submit(partial(do, self.where, task, *plain, **named))
         inner.add_done_callback(lambda inner: settle(outer, self._result, inner))

@@ -77,6 +77,7 @@ class ProcessExecutor:
             self._idle.put(None)
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        """Queues the task for a worker process. Returns a future of its outcome."""
         return self._threads.submit(self._do, partial(do, self.where, task, *plain, **named))
 
     def check(self) -> None:

@@ -42,6 +42,7 @@ class Where:
 
     @classmethod
     def of(cls, settings: Settings) -> Where:
+        """Returns what a worker needs of the settings, without signing keys."""
         store = settings.store and settings.store.model_copy(update={"signing_key": ()})
         return cls(settings.mongodb, store, _VERSIONS)
 

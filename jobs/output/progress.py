@@ -41,6 +41,7 @@ class Estimate:
 
     @property
     def share(self) -> float | None:
+        """Returns the share that is done, 0 to 1; None where it is not known."""
         return self._share
 
     def left(self, now: float) -> str | None:
@@ -77,6 +78,7 @@ class Progress:
         self._task: TaskID | None = None
 
     def __call__(self, what: str, count: int, share: float | None = None, /) -> None:
+        """Adds to the count of what was done, and shows it. `share`: how much of all is done, 0 to 1."""
         self._counts[what] += count
         self._estimate.hear(what, share, clock.steady())
         self._show()

@@ -62,6 +62,7 @@ class Result:
         return self.outcome in ("paused", "outside window")
 
     def as_dict(self) -> dict[str, Any]:
+        """Returns the policy's part of the JSON."""
         error = {} if self.error is None else {"error": self.error}
         beside = {"paused": self.paused, "stopped": self.stopped, "next_window": self.next_window}
         beside["late_since"] = self.late_since
@@ -83,9 +84,11 @@ class Report:
 
     @property
     def exit_code(self) -> int:
+        """Returns the worst exit code of all policies and of the command itself."""
         return worst([*(result.exit_code for result in self.results), self.error_code])
 
     def as_dict(self) -> dict[str, Any]:
+        """Returns the JSON object of the command."""
         error = {} if self.error is None else {"error": self.error}
         return {
             "schema": SCHEMA,

@@ -29,6 +29,7 @@ class Lag(NamedTuple):
     seconds: float | None
 
     def exceeds(self, most: float) -> bool:
+        """Returns whether the lag is longer than so many seconds, or not known."""
         return self.seconds is None or self.seconds > most
 
     def __str__(self) -> str:

@@ -59,6 +59,7 @@ def surely_gone(host: Host) -> bool:
 
 
 def machine_boot_id() -> str | None:
+    """Returns the id of this boot of the machine; None where Linux does not tell it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

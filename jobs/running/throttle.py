@@ -40,7 +40,8 @@ class Wait(NamedTuple):
 class Teller(Protocol):
     """Says why a run waits; None: it goes on."""
 
-    def __call__(self, reason: str | None, /) -> None: ...
+    def __call__(self, reason: str | None, /) -> None:
+        """Takes the reason for which a run waits; None once it goes on."""
 
 
 class Gate:

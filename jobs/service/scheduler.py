@@ -55,6 +55,7 @@ class CronTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler has no type
         self.cron = cron
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """Returns the first firing after the previous one, or after now."""
         # What was missed is made up for by one run at the start, which asks the ledger what is due.
         return self.cron.first_after(previous_fire_time or now)
 
@@ -72,6 +73,7 @@ class Task:
 
     @property
     def name(self) -> str:
+        """Returns the verb and the policy, as logs name the task."""
         return f"{self.verb} {self.policy.name}"
 
 

@@ -195,6 +195,7 @@ def _limit_body(limit: DeleteLimit | None) -> Body:
 
 
 def quarantine_body(found: list[Quarantined], total: int) -> Body:
+    """Returns quarantined buckets as JSON: the total, and those found with their reasons."""
     return {"quarantined": total, "quarantine": [pick(it, "id", "field", "reason") for it in found]}
 
 
@@ -312,6 +313,7 @@ def _findings(found: Iterable[Any], code: int) -> Done:
 
 
 def finding_body(found: Any) -> Body:
+    """Returns a finding as JSON."""
     return pick(found, "code", "policy", "place", "severity", "message")
 
 

@@ -31,6 +31,8 @@ class Hole(NamedTuple):
     collection: str
 
     def message(self, policy: Policy) -> str:
+        """Returns the hole as a sentence: of which series, from when to when, and the interval that was
+        expected."""
         named = ", ".join(f"{name}={extended_json(_at(self.series, name))}" for name in policy.series_names)
         of = f"of {named} " if named else ""
         mark = " local time" if levels_that_meet(policy)[0].local else "Z"

@@ -73,6 +73,7 @@ class Answer:
 
     @property
     def is_complete(self) -> bool:
+        """Returns whether summaries cover the whole range."""
         return not self.tiling.missing
 
     def told(self, state: State) -> Document:

@@ -29,6 +29,7 @@ class Spans:
         self._starts = [start for start, _ in merged]
 
     def touch(self, start: int, end: int) -> bool:
+        """Returns whether any span overlaps [start, end), milliseconds."""
         before = bisect_left(self._starts, end) - 1
         return before >= 0 and self.spans[before][1] > start
 

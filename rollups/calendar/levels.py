@@ -71,14 +71,17 @@ class Level:
 
     @property
     def row(self) -> Row:
+        """Returns the row of the table of levels that defines its windows."""
         return ROWS[self.name]
 
     @property
     def step(self) -> int | None:
+        """Returns the length of a window in milliseconds; None where it follows the calendar."""
         return self.row.step
 
     @property
     def is_long(self) -> bool:
+        """Returns whether its windows are longer than a day."""
         return self.row.is_long
 
     @property

@@ -70,6 +70,7 @@ class StandingSummaries:
     doubted: Spans = Spans(())  # noqa: RUF009  (it never changes)
 
     def has(self, level: Level, window: Span) -> bool:
+        """Returns whether the summaries of a window stand, complete and unchanged."""
         if window[1] > self.through.get(level.name, _NEVER) or self.doubted.touch(*window):
             return False
         return window[1] >= self.gone().get(level.name, _NEVER)

@@ -36,6 +36,7 @@ class Tiling:
     missing: Sequence[Piece]  # what there are none of
 
     def windows(self, level: LevelName) -> int:
+        """Returns how many windows of a level the pieces hold."""
         return sum(piece.windows for piece in self.pieces if piece.level == level)
 
 

@@ -29,6 +29,7 @@ def to_ms(instant: datetime) -> int:
 
 
 def span_ms(length: timedelta) -> int:
+    """Returns a length of time in milliseconds, rounded down."""
     return length // _MILLISECOND
 
 

@@ -61,10 +61,12 @@ class Followed:
 
     @property
     def policy(self) -> Policy:
+        """Returns the policy whose collections are followed."""
         return self.source.policy
 
     @cached_property
     def reader(self) -> EventReader:
+        """Returns what makes changes of the policy's events."""
         return EventReader(self.policy)
 
     def knows(self, event: Document) -> bool:
@@ -80,6 +82,8 @@ class End:
     time: Timestamp | None = None
 
     def is_past(self, event: Document) -> bool:
+        """Returns whether an event is the mark, or was written after the time: all that was asked for is
+        read."""
         if self.mark is not None:
             return bool(event.get("mark") == self.mark)
         return self.time is not None and "clusterTime" in event and bool(event["clusterTime"] > self.time)

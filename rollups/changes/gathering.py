@@ -52,6 +52,7 @@ class Changed:
 
 
 def flat(spans: Mapping[str, Spans]) -> list[Span]:
+    """Returns the spans of all kinds in one list."""
     return [span for some in spans.values() for span in some.spans]
 
 
@@ -71,6 +72,8 @@ class Gathering:
         self._most_spans = _AT_ONCE
 
     def add(self, event: Document) -> None:
+        """Takes in the next event of the stream. Deletes of a transaction wait until it is known whose it
+        is."""
         self._is_anything = True
         change, operation = self._reader.read(event), self._reader.operation(event)
         transaction = transaction_of(event)
@@ -93,6 +96,7 @@ class Gathering:
         return dropped
 
     def changed(self, token: Mapping[str, Any]) -> Changed:
+        """Returns what the events add up to. `token`: the resume token behind the last one."""
         self._keep_deletes()
         self._look_up()
         spans = {kind: Spans(spans) for kind, spans in self._spans.items()}

@@ -165,6 +165,7 @@ class Watch:
 
     @property
     def can_tell(self) -> bool:
+        """Returns whether there is a bookmark to read on from."""
         return self._bookmark is not None
 
     def has_changed(

@@ -76,6 +76,7 @@ class Planner:
 
     @cached_property
     def stream(self) -> Stream:
+        """Returns the change stream of the source. A dry run leaves no marks in it."""
         leaves_marks = not self.options.dry_run
         return Stream(self.context.policy, self.source, self.archived.receipts, leaves_marks=leaves_marks)
 

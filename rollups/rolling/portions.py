@@ -36,6 +36,7 @@ class Shelf:
         self._sizes = [0] * PORTIONS
 
     def put(self, portion: int, record: bytes) -> None:
+        """Adds a record to a portion. Writes the portion to the file once enough of it waits."""
         self._waiting[portion] += (_LENGTH.pack(len(record)), record)
         self._sizes[portion] += _LENGTH.size + len(record)
         if self._sizes[portion] >= AT_ONCE:

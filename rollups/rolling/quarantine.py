@@ -48,6 +48,7 @@ class Quarantine:
 
     @property
     def total(self) -> int:
+        """Returns how many different buckets were found broken."""
         return len(self._met)
 
     def add(self, found: Iterable[Quarantined]) -> None:

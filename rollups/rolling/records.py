@@ -43,18 +43,22 @@ class Written:
     quarantine: Quarantine
 
     def apply(self, changes: Changes) -> None:
+        """Writes the summaries that differ, and deletes those that have no readings any more."""
         if changes.replaced or changes.deleted:
             put = (bytes(identity.raw) for identity, _ in changes.replaced)
             self.context.heard(changes.collection, put, (bytes(it.raw) for it in changes.deleted))
         changes.apply(self.context.policy, self.context.guard)
 
     def save(self, progress: Progress) -> None:
+        """Stores how far the policy is rolled up."""
         store(self.context.database, self.context.policy, progress)
 
     def note_live(self, source: Source) -> None:
+        """Records on which days there are live buckets."""
         note_live(self.context.database, self.context.policy, live_days(source))
 
     def read_on(self, stream: Stream, bookmark: Bookmark, calendar: Calendar) -> Bookmark:
+        """Reads the change stream on from a bookmark, and returns the bookmark behind it."""
         return read_on(stream, bookmark, calendar, self.context.check)
 
 
@@ -74,6 +78,7 @@ class Unwritten:
         """Leaves the bookmark as it is."""
 
     def read_on(self, _stream: Stream, bookmark: Bookmark, _calendar: Calendar) -> Bookmark:
+        """Returns the bookmark as it is: a dry run does not move it."""
         return bookmark
 
 

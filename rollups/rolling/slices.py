@@ -51,6 +51,7 @@ class Share:
     high: Sequence[Any] = ()  # one value, or none
 
     def query(self, policy: Policy) -> Document | None:
+        """Returns the query that narrows live buckets to this share; None where it is all of them."""
         field_name = f"${policy.series_fields[0]}" if policy.series_fields else ""
         asked = [("$gte", it) for it in self.low] + [("$lt", it) for it in self.high]
         parts = [{"$expr": {operator: [field_name, {"$literal": it}]}} for operator, it in asked]
@@ -88,6 +89,7 @@ class Cells:
     size: int = 0  # bytes that the states take in memory, about
 
     def add(self, key: bytes, series: Series, cell: int, state: State) -> None:
+        """Adds a state to that of the same series and cell, if there is one. `key`: the series as bytes."""
         self.series.setdefault(key, series)
         standing = self.states.get((key, cell))
         if standing is not None:

@@ -122,6 +122,7 @@ def build(numbers: Numbers) -> list[Bins]:
 
 
 def merge(one: Mapping[int, int], other: Mapping[int, int]) -> Bins:
+    """Returns the bins of both, with their counts added."""
     merged = dict(one)
     for code, count in other.items():
         merged[code] = merged.get(code, 0) + count

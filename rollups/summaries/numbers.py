@@ -27,6 +27,7 @@ class Numbers:
 
     @cached_property
     def groups(self) -> int:
+        """Returns how many groups there are."""
         return int(self.group.max()) + 1
 
     @cached_property
@@ -41,4 +42,5 @@ class Numbers:
 
     @cached_property
     def high(self) -> Doubles:
+        """Returns the greatest value of each run, (r,)."""
         return np.maximum.reduceat(self.values, self.starts)

@@ -59,6 +59,7 @@ class Counts:
 
 
 def target(database: Database[Document], collection: str) -> Collection[RawBSONDocument]:
+    """Returns a collection of summaries that reads raw BSON and writes with majority concern."""
     return database.get_collection(collection, codec_options=LOSSLESS, write_concern=majority(database))  # type: ignore[return-value]
 
 
