@@ -146,20 +146,22 @@ class ArchiveContext(RunContext):
 
     @property
     def expired_before(self) -> int:
-        """Milliseconds; a bucket whose last reading is before it has expired."""
+        """Returns the instant (milliseconds) before which a bucket's last reading must be for it to have
+        expired."""
         after = self.archive.after
         return -(2**62) if after is None else as_ms(self.now - after)
 
     @property
     def cutoff(self) -> int:
-        """Milliseconds; a bucket whose last reading is before it may go: it has expired, and so has the whole
-        of its batch."""
+        """Returns the instant (milliseconds) before which a bucket's last reading must be for it to go: it
+        has expired, and so has the whole of its batch."""
         expired = self.expired_before
         return expired if self._batch_ms is None else expired - expired % self._batch_ms
 
     @property
     def batch_whole_at(self) -> int | None:
-        """Milliseconds; when the batch that is expiring has expired as a whole; None where nothing waits."""
+        """Returns when (milliseconds) the batch that is expiring has expired as a whole; None where nothing
+        waits."""
         if self._batch_ms is None or self.archive.after is None:
             return None
         return self.cutoff + self._batch_ms + self.archive.after // _MS
@@ -171,7 +173,7 @@ class ArchiveContext(RunContext):
 
     @property
     def kept(self) -> str | None:
-        """Why copies are not followed by a delete; None where they are."""
+        """Returns why copies are not followed by a delete; None where they are."""
         if self.measured:
             return timeseries.KEPT
         return None if self.archive.delete else "copied and kept: the policy says delete = false"
@@ -182,9 +184,9 @@ class ArchiveContext(RunContext):
 
     @property
     def grace(self) -> str:
-        """Why originals stay while their grace lasts."""
+        """Returns the reason for which originals stay during their grace."""
         return f"copied, and waits for the grace of {self.archive.grace}"
 
     def waits(self, copied: datetime) -> str | None:
-        """Why the original of a copy of this instant stays; None where it may go."""
+        """Returns why the original stays of a copy made then; None where it may go."""
         return self.kept or (self.grace if self.in_grace(copied) else None)

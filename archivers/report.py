@@ -93,7 +93,7 @@ class ArchiveReport:
     limit: DeleteLimit | None = None  # where the policy has one
 
     def quarantine(self, found: list[Quarantined]) -> None:
-        """Each bucket once; the first thousand in detail."""
+        """Counts each broken bucket once; keeps the first thousand in detail."""
         for bucket in found:
             name = hash((type(bucket.id), repr(bucket.id)))
             if name not in self._named:
@@ -103,7 +103,7 @@ class ArchiveReport:
                     self.quarantined.append(bucket)
 
     def hold(self, count: int, found: list[Valueless]) -> None:
-        """Buckets stay since they hold no number where there should be some."""
+        """Counts buckets that stay since they hold no number where there should be some."""
         self.leave(count, VALUELESS)
         self.valueless += found[: MAX_DETAILS - len(self.valueless)]
 

@@ -37,11 +37,12 @@ class Executor(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many are done at once."""
+        """Returns how many tasks are done at once."""
 
     @property
     def memory(self) -> int:
-        """Bytes that a run may take: for results that wait for their turn, and for what is copied."""
+        """Returns how many bytes a run may take, for results that wait for their turn and for what is
+        copied."""
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
         """Returns the future of the task. What it raises, `result()` raises."""
@@ -63,4 +64,4 @@ class LocalExecutor:
         return at_once(task, self.connections, *plain, **named)
 
     def check(self) -> None:
-        """This process is there."""
+        """Does nothing: this process is there."""

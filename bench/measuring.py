@@ -99,5 +99,5 @@ def _server_cpu(pid: int) -> float:
 
 
 def middle(found: list[Measured]) -> Measured:
-    """The median of each figure."""
+    """Returns the median of each figure."""
     return Measured(*map(median, zip(*found, strict=True)))

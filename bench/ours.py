@@ -9,29 +9,30 @@ from buckets.source import Source
 
 
 def to_columns(place: Place) -> None:
-    """From the server to columns: what every job begins with."""
+    """Reads from the server into columns: what every job begins with."""
     policy = place.policy("roll")
     for batch in Source(place.database, policy).batches(FIRST_MS, LAST_MS):
         decode(batch, policy)
 
 
 def to_parquet(place: Place) -> None:
-    """Parts and buckets files, read back and compared, with their manifests: an archive without deletes."""
+    """Writes parts and buckets files, read back and compared, with their manifests: an archive without
+    deletes."""
     assert place.run("archive", "copy")["readings"] == place.readings
 
 
 def to_summaries(place: Place) -> None:
-    """Hourly and daily ones, with percentiles."""
+    """Writes hourly and daily summaries, with percentiles."""
     assert place.run("rollup", "roll")["readings"] == place.readings
 
 
 def move(place: Place) -> None:
-    """Export, re-read, verify, commit, guarded delete."""
+    """Exports, reads back, verifies, commits, and deletes under guard."""
     assert place.run("archive", "move")["deleted"] == place.buckets
 
 
 def bring_back(place: Place) -> None:
-    """Into a new collection."""
+    """Restores into a new collection."""
     assert place.run("restore", "move")["buckets"] == place.buckets
 
 

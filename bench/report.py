@@ -43,11 +43,11 @@ class Size:
             self.bytes_each[workload] = sum(part.stat().st_size for part in parts) / place.readings
 
     def speed(self, workload: Workload, job: Job) -> float:
-        """Million readings a second."""
+        """Returns million readings a second."""
         return self.places[workload].readings / middle(self.found[workload, job]).seconds / 1e6
 
     def ratio(self, case: Case, against: Against, of: Callable[[Measured], float]) -> float:
-        """The speed, as a multiple: the median of the rounds."""
+        """Returns the speed as a multiple: the median of the rounds."""
         other = against.workload or case.workload
         pairs = zip(self.found[other, against.job], self.found[case.workload, case.job], strict=True)
         fewer = self.places[case.workload].readings / self.places[other].readings
@@ -71,7 +71,8 @@ class Row(NamedTuple):
 def write(
     sizes: Sequence[Size], grown: Sequence[Size], cases: Sequence[Case], rounds: int, folder: Path
 ) -> None:
-    """`grown`: sizes at which our own jobs were measured, and what the server does for them."""
+    """Writes the report. `grown`: sizes at which our own jobs were measured, and what the server does for
+    them."""
     rows = [row for size in sizes for row in _rows(size, cases)]
     told = about(rounds)
     jobs = [entry for size in (*sizes, *grown) for entry in _jobs(size)]

@@ -45,7 +45,7 @@ class Workload:
         return max(1, round(readings / (len(_SYMBOLS) * _MINUTES * _SECONDS)))
 
     def documents(self, days: int) -> Iterator[bytes]:
-        """The same ones each time."""
+        """Yields the documents, the same ones each time."""
         chance = np.random.default_rng(7)
         for number in range(days):
             for document in self.day(number, chance):

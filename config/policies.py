@@ -215,7 +215,7 @@ class Policy(Table):
 
     @property
     def sources(self) -> list[str]:
-        """The collections that its buckets lie in."""
+        """Returns the collections that its buckets lie in."""
         return [self.collection, *([self.overflow.collection] if self.overflow else [])]
 
 

@@ -17,7 +17,7 @@ BOTH = "workers are processes of this machine, an executor is a cluster: one of 
 
 
 def executor_fault(url: str) -> str | None:
-    """What is wrong with the address of a cluster."""
+    """Returns what is wrong with the address of a cluster; None where nothing is."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

@@ -57,7 +57,7 @@ class Call:
 
     @cached_property
     def policies(self) -> list[Policy]:
-        """Those named by --policy, else all, in the order of the file. Raises UsageError."""
+        """Returns the policies named by --policy, else all, in the order of the file. Raises UsageError."""
         return self.chosen(self.settings.policies, f"{self.settings.path} has")
 
     def chosen(self, known: Mapping[str, Policy], where: str) -> list[Policy]:
@@ -82,7 +82,7 @@ class Call:
 
     @property
     def metrics_file(self) -> Path | None:
-        """Where the metrics of this run go; None where nobody wants any, and for a dry run."""
+        """Returns where the metrics of this run go; None where they go nowhere, and for a dry run."""
         return (self.metrics_option or self.settings.metrics_file) if self.is_measured else None
 
     @property
@@ -93,7 +93,7 @@ class Call:
     def staff(
         self, count: int | None, executor: str | None
     ) -> Callable[[Connections], AbstractContextManager[Executor]]:
-        """Who does the work: as the options --workers and --executor say, else the settings. Raises
+        """Returns what executes tasks: as the options --workers and --executor say, else the settings. Raises
         UsageError."""
         work = self.settings.work
         if count is not None and executor is not None:

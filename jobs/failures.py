@@ -70,7 +70,7 @@ OUTCOMES = {
 
 
 def explain(error: BaseException, hosts: str = "") -> Failure:
-    """What to tell of `error`. `hosts`: where MongoDB is, for errors that don't say so."""
+    """Returns what to print of `error`. `hosts`: where MongoDB is, for errors that don't say so."""
     if os.environ.get(DEBUG_VARIABLE) == "1":
         _show_trace(error)
     if isinstance(error, BucketwiseError):
@@ -97,7 +97,8 @@ def explain(error: BaseException, hosts: str = "") -> Failure:
 
 
 def tell_of_thread(ended: threading.ExceptHookArgs) -> None:
-    """In place of the traceback of a background thread; what needs the thread fails by itself."""
+    """Logs the error of a background thread instead of its traceback. What needs the thread fails by
+    itself."""
     if ended.exc_value is not None:
         name = ended.thread.name if ended.thread else "unknown"
         logs.complain(f"the background thread {name} has ended: {explain(ended.exc_value).message}", "")

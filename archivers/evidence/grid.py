@@ -88,7 +88,7 @@ class Tally:
         self.buckets += self.rows_of(columns, mine)
 
     def chosen(self, columns: Columns) -> Flags:
-        """n: which readings are of the series asked for."""
+        """Returns which readings are of the series asked for, (n,)."""
         wanted = np.array(
             [selects(one, self.policy, self.selector) for one in columns.series], dtype=np.bool_
         )

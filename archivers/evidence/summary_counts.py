@@ -58,7 +58,7 @@ class SummaryCounter:
         self._levels = [it for it in reversed(levels_of(policy)) if not it.local]
 
     def tell(self, grid: Grid, session: ClientSession | None = None) -> SummaryCounts:
-        """Each row by the coarsest level whose windows make it up."""
+        """Counts each row by the coarsest level whose windows make it up."""
         known, zero = np.zeros(len(grid), dtype=np.bool_), grid.zeros
         every, mine = zero(), zero()
         for level in self._levels:

@@ -90,7 +90,7 @@ class ArchivedCommits:
         return self._listed[name]
 
     def list_anew(self) -> None:
-        """Forget what was listed: it is no longer so."""
+        """Forgets the listing, since it is out of date."""
         self._listed.pop(self.policy.name, None)
 
     def at(self, index: CommitIndex) -> Self:
@@ -112,8 +112,8 @@ class ArchivedCommits:
         return self.index is not None and self.index.knows(commit)
 
     def manifests(self, start_ms: int, end_ms: int, among: Iterable[Commit] | None = None) -> list[Manifest]:
-        """What holds something of [start, end), without what another commit has taken over (a crash may
-        leave both). `among` these commits, or all that there are."""
+        """Returns the commits that hold something of [start, end), leaving out those that another one has
+        taken over (a crash may leave both). `among` these commits, or all that there are."""
         there = self.within(start_ms, end_ms) if among is None else list(among)
         read = [self._standing(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
         named = _counting([manifest for manifest in read if manifest is not None], there)
@@ -183,7 +183,7 @@ class ArchivedCommits:
         return wanted
 
     def known_types(self) -> dict[str, str]:
-        """The types of the series columns, as the commits with these series fields have them: one archive
+        """Returns the types of the series columns, as commits with these series fields have them: one archive
         is one table."""
         if self._types is None:
             fields = self.policy.series_names

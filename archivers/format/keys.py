@@ -27,15 +27,15 @@ class Keys:
 
     @property
     def first(self) -> str | None:
-        """The id of the key that signs."""
+        """Returns the id of the key that signs."""
         return next(iter(self._keys), None)
 
     def lenient(self) -> Keys:
-        """The same, to whom a signature may be missing, or of a key that is not among these; never wrong."""
+        """Returns keys that accept a missing signature, or one by an unknown key, but never a wrong one."""
         return Keys(*self._keys.values(), is_strict=False)
 
     def sign(self, seal: str) -> str | None:
-        """By the first key; None where there is none."""
+        """Returns the signature of a seal by the first key; None where there is none."""
         return None if self.first is None else f"{self.first}:{_hmac(self._keys[self.first], seal)}"
 
     def check(self, seal: str, signature: str | None, place: str) -> None:

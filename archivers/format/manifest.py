@@ -175,7 +175,7 @@ class Manifest(_Model):
 
     @property
     def archived_policy(self) -> Policy:
-        """As far as decoding needs it: the policy as it was when the buckets were archived."""
+        """Returns the policy as it was when the buckets were archived, as far as decoding needs it."""
         return Policy(name=self.policy, collection=self.collection, **self.layout)
 
     def may_hold(self, policy: Policy, *selectors: Selector) -> bool:
@@ -224,7 +224,7 @@ def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:
 
 
 def read_link(store: ObjectStore, policy: str, commit: str, seal: str) -> Manifest:
-    """Of a dropped commit; raises as `read_manifest`."""
+    """Returns the manifest of a dropped commit. Raises as `read_manifest` does."""
     return _read(store, policy, commit, link_key(policy, commit, seal))
 
 

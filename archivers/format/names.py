@@ -100,7 +100,7 @@ def _is_day(text: str) -> bool:
 
 
 def commit_of_file(policy: str, key: str) -> CommitName | None:
-    """Of which commit a run put a part or a buckets file there; None where none did."""
+    """Returns the commit for which a run put a part or a buckets file there; None where none did."""
     match = _FILE.fullmatch(key.removeprefix(f"{policy}/"))
     return parse_commit(match[1]) if match else None
 
@@ -138,7 +138,8 @@ def checkpoints_prefix(policy: str) -> str:
 
 
 def checkpoint_key(policy: str, sequence: int, seal: str) -> str:
-    """Two runs may make one of the same number, and only the seals differ."""
+    """Returns the key of a checkpoint. Two runs may make one of the same number, and only the seals
+    differ."""
     return f"{checkpoints_prefix(policy)}{sequence:0{DIGITS}d}_{seal[:16]}.json"
 
 
@@ -158,7 +159,7 @@ def superseded_key(policy: str, commit: str) -> str:
 
 
 def link_key(policy: str, commit: str, seal: str) -> str:
-    """Where the manifest of a dropped commit stays. A run may make and drop one commit twice, and only the
+    """Returns the key of a dropped commit's manifest. A run may make and drop one commit twice, and only the
     seals differ."""
     return f"{superseded_prefix(policy)}{commit}.{seal[:16]}.json"
 
@@ -184,8 +185,8 @@ def commits(store: ObjectStore, policy: str, from_sequence: int = 0) -> Iterator
 
 
 def links(store: ObjectStore, policy: str, commit: str = "") -> Iterator[tuple[str, str]]:
-    """The dropped commits whose manifests are left: the names, and how their seals begin. `commit`: that one
-    alone."""
+    """Yields the dropped commits whose manifests are left: their names, and how their seals begin. `commit`:
+    that one alone."""
     prefix = superseded_prefix(policy)
     for found in store.list(f"{prefix}{commit}"):
         if match := _LINK.fullmatch(found.key.removeprefix(prefix)):

@@ -120,11 +120,10 @@ def _archiver(run: ArchiveRun) -> Archiver:
 
 
 def check_archive(database: Database[Document], policy: Policy, store: ObjectStore | None) -> None:
-    """See that what was archived is where the policy says: it would be missing from every summary.
+    """Checks that what was archived is where the policy says; otherwise every summary would lack it.
 
     Raises BucketwiseError where the policy has archived to another kind of archive, DamagedError where the
-    store is an older state of what it was. Changes nothing.
-    """
+    store is an older state of what it was. Changes nothing."""
     if (held := offline_archive(Connections(database, store), policy)) is not None:
         check_heads(Receipts(database, policy.name), held)
     check_kind(database, policy)

@@ -21,10 +21,10 @@ class Forecast:
         self._archiver = archiver
 
     def recover(self) -> None:
-        """Nothing is recovered."""
+        """Recovers nothing."""
 
     def settle(self, start_ms: int, end_ms: int) -> None:
-        """Nothing is deleted."""
+        """Deletes nothing."""
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
         """Returns the field and value of a series that the archive can't take; None where it can."""
@@ -43,7 +43,7 @@ class Forecast:
             report.deleted += len(lot)
 
     def finish(self) -> None:
-        """Nothing was begun."""
+        """Does nothing: no move was begun."""
 
     def close(self) -> None:
         """Closes the archiver that it asks."""

@@ -87,7 +87,8 @@ class OfflineRun:
         return self._archive.misfit(series)
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
-        """Buckets that are copied already stay out; where one has changed since, its old copy goes."""
+        """Returns the buckets that are not copied yet. Where one has changed since, takes its old copy
+        out."""
         earlier = self._earlier(first_ms, last_ms)
         held = self._known.held(batch, [commit.name for commit in earlier])
         others = self._archive.manifests(
@@ -175,7 +176,8 @@ class OfflineRun:
             self._amend(manifest, outdated)
 
     def move(self, lot: Lot) -> None:
-        """The copy is written and verified while the next buckets are read, and those before are deleted."""
+        """Begins to copy and verify a lot while the next buckets are read, and commits and deletes those
+        before it."""
         if not self._work.measured:
             self._waiting.begin(lot.batch, *_covered(lot))
         self._copies.begin(lot)

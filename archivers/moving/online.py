@@ -39,7 +39,7 @@ Document = dict[str, Any]
 
 
 def archive_collections(policy: Policy) -> tuple[str, str | None]:
-    """Where an online policy's buckets go, and where their overflow goes."""
+    """Returns the collections of an online archive: of buckets, and of their overflow (None without any)."""
     assert policy.archive is not None and policy.archive.collection is not None
     target = policy.archive.collection
     return target, overflow_archive(target) if policy.overflow else None
@@ -90,7 +90,7 @@ class OnlineRun:
         return None
 
     def recover(self) -> None:
-        """A crash leaves nothing half done; `settle` deletes what is left to delete."""
+        """Does nothing: a crash leaves nothing half done, and `settle` deletes what is left to delete."""
         self._make_collections()
         self._receipts.prepare()
 
@@ -111,8 +111,8 @@ class OnlineRun:
                         self._delete(receipt["_id"]["name"], piece, spans)
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
-        """Equal copies stay out. Where another document has the `_id`, it may be a copy of our own that has
-        become old, or an earlier version; else it is in the way, and that is reported."""
+        """Returns the buckets without an equal copy. Where another document has the `_id`, it may be a copy
+        of our own that is out of date, or an earlier version; else it is in the way, and is reported."""
         del first_ms, last_ms  # copies are found by `_id`
         out: set[int] = set()
         self._ready.clear()
@@ -172,8 +172,9 @@ class OnlineRun:
             yield same_id(batch.main.raw_id(i)), unit
 
     def _give_way(self, name: str, newer: Batch, session: ClientSession) -> None:
-        """Take old copies back for the new ones of these buckets. One that the new one does not contain is
-        kept beside the archive: its bucket may have been deleted, and a late upsert have made the new one."""
+        """Takes old copies back for the new ones of these buckets. Keeps, beside the archive, those that
+        the new one does not contain: the bucket may have been deleted, and a late upsert have made the
+        new one."""
         ids = newer.main.ids
         older = in_order(newer, archived_source(self._work.database, self._work.policy, session).by_ids(ids))
         lacking = np.flatnonzero(lacks(self._work.policy, older, newer))
@@ -196,10 +197,10 @@ class OnlineRun:
         target.delete_many({"_id": {"$in": list(ids)}}, session=session)
 
     def finish(self) -> None:
-        """Nothing waits."""
+        """Does nothing: no copy is left to finish."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
     def move(self, lot: Lot) -> None:
         """Copies the buckets of a lot, and deletes those that may go."""
@@ -332,9 +333,8 @@ class OnlineRun:
     def _record(
         self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
     ) -> None:
-        """In the delete's transaction: the copies are there still; those that have become old go, and the
-        receipts name none of these any more. Old ones that their buckets don't contain stay, until these are
-        copied as they are now."""
+        """Records what went, in the delete's transaction. The copies are still there; old copies go, unless
+        their buckets don't contain them: those stay until the buckets are copied as they are now."""
         self._work.see_limit(len(outcome.deleted))
         going = verified.take(np.array(outcome.deleted, dtype=np.int64))
         self._see_copies(going, session)

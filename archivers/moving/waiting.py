@@ -51,13 +51,13 @@ class Waiting:
         self._under_way.append(_UnderWay(first_ms, last_ms, np.sort(batch.main.id_names)))
 
     def settle(self, *, stay: bool) -> None:
-        """The lot that was begun first: do its buckets stay?"""
+        """Settles the lot that was begun first. `stay`: its buckets stay in the source."""
         lot = self._under_way.popleft()
         if stay:
             self._write(lot, are_gone=False)
 
     def miss(self, gone: Batch, first_ms: int, last_ms: int) -> None:
-        """Somebody else has deleted these buckets, that lie among others that cover first to last."""
+        """Notes that somebody else has deleted these buckets, of a lot that spans first to last."""
         self._write(_UnderWay(first_ms, last_ms, np.sort(gone.main.id_names)), are_gone=True)
 
     def _write(self, lot: _UnderWay, *, are_gone: bool) -> None:
@@ -66,15 +66,16 @@ class Waiting:
         self._file.write(lot.names.tobytes())
 
     def under_way(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """n: which of these buckets, that cover first to last, are in a lot that is not settled."""
+        """Returns which of these buckets, which span first to last, are in a lot that is not settled,
+        (n,)."""
         return _among(batch, [lot.names for lot in self._under_way if _touches(lot, first_ms, last_ms)])
 
     def staying(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """n: which of them are in one that was, and stayed."""
+        """Returns which of these buckets are in a settled lot, and stayed, (n,)."""
         return self._found(batch, first_ms, last_ms, are_gone=False)
 
     def gone(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """n: which of them were missed."""
+        """Returns which of these buckets somebody else has deleted, (n,)."""
         return self._found(batch, first_ms, last_ms, are_gone=True)
 
     def _found(self, batch: Batch, first_ms: int, last_ms: int, *, are_gone: bool) -> NDArray[np.bool_]:

@@ -27,7 +27,8 @@ class Needs:
 
 
 def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: bool) -> Iterator[Needs]:
-    """All that a run of the policy needs, as docs/security.md grants it. `own`: what it does in its books."""
+    """Yields all rights that a run of the policy needs, as docs/security.md grants them. `own`: what it does
+    in its own collections."""
     yield Needs("", ("listCollections",))
     for source in policy.sources:
         yield Needs(source, (*_READ, "remove") if deletes else _READ)
@@ -67,7 +68,7 @@ class Privileges:
 
 
 def granted_actions(privileges: Iterable[Document], database: str, collection: str) -> set[str]:
-    """All actions that the privileges grant in that collection."""
+    """Returns all actions that the privileges grant in that collection."""
     granted: set[str] = set()
     for privilege in privileges:
         resource = privilege["resource"]

@@ -41,7 +41,7 @@ class VerifyReport:
     bad: list[Bad] = field(default_factory=list)
 
     def add(self, error: DamagedError) -> None:
-        """Once a place, whoever met it."""
+        """Records a damage, once for each place."""
         if all(it.place != error.place for it in self.bad):
             self.bad.append(Bad(error.code, error.place, str(error)))
 

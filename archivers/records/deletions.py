@@ -58,7 +58,7 @@ class Deletions:
     def record(
         self, session: ClientSession, units: Sequence[bytes], which: Document, held_by: Document
     ) -> None:
-        """In the delete's transaction: these went."""
+        """Records, in the transaction of a delete, what went."""
         if units:
             facts = {
                 "collection": self._policy.collection,
@@ -76,17 +76,20 @@ class Deletions:
         self._append(session, kind, last.sequence + 1 if last else 1, last, facts)
 
     def record_end(self, facts: Document, session: ClientSession) -> None:
-        """In the transaction that takes it out of the archive: what went for good by `retain.archive`."""
+        """Records, in the transaction that takes it out of the archive, what went for good by
+        `retain.archive`."""
         named = {"collection": self._policy.collection, **facts, "policy_sha256": self._policy_text}
         self.record_event("expire", named, session)
 
     def lacks(self, told: LastReceipt) -> bool:
-        """Whether the archive tells of a later receipt than there is: this database was put back."""
+        """Returns whether the archive names a later receipt than there is: this database was restored from a
+        backup."""
         last = last_receipt(self._receipts)
         return last is None or told.sequence > last.sequence
 
     def bridge(self, told: LastReceipt, session: ClientSession) -> None:
-        """The numbers go on behind the lost receipts, and a receipt says so."""
+        """Writes a receipt which says that the receipts before it are lost. Numbers go on behind the last
+        that the archive names."""
         last = last_receipt(self._receipts, session)
         facts = {"lost": {"after": last.sequence if last else 0, **told.model_dump()}}
         self._append(session, "gap", told.sequence + 1, last, facts)
@@ -129,7 +132,7 @@ def policy_digest(policy: Policy) -> str:
 
 
 def ranges(positions: Sequence[int]) -> list[list[int]]:
-    """Ascending numbers as first and last of each run of them."""
+    """Returns ascending numbers as the first and last of each run of them."""
     found: list[list[int]] = []
     for position in positions:
         if found and position == found[-1][1] + 1:
@@ -182,8 +185,8 @@ def text_digest(text: str) -> str:
 def legible(
     receipts: Receipts, moved: ReceiptFiles, since: datetime | None, until: datetime | None
 ) -> Iterator[Document]:
-    """The receipts of [since, until) for people: without what the database needs alone, and the `_id`s
-    unpacked. Raises DamagedError where a file of old ones is not as it was written."""
+    """Yields the receipts of [since, until) for people: without the database's own fields, and with the
+    `_id`s unpacked. Raises DamagedError where a file of old ones is not as it was written."""
     files = lru_cache(_KEPT_COMMITS)(receipts.files)
     for receipt, _ in chained(receipts, moved, since, until):
         del receipt["_id"]
@@ -197,7 +200,7 @@ def legible(
 
 
 def latest(manifests: Sequence[Manifest]) -> LastReceipt | None:
-    """The last receipt that any of these knows of."""
+    """Returns the last receipt that any of these manifests names; None without any."""
     told = [manifest.receipt for manifest in manifests if manifest.receipt is not None]
     return max(told, key=lambda it: it.sequence, default=None)
 
@@ -208,7 +211,7 @@ def last_receipt(receipts: Receipts, session: ClientSession | None = None) -> La
 
 
 def last_of(found: Document | None) -> LastReceipt | None:
-    """As the document `LAST` of the receipts tells it."""
+    """Returns the last receipt, as the document `LAST` of the receipts tells it; None without one."""
     return LastReceipt(sequence=found["sequence"], sha256=found["sha256"]) if found else None
 
 

@@ -22,9 +22,9 @@ _MEND = f"Restore {COLLECTION} from a backup, or find out who changed it"
 def check_deletions(
     receipts: Receipts, moved: ReceiptFiles, keys: Keys, known: Sequence[LastReceipt]
 ) -> Iterator[DamagedError]:
-    """What is wrong with the receipts: each has to be there as it was written, behind the one before, and the
-    archive must not tell of others. `known` are some that manifests tell of, which were there before this is
-    called."""
+    """Yields what is wrong with the receipts: each must be there as it was written, behind the one before,
+    and the archive must not name others. `known`: receipts that manifests name, which were there before this
+    is called."""
     last = last_receipt(receipts)
     checker = _Checker(receipts, keys)
     before = _digests(receipts)

@@ -168,7 +168,7 @@ def is_next(receipt: Document, number: int, seal: str | None) -> bool:
 
 
 def seal_of(receipt: Document) -> str:
-    """SHA-256 of the document's BSON without its last two fields."""
+    """Returns the SHA-256 of the document's BSON without its last two fields."""
     sealed = {key: value for key, value in receipt.items() if key not in _UNSEALED}
     return hashlib.sha256(bson.encode(sealed, codec_options=CODEC)).hexdigest()
 

@@ -61,7 +61,8 @@ class RestoreFilter:
         return manifest.may_hold(self.policy, self.series)
 
     def of(self, found: ArchivedBuckets) -> Matched:
-        """In the order of their `_id`s: where they are put, they lie together then."""
+        """Returns the matching buckets in the order of their `_id`s: they will lie together where they are
+        put."""
         batch, chosen, readings = found.lot.batch, np.arange(len(found.lot)), found.readings
         if found.span is None or found.span[0] < self.start or found.span[1] >= self.end or self.series:
             mine = self._mine(found.lot)

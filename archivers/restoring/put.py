@@ -81,7 +81,7 @@ def repeated(documents: Docs) -> set[int]:
 
 
 def check_put(database: Database[Document], put: PutResult) -> None:
-    """Read back what was put, and compare."""
+    """Reads back what was put, and compares. Raises HaltedError where it differs."""
     for collection, documents, owner in put.places:
         if not put.blocked and _stands(database, collection, documents):
             continue
@@ -103,7 +103,8 @@ def _stands(database: Database[Document], collection: str, documents: Docs) -> b
 def standing_in(
     database: Database[Document], collection: str, documents: Docs, session: ClientSession | None = None
 ) -> list[bytes | None]:
-    """Of each document: what has its `_id` there. 1 and 1.0 are one `_id` to MongoDB."""
+    """Returns, for each document, the one in the collection that has its `_id`. 1 and 1.0 are one `_id` to
+    MongoDB."""
     target = database.get_collection(collection, codec_options=LOSSLESS)
     there: dict[bytes, bytes] = {}
     for at in range(0, len(documents), MAX_BUCKETS):
@@ -118,7 +119,8 @@ def _is_there(error: BulkWriteError) -> bool:
 
 
 def put_measurements(database: Database[Document], policy: Policy, collection: str, documents: Docs) -> None:
-    """Into a native time-series collection, which has no unique `_id`: what is there is looked up first."""
+    """Inserts into a native time-series collection. It has no unique `_id`, so that what is there is looked
+    up first."""
     decoded = decode(Batch.of(documents), policy)
     span = int(decoded.columns.time.min()), int(decoded.columns.time.max()) + 1
 

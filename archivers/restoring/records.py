@@ -35,7 +35,7 @@ class RestoreRecords:
         self.pins.put(batch.take(chosen), self.until, session)
 
     def superseded(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
-        """Of a version that counts no more nothing is to be told but the pin."""
+        """Pins a version that no longer counts. Nothing else is recorded of it."""
         self.pins.put(batch.take(chosen), self.until, session)
 
     def _set_live(
@@ -58,8 +58,8 @@ class RestoreRecords:
         self.receipts.update(f"restored-{restored.digest[:32]}", {"$set": facts}, session)
 
     def settled(self, plans: list[Plan], session: ClientSession) -> None:
-        """All versions are live that are in what was put. The pins remember the last one alone: where that is
-        not all of it, the next run rolls its windows up again."""
+        """Records that all versions in what was put are live. The pins remember the last one alone: where
+        that is not all of it, the next run rolls its windows up again."""
         commits: dict[str, list[tuple[Version, bool]]] = {}
         for plan in plans:
             for version in plan.history.versions:

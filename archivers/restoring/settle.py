@@ -82,7 +82,7 @@ class Settling:
         self.blocked = Blocked()
 
     def add(self, blocked: Batch, policy: Policy) -> None:
-        """`policy`: as which they were archived."""
+        """Adds buckets that were blocked. `policy`: the one under which they were archived."""
         if len(blocked):
             self._waiting.append((blocked, policy))
 
@@ -102,7 +102,7 @@ class Settling:
         return count >= MAX_WAITING or sum(batch.size for batch, _ in self._waiting) >= MAX_WAITING_BYTES
 
     def settle(self, check: Callable[[], None]) -> None:
-        """Put each bucket as all its versions say."""
+        """Puts back each bucket as all its versions together say."""
         waiting, self._waiting = self._waiting, []
         for batch, policy in waiting:
             for piece in chunks(batch):

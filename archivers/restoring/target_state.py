@@ -49,7 +49,7 @@ class TargetState:
         )
 
     def replace(self, going: Sequence[int]) -> None:
-        """Put what these plans say in place of what stands there."""
+        """Puts what these plans say in place of what stands there."""
         target = self._target
         stand = {target.to: [main for i in going if (main := self.mains[i]) is not None]}
         stand[target.aside] = stand.get(target.aside, []) + [it for i in going for it in self._aside[i]]

@@ -116,11 +116,11 @@ class FileStore:
                 self._remove_empty(path.parent)
 
     def versioning(self) -> Versioning:
-        """A directory has neither."""
+        """Returns that there is none: a directory has neither versions nor locks."""
         return Versioning()
 
     def older_versions(self, prefix: str) -> OlderVersions:  # noqa: ARG002
-        """None: a file that is gone is gone."""
+        """Returns none: a file that is gone is gone."""
         return OlderVersions()
 
     def clean_temporaries(self, before: datetime) -> int:

@@ -133,7 +133,8 @@ class S3Store:
                 self._settle(key, error, data)
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
-        """From its start again where the reply breaks off or is damaged."""
+        """Returns the bytes of an object. Reads it again from its start where the reply breaks off or is
+        damaged."""
         for attempt in itertools.count(1):
             if attempt > 1:
                 self.requests.count_retry()
@@ -197,7 +198,7 @@ class S3Store:
                 raise self._error("delete", key, ClientError({"Error": refused[0]}, "DeleteObjects"))
 
     def versioning(self) -> Versioning:
-        """As the bucket is configured, as far as that may be asked."""
+        """Returns how the bucket is configured, as far as we may ask."""
         lock = None if self._lock is None else f"{self._lock.mode}, {self._lock.days} days"
         try:
             status = self._client.get_bucket_versioning(Bucket=self._bucket).get("Status")
@@ -206,7 +207,8 @@ class S3Store:
             return Versioning(has_locks=None, lock=lock)
 
     def older_versions(self, prefix: str) -> OlderVersions:
-        """Where versioning is on, or was. Locks are asked for version by version, if the bucket has any."""
+        """Returns the older versions, where versioning is on or was. Asks for the locks of each version, if
+        the bucket has any."""
         try:
             if "Status" not in self._client.get_bucket_versioning(Bucket=self._bucket):
                 return OlderVersions()
@@ -237,7 +239,7 @@ class S3Store:
         return until
 
     def clean_temporaries(self, before: datetime) -> int:  # noqa: ARG002
-        """None: each object is put by one request, whole or not at all."""
+        """Returns 0: each object is put by one request, whole or not at all."""
         return 0
 
     def probe(self) -> Capabilities:

@@ -60,7 +60,7 @@ class History(NamedTuple):
 
     @property
     def counting(self) -> History:
-        """The same without superseded versions; where there are no others, these."""
+        """Returns the history without superseded versions; where there are no others, with them."""
         some = [it for it in self.versions if not it.is_superseded]
         return self._replace(versions=some or self.versions)
 
@@ -129,8 +129,8 @@ class OfflineHistories:
         self._names: dict[str, NDArray[np.int64]] = {}  # of superseded versions by file: 8 bytes each
 
     def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
-        """All versions whose commits hold something of the days that these documents touch, or other versions
-        of theirs."""
+        """Returns all versions in commits of the days that these documents, or their other versions,
+        touch."""
         return self._of(buckets, policy, standing, _all)
 
     def _of(
@@ -312,8 +312,8 @@ def folds(histories: Sequence[History]) -> list[Fold]:
 
 
 def some_merged(history: History, standing: bytes) -> Iterator[Batch]:
-    """Returns what those of a bucket's versions give that hold the readings of a document: a restore that
-    knew no others may have put it."""
+    """Yields the merges of its versions that hold what a document holds: a restore may have put one of
+    them."""
     policy = history.last.policy
     there = Docs.of([standing, *(it.bucket.main[0] for it in history.versions)])
     whole, *parts = held_by(policy, there)

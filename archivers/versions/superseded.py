@@ -73,8 +73,8 @@ class Superseded:
         return f"{self._policy}/meta/versions/"
 
     def put(self, commit: str, batch: Batch, positions: Sequence[int]) -> None:
-        """Keep these buckets, which are about to leave their positions in a commit. Raises DamagedError where
-        what was written does not come back."""
+        """Keeps these buckets, which are about to leave their positions in a commit. Raises DamagedError
+        where they are not read back as written."""
         data = b"".join(_document(batch.slice(i, i + 1), at) for i, at in enumerate(positions))
         sha256 = hashlib.sha256(data).hexdigest()
         key = f"{self._prefix}{commit}.{sha256}.bson"
@@ -82,7 +82,7 @@ class Superseded:
         self._bytes(key, sha256)
 
     def clear(self, commit: str) -> None:
-        """Remove all that has left a commit."""
+        """Removes all that was kept of a commit."""
         keys = [it.key for it in self._store.list(f"{self._prefix}{commit}.")]
         self._store.delete([*keys, superseded_key(self._policy, commit)])
 

@@ -63,11 +63,11 @@ class History:
 
     @property
     def now(self) -> datetime:
-        """When all that is written has expired."""
+        """Returns when all that is written has expired."""
         return START + AFTER + self.hours * HOUR + timedelta(minutes=30)
 
     def write(self, hours: int) -> None:
-        """The next hours: a reading of each series."""
+        """Writes the next hours: a reading of each series."""
         for policy in self.all:
             readings = self._readings(hours)
             while some := list(itertools.islice(readings, _AT_ONCE)):
@@ -76,11 +76,11 @@ class History:
         self.hours += hours
 
     def wait(self) -> None:
-        """An hour without readings."""
+        """Lets an hour pass without readings."""
         self.hours += 1
 
     def readings(self, before: datetime | None = None) -> int:
-        """How many each policy has been given."""
+        """Returns how many readings each policy has been given."""
         return self.series * sum(before is None or START + it * HOUR < before for it in self.filled)
 
     def _readings(self, hours: int) -> Iterator[Document]:
@@ -90,7 +90,7 @@ class History:
                 yield {"symbol": f"S{number}", "d": at, "p": number / 8 + hour}
 
     def archive(self, *, a_commit_each: bool = False) -> None:
-        """`a_commit_each`: of what one hour holds, as by runs of every hour."""
+        """Archives what has expired. `a_commit_each`: of what one hour holds, as by runs of every hour."""
         most = 2 * self.series if a_commit_each else filling.MAX_READINGS
         with patch.object(filling, "MAX_READINGS", most):
             self.cost(RUN)
@@ -131,7 +131,7 @@ def policy_of(number: int) -> Policy:
 
 @contextmanager
 def histories(uri: str, folder: Path, policies: int = 1, series: int = 2) -> Iterator[History]:
-    """One in a database of its own, which goes with the block."""
+    """Yields a history in a database of its own, which is dropped after the block."""
     with MongoClient[Document](uri, tz_aware=True) as client:
         client.drop_database("age")
         try:

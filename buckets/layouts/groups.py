@@ -62,8 +62,8 @@ class Unions:
 
 
 def group(docs: Docs, rules: UnionRules | None = None, unions: Unions | None = None) -> Iterator[Group]:
-    """The documents by their layouts. Where they are `rules`, those that are like few others are tried
-    together; what fits into no union is walked one by one."""
+    """Yields the documents by their layouts. With `rules`, documents that few others are like are tried
+    together as a union; what fits into no union is read one by one."""
     everything = np.arange(len(docs))
     names = rules.containers.names if rules else None
     if rules is None or not rules.containers.paths or len(docs) < _LEAST:

@@ -32,7 +32,7 @@ class Alternative(NamedTuple):
 
     @property
     def is_each(self) -> bool:
-        """Whether it is an array of documents of one kind."""
+        """Returns whether it is an array of documents of one kind."""
         if self.kind != ARRAY or not self.alike or not self.fields:
             return False
         names = [it.name for it in self.fields]
@@ -140,8 +140,8 @@ class UnionPlan:
             self._count += inside._count
 
     def by_length(self) -> Flags | None:
-        """What a document holds, by its length: as `Each` has it. None where two would be as long, or where
-        there are too many that might be."""
+        """Returns the flags of a document by its length, as `Each` uses them. None where two would be as
+        long, or where too many might be."""
         parents = {step.flag: step.parent for step in self.steps if isinstance(step, Test)}
         choices = [step for step in self.steps if isinstance(step, Choice)]
         if len(parents) < self._count or self._count > _TELLING:

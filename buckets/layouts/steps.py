@@ -216,7 +216,7 @@ class Each(NamedTuple):
 
 
 def words_of(header: bytes) -> Words:
-    """A header as numbers of 8 bytes, the last with the mask of what belongs to it."""
+    """Returns a header as numbers of 8 bytes, the last with the mask of what belongs to it."""
     return tuple(
         (at, (1 << 8 * len(part)) - 1, int.from_bytes(part, "little"))
         for at in range(0, len(header), WORD)

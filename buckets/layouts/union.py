@@ -41,7 +41,7 @@ class Union(NamedTuple):
         return self.layout.size
 
     def take(self, docs: Docs) -> tuple[NDArray[np.int64], Flags, Bytes2D]:
-        """The rows of the documents that fit, the flags of each, and each padded."""
+        """Returns the rows of the documents that fit, the flags of each, and each one padded."""
         variants, size = self.layout.variants, self.layout.size
         assert variants is not None
         fits, present = self._guess(docs)

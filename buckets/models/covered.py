@@ -70,7 +70,7 @@ def _time_of(policy: Policy, sample: Any) -> Any:
 
 
 def value_at(document: object, dotted: str) -> Any:
-    """What stands at a dotted path; None where nothing does."""
+    """Returns the value at a dotted path; None where there is none."""
     for part in dotted.split("."):
         if not isinstance(document, dict):
             return None

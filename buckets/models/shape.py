@@ -60,7 +60,7 @@ class Shape:
         return times
 
     def there(self, found: Group) -> Flags | None:
-        """n × k: which documents hold which readings; None: each holds all."""
+        """Returns which documents hold which readings, (n, k); None where each holds all."""
         if self.times is not None:
             return found.holds(self.times)
         columns = list(self.values.values())
@@ -73,12 +73,12 @@ def split(dotted: str) -> Path:
 
 
 def find(layout: Layout, path: Path) -> Element | None:
-    """The element there; absent, null and undefined are all nothing."""
+    """Returns the element at this path. None where it is absent, null or undefined."""
     return next(iter(find_all(layout, path)), None)
 
 
 def find_all(layout: Layout, path: Path) -> Cell:
-    """The same, and in a union all that may stand there."""
+    """Returns the element at this path; in a union, all that may stand there."""
     for depth in range(1, len(path) + 1) if layout.repeated else ():
         if path[:depth] in layout.repeated:
             raise Breach(".".join(path[:depth]), "the field appears twice")
@@ -86,12 +86,14 @@ def find_all(layout: Layout, path: Path) -> Cell:
 
 
 def need(layout: Layout, path: Path, types: tuple[int, ...], what: str) -> Element:
-    """The element there, of one of these types; `what` names it in the message ("no time")."""
+    """Returns the element at this path, of one of these types; else raises Breach. `what` names it in the
+    message ("no time")."""
     return need_all(layout, (), path, types, what)[0]
 
 
 def need_all(layout: Layout, parent: Path, path: Path, types: tuple[int, ...], what: str) -> Cell:
-    """The same, and in a union all that may stand there: one of them wherever the parent is."""
+    """Returns the element at this path; in a union, all that may stand there, one of them wherever the parent
+    is. Raises Breach."""
     path = (*parent, *path)
     cell = find_all(layout, path)
     name = ".".join(path)

@@ -77,8 +77,9 @@ def shape(layout: Layout, policy: Policy) -> Shape:
 
 
 def overflow_shape(layout: Layout, policy: Policy) -> Shape:
-    """Of an overflow document: an array of readings (their time under `time_field`), or further slots
-    of its bucket: under the value fields, or under those inside `samples_field`."""
+    """Returns the shape of an overflow document: an array of readings (their time under `time_field`), or
+    further slots of its bucket, under the value fields or under those inside `samples_field`. Raises
+    Breach."""
     assert policy.overflow is not None
     path = split(policy.overflow.samples_field)
     held = find(layout, path)
@@ -156,6 +157,6 @@ def _value(layout: Layout, slot: Path, inside: Path) -> Cell:
 
 
 def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
-    """A query for every bucket that may hold a reading in [start, end)."""
+    """Returns a query for every bucket that may hold a reading in [start, end)."""
     first = start_ms - length_ms(policy) + 1
     return any_of(form.ranges(str(policy.time_field), first, end_ms - 1))

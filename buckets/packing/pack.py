@@ -122,7 +122,8 @@ class Packed:
 
 
 def pack(lot: Lot) -> Packed:
-    """The lot must hold a bucket, and sound ones alone (`decode` quarantines none); else ValueError."""
+    """Takes the buckets of a lot apart. Raises ValueError unless it holds a bucket, and sound ones alone
+    (`decode` quarantines none)."""
     policy, decoded = lot.policy, lot.decoded
     if decoded.quarantined:
         raise ValueError(f"a bucket that breaks its model can't be packed: {decoded.quarantined[0]}")
@@ -222,8 +223,8 @@ def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]
 
 
 def _exact(raw: NDArray[Any], source: Source) -> Flags:
-    """n × h -> h: whether a row's double (value) or milliseconds (time) give the bits of a hole back, in each
-    document."""
+    """Returns whether a row's double (value) or milliseconds (time) give the bits of a hole back in each
+    document, (n, h) → (h,)."""
     if source == Source.VALUE_DOUBLE:
         # -0.0 and NaN survive in Parquet, but a dictionary may take one NaN, or zero, for another
         same = ~(np.isnan(raw) | (raw.view("<i8") == _MINUS_ZERO))

@@ -47,7 +47,7 @@ class Column:
 
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
-        """n: the place of each value among the distinct ones, in MongoDB's order."""
+        """Returns the rank of each value among the distinct ones, (n,), in MongoDB's order."""
         return numbered(self._plain)
 
     @cached_property

@@ -53,7 +53,7 @@ def reserved(policies: Iterable[Policy]) -> dict[str, str]:
 
 
 def overflow_archive(collection: str) -> str:
-    """Where the overflow of an online archive goes."""
+    """Returns where the overflow of an online archive goes."""
     return f"{collection}_overflow"
 
 

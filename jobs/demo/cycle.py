@@ -20,7 +20,7 @@ Body = dict[str, Any]
 
 
 def load(stage: Stage) -> None:
-    """The readings go into MongoDB as an application would have written them."""
+    """Writes the readings into MongoDB as an application would have written them."""
     stage.show.act("Load", f"{DAYS} days of invented readings, in each way in which readings lie in MongoDB.")
     # By default mongod keeps what was deleted for five minutes more, for readers of the past.
     stage.database.client.admin.command({"setParameter": 1, "minSnapshotHistoryWindowInSeconds": 0})
@@ -119,7 +119,7 @@ def _check_run(stage: Stage, policy: Policy, rolled: Body, archived: Body) -> No
 
 
 def space(stage: Stage) -> None:
-    """What everything takes up, before and after."""
+    """Shows how much space everything takes, before and after."""
     about = "Disk and indexes are the blocks in use; what a delete frees in a file waits there for new data."
     stage.show.act("What it takes up", about)
     rows: list[list[str]] = []

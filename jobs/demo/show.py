@@ -25,12 +25,12 @@ def number(count: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, in the unit that suits them."""
+    """Returns bytes as text, in the unit that suits them."""
     return " ".join(_scaled(count, count))
 
 
 def change(before: Sequence[int], after: Sequence[int]) -> list[str]:
-    """Documents, then figures in bytes: what each was, and what it is, in one unit."""
+    """Returns the cells of a row: documents, then figures in bytes, each before and after, in one unit."""
     figures = [f"{number(before[0])} → {number(after[0])}"]
     for one, two in zip(before[1:], after[1:], strict=True):
         shown, unit = _scaled(two, max(one, two))
@@ -69,7 +69,7 @@ class Show:
         self.holds(f"{what}: {got!r:.200}, and it should be {wanted!r:.200}", got == wanted)
 
     def holds(self, claim: str, held: bool) -> None:
-        """`claim` is what to tell where it doesn't hold."""
+        """Checks a claim. `claim`: what to print where it doesn't hold."""
         self.made += 1
         if not held:
             self.failed.append(claim)
@@ -95,7 +95,8 @@ class Show:
         self._console.print()
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-        """The first `left` columns hold words, the others figures. An empty row sets off what follows."""
+        """Prints a table. The first `left` columns hold words, the others figures. An empty row separates
+        what follows."""
         table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
         for at, head in enumerate(heads):
             table.add_column(head, justify="left" if at < left else "right", no_wrap=True)
@@ -111,7 +112,8 @@ class Show:
         self._console.print(Padding(shown, (0, 0, 0, _INDENT), expand=False))
 
     def verdict(self, claim: str) -> None:
-        """Close an act: what was checked in it, or what was wrong. An act with a fault is the last."""
+        """Closes an act: prints what was checked in it, or what was wrong. An act with a fault is the
+        last."""
         made = self.made - self._made_before
         self.blank()
         for fault in self.failed[:5]:

@@ -112,7 +112,7 @@ class DaskExecutor:
         return outer
 
     def check(self) -> None:
-        """Tasks wait for ever where all workers have gone, and for nothing where the scheduler has."""
+        """Raises where all workers have gone, or the scheduler has: tasks would wait forever."""
         now = clock.steady()
         if now - self._asked_at < _SECONDS_BETWEEN_CHECKS:
             return

@@ -81,7 +81,7 @@ class ProcessExecutor:
         return self._threads.submit(self._do, partial(do, self.where, task, *plain, **named))
 
     def check(self) -> None:
-        """Where all die, new ones are started."""
+        """Does nothing: where all workers die, new ones are started."""
 
     def close(self) -> None:
         """Ends the workers, whatever they are at."""

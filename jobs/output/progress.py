@@ -34,7 +34,8 @@ class Estimate:
         self._began = self._heard = now
 
     def hear(self, what: str, share: float | None, now: float) -> None:
-        """`what` tells one part of a step from the next: each has a share of its own."""
+        """Takes the share that is done. `what` tells one part of a step from the next: each has a share of
+        its own."""
         if what != self._what:
             self._what, self._began = what, self._heard
         self._share, self._heard = share, now
@@ -84,7 +85,7 @@ class Progress:
         self._show()
 
     def wait(self, reason: str | None, /) -> None:
-        """Say why work waits; None: it goes on. Where quiet, log lines tell of it, if there are any."""
+        """Shows why work waits; None: it goes on. Where quiet, logs it, if there are log lines."""
         if self._quiet and reason is not None and self._waits is None:
             log.info("run waits", **self._fields, reason=reason)
         self._waits = reason
@@ -92,7 +93,7 @@ class Progress:
 
     @contextmanager
     def step(self, title: str, policy: str | None = None) -> Iterator[None]:
-        """What is counted inside the block belongs to this step of a policy."""
+        """Counts what is done inside the block for this step of a policy."""
         number, of = self.among
         self._fields = {"step": title}
         if policy is not None:

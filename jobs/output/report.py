@@ -27,7 +27,7 @@ PRECEDENCE = (5, 130, 1, 2, 11, 4, 3, 0)
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The exit code of a command whose policies ended with `codes`."""
+    """Returns the exit code of a command whose policies ended with `codes`."""
     return min(codes, key=PRECEDENCE.index, default=0)
 
 
@@ -101,7 +101,7 @@ class Report:
         }
 
     def as_json(self) -> str:
-        """One object on one line. Instants are ISO 8601; `_id`s that JSON lacks are extended JSON."""
+        """Returns one object on one line. Instants are ISO 8601; `_id`s that JSON lacks are extended JSON."""
         return json.dumps(self.plain(), ensure_ascii=False, allow_nan=False)
 
     def plain(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Report:
 
     @property
     def complaints(self) -> list[str]:
-        """A line for each error, for people."""
+        """Returns a line for each error, for people."""
         of_policies = [
             f"policy {result.policy}: {result.error.removeprefix(f'policy {result.policy}: ')}"
             for result in self.results

@@ -39,7 +39,7 @@ class Format(StrEnum):
 
 
 def write(reader: pa.RecordBatchReader, form: Format, file: IO[bytes], *, is_stream: bool) -> Iterator[int]:
-    """Write all rows; yields how many after each piece. Nothing is written before there are any, or it is
+    """Writes all rows; yields how many after each piece. Nothing is written before there are any, or it is
     known that there are none. `is_stream`: Arrow as its stream, else as its file, with an index at its end.
     Raises UsageError where two columns would have one name in JSON, Parquet or Arrow."""
     names = reader.schema.names

@@ -12,10 +12,9 @@ Host = dict[str, Any]
 
 
 def this_process() -> Host:
-    """What tells this process from every other, also after its pid is used again.
+    """Returns what tells this process from every other, also after its pid is used again.
 
-    `{name, boot_id, pid_namespace, pid, pid_started}`; what comes from /proc is None where there is none.
-    """
+    `{name, boot_id, pid_namespace, pid, pid_started}`; what comes from /proc is None where there is none."""
     return {
         "name": socket.gethostname(),
         "boot_id": machine_boot_id(),

@@ -118,7 +118,7 @@ class Runner:
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
-        """A policy that fails keeps none of the others from running; an interruption does."""
+        """Runs each policy. One that fails keeps none of the others from running; an interruption does."""
         results = []
         self._shared = self._sharing(policies)
         for number, policy in enumerate(policies, start=1):
@@ -153,7 +153,8 @@ class Runner:
         return result
 
     def run_if(self, policy: Policy, is_wanted: Callable[[], bool]) -> Result | None:
-        """`is_wanted` is asked once the lease is held; None where it says no, and nothing was done."""
+        """Runs a policy if it `is_wanted`, which is asked once the lease is held. Returns None, and does
+        nothing, where it is not."""
         result = Result(policy.name)
         try:
             self.stop.check()

@@ -63,8 +63,8 @@ class Gate:
         self.finish_by = float("-inf")
 
     def hear(self, buckets: int, size: int) -> None:
-        """So many buckets, of so many bytes, were read or deleted. They are paid for by time from when the
-        run was let go on: what it saves while it does something else is not kept."""
+        """Counts buckets and bytes that were read or deleted. They are paid for by time since the run was let
+        go on: time that it spends on something else is not saved up."""
         self._has_worked = True
         if self._rate is not None:
             cost = (size if self._rate.is_bytes else buckets) / self._rate.amount
@@ -121,8 +121,8 @@ class Gate:
         return told
 
     def check(self, may_go_on: Callable[[], None], present: Callable[[], datetime], tell: Teller) -> None:
-        """Wait as long as it takes. `may_go_on` raises meanwhile where the run must stop. `present` is the
-        run's own. `tell` hears why it waits. Raises what `wait` does."""
+        """Waits as long as the limits ask for. `may_go_on` raises meanwhile where the run must stop.
+        `present` is the run's own. `tell` is told why it waits. Raises what `wait` does."""
         if threading.get_ident() != self._thread:  # those that copy wait for the run in any case
             return
         waits = False

@@ -51,11 +51,11 @@ class Notifier:
         self._last_ping: threading.Thread | None = None
 
     def started(self) -> None:
-        """Say that a run begins."""
+        """Says that a run begins."""
         self._ping("ping_start")
 
     def ended(self, report: Report) -> None:
-        """Say how it has ended."""
+        """Says how it has ended."""
         code = report.exit_code
         if code in DONE:
             self._ping("ping_success")
@@ -66,7 +66,7 @@ class Notifier:
             self._send("url", _with(report, events).as_json().encode(), None)
 
     def wait(self) -> None:
-        """Wait until all is delivered or given up, 21 seconds at most."""
+        """Waits until all is delivered or given up, 21 seconds at most."""
         deadline = clock.steady() + _PATIENCE
         for thread in self._sending:
             thread.join(max(0.0, deadline - clock.steady()))
@@ -125,7 +125,7 @@ def _deliver(url: str, body: bytes | None) -> str | None:
 
 
 def _request(url: str, body: bytes | None) -> Request:
-    """urllib takes no user and password in a URL."""
+    """Returns a request with user and password in a header: urllib takes none in a URL."""
     parts = urlsplit(url)
     user_info, _, place = parts.netloc.rpartition("@")
     request = Request(parts._replace(netloc=place, fragment="").geturl(), data=body)

@@ -103,7 +103,7 @@ class Service:
     _turns: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
     def serve(self) -> None:
-        """Work until asked to stop; then finish the steps in hand."""
+        """Works until asked to stop, then finishes the steps in hand."""
         # A run that waits waits here, however long, and asks what is due when its turn comes.
         runs = ThreadPoolExecutor(_AT_ONCE)
         self._scheduler = BackgroundScheduler(

@@ -50,12 +50,11 @@ class _Heard(NamedTuple):
 
 
 def longest_holes(database: Database[Document], policy: Policy, at_most: int) -> tuple[list[Hole], int]:
-    """The longest holes, in the order of time, and how many more there are.
+    """Returns the longest holes, in the order of time, and how many more there are.
 
-    Days are read where they are made, and the hours after the last day; of hours and local days the hours.
-    A hole may span windows, and windows without a summary are part of it. Before a series' first reading,
-    and after its last window, there is none.
-    """
+    Reads daily summaries where they are made, and hourly ones after the last day; if days are local, hourly
+    ones alone. A hole may span windows, and windows without a summary are part of it. There is none before a
+    series' first reading, or after its last window."""
     shortest = span_ms(policy.max_hole) if policy.max_hole is not None else 0
     longest: list[tuple[int, int, Hole]] = []
     count = 0

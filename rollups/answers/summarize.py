@@ -77,8 +77,9 @@ class Answer:
         return not self.tiling.missing
 
     def told(self, state: State) -> Document:
-        """A state in the words of a summary: `count`, and in `values` each value field by its name. Where the
-        policy expects an interval, what is missing too; but not of a range that is itself incomplete."""
+        """Returns a state with the names of a summary: `count`, and in `values` each value field by its name.
+        Where the policy expects an interval, also tells what is missing, unless the range itself is
+        incomplete."""
         interval = coverage.interval_of(self.policy)
         found = None
         if interval is not None and self.is_complete:

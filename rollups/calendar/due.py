@@ -44,7 +44,7 @@ class Spans:
 
 
 def widened(levels: Sequence[Level], spans: Iterable[Span]) -> Spans:
-    """The spans, widened to the whole windows that they touch."""
+    """Returns the spans, widened to the whole windows that they touch."""
     return Spans(
         (
             min(level.edges(at := max(LOWEST, start - level.reach), at + 1)[0] for level in levels),
@@ -87,13 +87,14 @@ class Calendar:
         }
 
     def slice_at(self, ms: int, after: int) -> Span:
-        """The first slice, from `after` on, with a window that holds the instant."""
+        """Returns the first slice, from `after` on, with a window that holds the instant."""
         first = min((level.edges(ms, ms + 1)[0] for level in self._short if level.step), default=ms)
         start, end = day_of(first, self._zone)
         return (start, end) if start >= after else day_of(ms, self._zone)
 
     def windows(self, level: Level, piece: Span, spans: Spans) -> list[Span]:
-        """The windows of a slice that are over, settled, not past retention, and touched by the spans."""
+        """Returns the windows of a slice that are over, settled, not past retention, and touched by the
+        spans."""
         expired = self._expired[level.name]
         return [
             (start, end)

@@ -35,7 +35,7 @@ class Changed:
     is_anything: bool
 
     def then(self, later: Changed) -> Changed:
-        """This, and what has changed after it."""
+        """Returns this, and what has changed after it."""
         spans = {kind: Spans([*some.spans, *later.spans[kind].spans]) for kind, some in self.spans.items()}
         return Changed(
             later.token,
@@ -47,7 +47,7 @@ class Changed:
 
     @property
     def told(self) -> list[Span]:
-        """All spans, whatever the operation."""
+        """Returns all spans, of every operation."""
         return flat(self.spans)
 
 
@@ -87,8 +87,8 @@ class Gathering:
             self._take(change, operation)
 
     def drop(self, receipt: Document) -> int:
-        """The deletes of this transaction are our own: what they took is archived. Returns how many were
-        told."""
+        """Drops the deletes of this transaction, which are our own: what they took is archived. Returns how
+        many there were."""
         self._is_anything = True
         if self._deletes is None or self._deletes[0] != transaction_of(receipt):
             return 0

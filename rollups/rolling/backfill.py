@@ -43,12 +43,12 @@ class Backfill:
             self._store(span[0])
 
     def reach(self, at: int) -> None:
-        """All windows of the range that end by then are written: stores that, once a slice."""
+        """Stores, once a slice, that all windows of the range that end by then are written."""
         if self._slices(at) > self._stored:
             self._store(min(at, self._span[1]))
 
     def finish(self) -> None:
-        """All are. The next call begins anew."""
+        """Records that all windows are written. The next call begins anew."""
         self._store(self._span[1])
 
     def _store(self, at: int) -> None:

@@ -71,7 +71,7 @@ class Planner:
 
     @cached_property
     def is_cleared(self) -> bool:
-        """Whether something deletes raw data that no archive of the policy holds by then."""
+        """Returns whether something else deletes raw data before an archive of the policy holds it."""
         return self.options.is_cleared or clears(self.source)
 
     @cached_property
@@ -145,7 +145,8 @@ class Watermark:
         self._save = save
 
     def begin(self) -> None:
-        """Called before the first summary is written, if there is any."""
+        """Stores the progress so far, with the bookmark to read on from, before the first summary is
+        written."""
         if self._moves and self._through:
             self._save(Progress(self._through, self._bookmark))
 
@@ -159,7 +160,7 @@ class Watermark:
         self._save(Progress(self._through, self._bookmark))
 
     def finish(self, bookmark: Bookmark | None) -> None:
-        """All is done: from here on the next run reads the stream."""
+        """Stores that all is done, with the bookmark from which the next run reads the stream."""
         self._bookmark = bookmark
         self.reach(self._calendar.due_end)
 

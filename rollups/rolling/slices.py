@@ -62,7 +62,7 @@ WHOLE = Share()
 
 
 def shares(bounds: Sequence[Any]) -> list[Share]:
-    """One more than there are bounds."""
+    """Returns the shares between these bounds: one more than there are bounds."""
     return [Share(bounds[:at], bounds[at : at + 1]) for at in range(len(bounds) + 1)]
 
 
@@ -161,7 +161,7 @@ class SliceStates:
                 self._put_aside()
 
     def add(self, other: SliceStates) -> None:
-        """What another share of the same slice holds."""
+        """Adds what another share of the same slice holds."""
         for local, cells in other.cells.items():
             self.take(local, cells.entries())
         if other.aside is not None:
@@ -174,7 +174,7 @@ class SliceStates:
         self.bytes_read += other.bytes_read
 
     def size(self) -> int:
-        """Bytes that it takes in memory, about."""
+        """Returns about how many bytes it takes in memory."""
         return sum(cells.size for cells in self.cells.values())
 
     def portions(self) -> Iterator[Portion]:
@@ -216,11 +216,12 @@ class Reader:
 
     @property
     def memory_of_each(self) -> int:
-        """Bytes that the states of a slice may take: while they are written, as much again is in hand."""
+        """Returns how many bytes the states of a slice may take. While they are written, as much again is
+        held."""
         return self.memory // (_TIMES * self.workers)
 
     def ahead(self, size: int) -> int:
-        """How many may be under way, where each is of this size."""
+        """Returns how many slices may be under way, where each has this size in bytes."""
         if self.workers == 1:
             return 1
         most = 2 * self.workers  # while one is written, nobody has to wait
@@ -230,8 +231,9 @@ class Reader:
 def read(
     source: Source, archived: Archived, policy: Policy, asked: SliceRequest, unions: Unions
 ) -> SliceStates:
-    """Live and archived buckets alike; of one that reaches over a slice's rim, what is inside.
-    `archived(start_ms, end_ms)` gives archived ones that may hold a reading in the range and are not live."""
+    """Reads a slice of live and archived buckets into states; of a bucket that reaches over its edge, what is
+    inside. `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are
+    not live."""
     found = SliceStates({local: Cells(edges) for local, edges in asked.edges.items()}, asked.memory)
     start = min(edges[0] - local * LARGEST_MS for local, edges in asked.edges.items())
     end = max(edges[-1] + local * LARGEST_MS for local, edges in asked.edges.items())

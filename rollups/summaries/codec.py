@@ -21,7 +21,7 @@ class Writer:
         self.number(2 * value if value >= 0 else -2 * value - 1)
 
     def wide(self, value: int) -> None:
-        """An integer of any size, most of whose low bits are zero."""
+        """Writes an integer of any size, most of whose low bits are zero."""
         zeros = (value & -value).bit_length() - 1 if value else 0
         self.number(zeros)
         kept = value >> zeros

@@ -18,12 +18,12 @@ def service_page(told: dict[str, Any]) -> tuple[str, str]:
 
 
 def instant(text: str | None) -> str:
-    """An instant of the JSON, to the second."""
+    """Returns an instant of the JSON as text, to the second."""
     return "–" if text is None else text[:19].replace("T", " ")
 
 
 def span(seconds: float | None) -> str:
-    """A length of time in the largest unit that it fills."""
+    """Returns a length of time as text, in the largest unit that it fills."""
     if seconds is None:
         return "–"
     size, unit = next((one for one in _UNITS if seconds >= one[0]), (1, "s"))

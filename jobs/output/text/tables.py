@@ -159,7 +159,7 @@ def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
 
 
 def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
-    """How much of each offline archive an audit has read."""
+    """Returns how much of each offline archive an audit has read."""
     told = ((it.policy, parts_read(it.body)) for it in results)
     return [Text(f"{policy}: {text}") for policy, text in told if text]
 
@@ -173,7 +173,7 @@ def parts_read(body: Body) -> str:
 
 
 def fit_lines(results: Iterable[Result]) -> list[RenderableType]:
-    """How each policy's documents are understood, where some were looked at."""
+    """Returns how each policy's documents are understood, where some were looked at."""
     steps = (
         (it.policy, [it.body, *(it.body.get(step, {}) for step in ("rollup", "archive"))]) for it in results
     )
@@ -199,7 +199,7 @@ def _example(it: Body) -> str:
 
 
 def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
-    """A row a series and value field; below, what the answer rests on and what it lacks."""
+    """Returns a row for each series and value field; below, what the answer rests on and what it lacks."""
     tables: list[RenderableType] = []
     for body in (result.body for result in results if result.body):
         percents = [percentile_key(percent) for percent in body["percentiles"]]
@@ -220,7 +220,8 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def printable(text: str) -> str:
-    """With escapes for what moves a terminal's cursor, changes its colours, or turns the line around."""
+    """Returns text with escapes for whatever moves a terminal's cursor, changes its colours, or reverses the
+    line."""
     if text.isprintable():
         return text
     return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
@@ -323,7 +324,7 @@ def _instant(value: Any) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes, in the unit that suits them."""
+    """Returns bytes as text, in the unit that suits them."""
     scaled, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007  # the last one stands for all above
         if scaled < 1000:
