@@ -39,7 +39,7 @@ KnowsRun = Callable[[int, datetime], bool]
 
 
 def knows_none(_fence: int, _now: datetime) -> bool:
-    """Knows of no run: for what writes nothing."""
+    """Stands in for `KnowsRun` where nothing is written: knows of no run."""
     return False
 
 
@@ -78,7 +78,7 @@ class ArchiveContext(RunContext):
 
     @property
     def connections(self) -> Connections:
-        """Returns what a task works with, in this process."""
+        """Returns the connections for tasks in this process."""
         return Connections(self.database, self.store)
 
     @property
@@ -99,7 +99,7 @@ class ArchiveContext(RunContext):
 
     @property
     def source(self) -> Source:
-        """Returns what reads the policy's collections."""
+        """Returns the source that reads the policy's collections."""
         return Source(self.database, self.policy)
 
     @property
@@ -114,7 +114,7 @@ class ArchiveContext(RunContext):
 
     @cached_property
     def deletions(self) -> Deletions:
-        """Returns what writes the receipts of deletes for this run."""
+        """Returns the writer of receipts of deletes for this run."""
         return Deletions(self.receipts, self.policy, self.fence, self.now, self.keys)
 
     @cached_property
@@ -141,7 +141,8 @@ class ArchiveContext(RunContext):
 
     @property
     def measured(self) -> bool:
-        """Measurements of a native time-series collection don't change, and may share an `_id`."""
+        """Returns whether buckets are measurements of a native time-series collection: they don't change, and
+        may share an `_id`."""
         return self.policy.model == "timeseries"
 
     @property

@@ -98,18 +98,18 @@ class Source:
 
     @property
     def rough(self) -> Source:
-        """Returns the same where all texts are taken for plain ones: those with an offset from UTC are found
-        up to a day off."""
+        """Returns a source that takes all texts for plain ones: it finds those with an offset from UTC up to
+        a day off."""
         found = copy.copy(self)
         found._form = self._form.plain  # noqa: SLF001  (of its own class)
         return found
 
     def look_at_texts(self) -> None:
-        """Looks at each text of a time once, where there are any, up to the first that is none or has an
-        offset from UTC. Without any such, this source takes all for plain ones from now on.
+        """Looks once at each text of a time, where there are any, up to the first that is none or has an
+        offset from UTC. Without such a text, this source takes all for plain ones from now on.
 
-        What comes in later with an offset is then found a day beside its time, or not at all. So look once
-        the change stream has been read: the next run hears of what came in since."""
+        A text with an offset that comes in later is then found up to a day off, or not at all. So call it
+        once the change stream has been read: the next run learns of what came in since."""
         if self._form.is_text:
             fields = {self._first, self._last}
             other = {"$or": [self._form.not_plain(field) for field in fields]}

@@ -111,7 +111,7 @@ class Retain(Table):
 
     @property
     def by_level(self) -> dict[LevelName, timedelta | None]:
-        """Returns what is said, by the name of the level."""
+        """Returns how long summaries are kept, by the name of the level."""
         said = self.model_dump(by_alias=True, exclude_unset=True)
         return {name: said[name] for name in LEVEL_NAMES if name in said}
 
@@ -179,8 +179,8 @@ class Policy(Table):
 
     @property
     def series_names(self) -> tuple[str, ...]:
-        """Returns what summaries, columns and `--series` call the series fields, in their order: a field in
-        `_id` or in a sample by the last part of its path."""
+        """Returns the names of the series fields in summaries, columns and `--series`, in their order: the
+        last part of the path for a field in `_id` or in a sample."""
         return _series_names(self.series_fields)
 
     @property
@@ -197,7 +197,7 @@ class Policy(Table):
 
     @property
     def value_names(self) -> tuple[str, ...]:
-        """Returns what summaries and columns call the value fields, in their order: "p" for "v.*.p"."""
+        """Returns the names of the value fields in summaries and columns, in their order: "p" for "v.*.p"."""
         return _value_names(self.value_fields)
 
     @property
@@ -257,7 +257,8 @@ class Settings(Table):
     path: Path
 
     def redis_of(self, policy: Policy) -> Redis | None:
-        """Returns what is published of a policy; None where nothing is."""
+        """Returns the table `publish.redis` as it applies to a policy; None where nothing of it is
+        published."""
         own = policy.publish.redis if policy.publish else PolicyRedis()
         targets = policy.rollup.targets if policy.rollup else {}
         if self.publish.redis is None or not own.enabled or not targets:

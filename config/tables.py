@@ -83,7 +83,7 @@ class Notify(Table):
 
     @property
     def tells_late(self) -> bool:
-        """Returns whether it is told that a firing was missed."""
+        """Returns whether missed firings are reported."""
         return self.url is not None and "late" in self.on
 
     @property
@@ -157,5 +157,5 @@ class Throttle(Table):
     window: WindowText | None = None  # times of day
 
     def within(self, outer: Throttle) -> Throttle:
-        """Returns this one with what it does not say taken from `outer`."""
+        """Returns these limits, with those that are not set taken from `outer`."""
         return outer.model_copy(update=self.model_dump(exclude_unset=True))

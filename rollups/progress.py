@@ -51,7 +51,7 @@ def load(database: Database[Document], policy: Policy) -> Progress:
 
 
 def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:
-    """Returns the same of several policies, by name."""
+    """Returns how far several policies are rolled up, by name."""
     named = {"_id": {"$in": [it.name for it in policies]}}
     found = {it["_id"]: it for it in books(database).find(named)} if policies else {}
     return {it.name: _progress(found.get(it.name), it) for it in policies}

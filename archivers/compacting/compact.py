@@ -58,8 +58,8 @@ class CompactReport:
 
 
 def compact(context: ArchiveContext, options: CompactOptions) -> CompactReport:
-    """Merges what may be merged. Returns what was done. Raises HaltedError where a commit is not what it was,
-    and leaves all as it is."""
+    """Merges small commits. Returns what was done. Raises HaltedError where a commit is not what it was, and
+    leaves everything as it is."""
     archive = context.offline(context.keys)
     if archive is None:
         return CompactReport()

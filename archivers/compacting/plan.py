@@ -39,7 +39,7 @@ class StandingCommit:
 
     @classmethod
     def of(cls, commit: Commit, receipt: dict[str, Any]) -> StandingCommit:
-        """Returns what a receipt tells of a commit."""
+        """Returns the commit that a receipt describes."""
         return cls(
             commit,
             receipt["committed"],

@@ -45,13 +45,13 @@ class Erasure:
 
     @property
     def text(self) -> str:
-        """Returns what is asked for as one text, of which a keyed hash is kept."""
+        """Returns the request as one text, of which a keyed hash is kept."""
         asked = sorted(self.series.items()), self.within.start_ms, self.within.end_ms
         return json.dumps([self.policy.name, *asked], ensure_ascii=False)
 
     @cached_property
     def needle(self) -> Needle:
-        """Returns what finds the values wherever they stand as text."""
+        """Returns a needle that finds the values wherever they stand as text."""
         return Needle(self.series.values())
 
     def sort(self, batch: Batch) -> Sorted:

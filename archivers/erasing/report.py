@@ -35,6 +35,6 @@ class ErasureReport:
 
 
 def counted(place: str, what: str, count: int) -> Iterator[Remaining]:
-    """Yields that so many of something were found in a place, if any were."""
+    """Yields a line for a place where something was found, unless the count is 0."""
     if count:
         yield Remaining(place, f"{count:,} {what}", True)

@@ -34,7 +34,7 @@ class Weight:
     days: set[int] = field(default_factory=set)
 
     def add(self, decoded: Decoded, sizes: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
-        """Adds those that are chosen. `sizes`: bytes of each bucket, as `chosen` in the order of columns."""
+        """Adds the chosen buckets. `sizes`: bytes of each bucket, as `chosen` in the order of columns."""
         columns = decoded.columns
         self.buckets += int(chosen.sum())
         self.readings += int(columns.lengths[chosen].sum())
@@ -69,8 +69,8 @@ class Outcome:
 
 
 def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> Rule:
-    """Returns what the policy does by the instant of the context, if it runs from the present on. `readers`:
-    other policies that roll up the collection."""
+    """Returns what the policy does by the instant of the context, if it runs from now on. `readers`: other
+    policies that roll up the collection."""
     archived = _archived_before(context, readers)
     return Rule(context, archived, min(archived, _deleted_before(context, readers, present)))
 

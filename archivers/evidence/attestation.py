@@ -27,7 +27,7 @@ class Attestation(NamedTuple):
 
 
 def attestation(context: ArchiveContext) -> Attestation:
-    """Returns what is recorded of the archive. Reads nothing of the store."""
+    """Returns what MongoDB records of the archive. Reads nothing of the store."""
     heads = read_heads(context.receipts)
     drilled = CommitDays(context.receipts).drilled()
     times = [it for it in drilled.values() if it is not None]

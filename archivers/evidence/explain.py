@@ -62,8 +62,9 @@ class Answer:
 
 
 def explain(context: ArchiveContext, question: Question, through: int | None) -> Answer:
-    """Returns what is known. `through`: what ends before it (milliseconds) is rolled up; None: nothing has to
-    be. Raises UsageError where there is no such series, HaltedError where the archive is not all there."""
+    """Returns all that is known of a bucket. `through`: windows that end before it (milliseconds) are rolled
+    up; None: none has to be. Raises UsageError where there is no such series, HaltedError where the archive
+    is not all there."""
     check_selector(context.policy, question.series)
     check_archive(context.database, context.policy, context.store)
     finder = Finder(context)

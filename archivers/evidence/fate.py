@@ -60,7 +60,7 @@ class Fate:
 
 
 def fate(policy: Policy, it: Facts) -> Fate:
-    """Returns what becomes of a bucket."""
+    """Returns what will happen to a bucket, and by which rule."""
     if it.is_live and it.fault is not None:
         return Fate("quarantined", f"it breaks its model, and stays: {it.fault.field}: {it.fault.reason}")
     if it.is_live:

@@ -43,8 +43,8 @@ class BucketHistory:
         self._offline = context.offline()
 
     def of(self, found: FoundBucket, span: tuple[int, int], pin: Pin | None) -> list[Event]:
-        """Returns what has happened to a bucket, in the order of time; what has no time comes last. `span`:
-        its first and last time, milliseconds."""
+        """Returns what has happened to a bucket, in the order of time; events without a time come last.
+        `span`: its first and last time, milliseconds."""
         events = [*self._quarantined(found.raw_id)]
         for copy in found.copies:
             events += self._copied(copy)

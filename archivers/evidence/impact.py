@@ -37,7 +37,7 @@ class RollupImpact:
 
 
 def rollup_impact(context: ArchiveContext, changed: Policy) -> RollupImpact | None:
-    """Returns what the changed policy rolls up anew, in the context of today's; None where nothing."""
+    """Returns what the changed policy would roll up again, in the context of today's; None where nothing."""
     today = {level.name: level for level in levels_of(context.policy)}
     levels = levels_of(changed)
     is_whole = fingerprint(changed) != fingerprint(context.policy)

@@ -128,7 +128,7 @@ class InventoryReader:
         return {day: due for day, due in told if due is not None}
 
     def look(self, grid: Grid, counter: SummaryCounter, session: ClientSession) -> Inventory:
-        """Returns what lies in these rows."""
+        """Returns what lies in the time of these rows."""
         told = counter.tell(grid, session)
         parts = self.parts(grid, session)
         live, pinned, broken = self._live(grid, parts, session)

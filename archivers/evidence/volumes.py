@@ -68,7 +68,7 @@ class Deleted:
 
 
 def runs(rows: Iterable[Row]) -> list[Run]:
-    """Returns the days of a coverage, which follow one another."""
+    """Returns the runs of a coverage's days, which follow one another."""
     found = []
     for state, same in groupby(rows, lambda it: it.state):
         those = list(same)

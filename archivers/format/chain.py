@@ -137,7 +137,7 @@ class Chain:
         return [manifest for link, manifest in found.items() if link not in named]
 
     def sealed(self, made: Vouching) -> Vouching:
-        """Returns it sealed, and signed where there is a key."""
+        """Returns a manifest or checkpoint sealed, and signed where there is a key."""
         made = sealed(made)
         signature = self.keys.sign(made.sha256) if self.keys else None
         return made.model_copy(update={"signature": signature})

@@ -50,7 +50,7 @@ class Checkpoint(BaseModel):
 
     @property
     def links(self) -> frozenset[Link]:
-        """Returns all that it vouches for by name."""
+        """Returns the links of all commits and heads that it names."""
         return frozenset((*self.heads, *self.commits))
 
     @property
@@ -60,7 +60,7 @@ class Checkpoint(BaseModel):
 
     @property
     def record(self) -> CheckpointRecord:
-        """Returns what MongoDB records of it."""
+        """Returns the record of it that MongoDB keeps."""
         return CheckpointRecord(self.sequence, self.sha256, len(self.commits))
 
 

@@ -22,7 +22,7 @@ class CommitIndex(Protocol):
         """Returns the seal that a commit's manifest has to have, where that is known."""
 
     def knows(self, commit: Commit) -> bool:
-        """Returns whether a commit is registered by now, or was once and has been dropped."""
+        """Returns whether a commit is registered, or was once and has been dropped."""
 
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the registered commits that may hold something of [start, end)."""
@@ -72,7 +72,7 @@ class ArchivedCommits:
         self._types: dict[str, str] | None = None
 
     def commits(self) -> list[Commit]:
-        """Returns all of them, by their numbers, as the store lists them."""
+        """Returns all commits, by their numbers, as the store lists them."""
         return list(commits(self.store, self.policy.name))
 
     def manifest(self, commit: Commit) -> Manifest:
@@ -81,8 +81,9 @@ class ArchivedCommits:
 
     @property
     def tail(self) -> list[Commit]:
-        """Returns what the store holds from the last registered commit on, when this is first asked for. What
-        was not registered then may have been since; nothing that it holds had been deleted by then."""
+        """Returns the commits in the store from the last registered one on, as listed when this is first
+        called. One that was not registered then may have been since; nothing that it holds had been deleted
+        by then."""
         name = self.policy.name
         if name not in self._listed:
             known = self.index.sequence() if self.index else 0
@@ -94,7 +95,7 @@ class ArchivedCommits:
         self._listed.pop(self.policy.name, None)
 
     def at(self, index: CommitIndex) -> Self:
-        """Returns the same archive, with what was registered at another instant."""
+        """Returns the same commits, as they were registered at another instant."""
         other = copy.copy(self)
         other.index = index
         return other
@@ -168,8 +169,8 @@ class ArchivedCommits:
         return (min(days) * DAY_MS, (max(days) + 1) * DAY_MS) if days else None
 
     def missing(self, registered: Callable[[], Iterable[Commit]]) -> list[Commit]:
-        """Returns those of the registered commits that have no manifest, by their names. They are asked for
-        again where some are missing: a run at work may have dropped them since."""
+        """Returns the registered commits that have no manifest, by name. Where some are missing, reads the
+        receipts again: a concurrent run may have dropped them since."""
         missing = self._missing(registered())
         if not missing:
             return []

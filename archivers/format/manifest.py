@@ -162,8 +162,8 @@ class Manifest(_Model):
 
     @property
     def kin(self) -> str:
-        """Returns what is equal for commits that can be merged: they came from one collection, by policies
-        that read their buckets alike, and have the same columns."""
+        """Returns a key that is equal for commits that can be merged: they came from one collection, by
+        policies that read their buckets alike, and have the same columns."""
         told = [self.database, self.collection, self.layout, self.series_types, self.timeseries]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -175,7 +175,7 @@ def owner_key(policy: str) -> str:
 
 
 def commits(store: ObjectStore, policy: str, from_sequence: int = 0) -> Iterator[Commit]:
-    """Returns the commits with this number or a later one, by their numbers."""
+    """Yields the commits with this number or a later one, by their numbers."""
     prefix = f"{policy}/meta/manifests/"
     after = f"{prefix}{from_sequence:0{DIGITS}d}" if from_sequence else ""
     for found in store.list(prefix, after):

@@ -45,7 +45,8 @@ class ArchiveOptions:
 
     @property
     def keeps_up(self) -> RolledUp:
-        """Returns what brings summaries up to date; where nothing is rolled up, all are."""
+        """Returns the function that brings summaries up to date; where nothing is rolled up, they always
+        are."""
         return always if self.through is None else self.rolled_up
 
     def expired(self, context: ArchiveContext) -> tuple[int, int]:
@@ -60,7 +61,7 @@ class ArchiveOptions:
 
 
 def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
-    """Archives what has expired. Returns what was done, and what stays for which reason."""
+    """Archives the expired buckets. Returns what was done, and which stay for which reason."""
     run = ArchiveRun.of(context, rolled_up=options.keeps_up)
     if run.to == "none":
         return run.report
@@ -80,7 +81,7 @@ def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
 
 
 def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
-    """Returns what `archive` would do, and what would stay for which reason. Changes nothing."""
+    """Returns what `archive` would do, and which buckets would stay for which reason. Changes nothing."""
     run = ArchiveRun.of(context, rolled_up=options.keeps_up)
     if run.to == "none":
         return run.report

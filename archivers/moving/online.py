@@ -1,8 +1,7 @@
 """The online archive: buckets move to another collection, with the same `_id` and the same bytes.
 
-The order: the copies and the receipt that names them are written in one transaction (w: majority); the
-copies are read back and compared; then originals that still equal them are deleted, in another one.
-"""
+The copies and the receipt that names them are written in one transaction (w: majority). The copies are read
+back and compared. Then originals that still equal them are deleted, in another transaction."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def archive_collections(policy: Policy) -> tuple[str, str | None]:
 def archived_source(
     database: Database[Document], policy: Policy, session: ClientSession | None = None
 ) -> Source:
-    """Returns what reads the policy's online archive, within a session if one is given."""
+    """Returns the source that reads the policy's online archive, within a session if one is given."""
     target, overflow = archive_collections(policy)
     return Source(database, policy, target, overflow, session)
 
@@ -172,9 +171,8 @@ class OnlineRun:
             yield same_id(batch.main.raw_id(i)), unit
 
     def _give_way(self, name: str, newer: Batch, session: ClientSession) -> None:
-        """Takes old copies back for the new ones of these buckets. Keeps, beside the archive, those that
-        the new one does not contain: the bucket may have been deleted, and a late upsert have made the
-        new one."""
+        """Takes old copies back for new ones of the same buckets. Keeps those that the new one does not
+        contain: the bucket may have been deleted, and a late upsert have made the new one."""
         ids = newer.main.ids
         older = in_order(newer, archived_source(self._work.database, self._work.policy, session).by_ids(ids))
         lacking = np.flatnonzero(lacks(self._work.policy, older, newer))
@@ -311,8 +309,8 @@ class OnlineRun:
         return len(outcome.changed)
 
     def _keep(self, gone: Batch) -> None:
-        """Copies whose originals somebody else has deleted count from now on. Where they lie nothing may
-        tell: an original may have moved before. Until that is rolled up, the next run finds them again."""
+        """Lets copies count whose originals somebody else has deleted. An original may have moved before, and
+        nothing tells where it was: the next run finds these copies again until that is rolled up."""
         spans = decode(gone, self._work.policy).spans()
         if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
             return
@@ -333,8 +331,7 @@ class OnlineRun:
     def _record(
         self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
     ) -> None:
-        """Records what went, in the delete's transaction. The copies are still there; old copies go, unless
-        their buckets don't contain them: those stay until the buckets are copied as they are now."""
+        """Records what went, in its transaction. Old copies go, unless their buckets don't contain them."""
         self._work.see_limit(len(outcome.deleted))
         going = verified.take(np.array(outcome.deleted, dtype=np.int64))
         self._see_copies(going, session)

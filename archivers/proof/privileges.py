@@ -53,13 +53,13 @@ class Privileges:
 
     @classmethod
     def of(cls, database: Database[Document]) -> Privileges:
-        """Returns those of the connection's user."""
+        """Returns the privileges of the connection's user."""
         status = database.client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
         is_asked = bool(status["authenticatedUsers"])
         return cls(database.name, status["authenticatedUserPrivileges"] if is_asked else None)
 
     def missing(self, needs: Iterable[Needs]) -> Iterator[Needs]:
-        """Yields of what is needed what is not granted."""
+        """Yields the needs that the privileges do not grant."""
         for need in needs if self.granted is not None else ():
             granted = granted_actions(self.granted or (), self.database, need.collection)
             lacking = tuple(action for action in need.actions if action not in granted)

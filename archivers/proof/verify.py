@@ -68,7 +68,7 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
 
 
 def verify_records(context: ArchiveContext) -> tuple[VerifyReport, list[Verified]]:
-    """Verifies all there is, but reads no file of a commit: each has to be there, as long as its manifest
+    """Verifies everything but the contents of commits' files: each has to be there, as long as its manifest
     says. Returns the commits as well, for `verify_commits` to read."""
     report, archive = VerifyReport(), context.offline(context.keys)
     seer = None

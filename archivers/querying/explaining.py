@@ -36,7 +36,7 @@ class Explained:
 
 
 def explain(engine: Engine, sql: str) -> Explained:
-    """Returns what a statement would read. Raises what `Engine.run` does, but for what reading raises."""
+    """Returns what a statement would read. Raises what `Engine.run` does, except errors of reading."""
     engine.watched.is_dry = True
     try:
         engine.run(sql, lambda reader: reader.read_all())

@@ -45,8 +45,8 @@ class Narrowed:
 
 
 def narrowed(filter_: pc.Expression | None, schema: pa.Schema, time: str, series: dict[str, str]) -> Narrowed:
-    """Returns what a filter leaves. `time`: the column of instants, or of days; `series`: the types of series
-    columns, by the fields' names."""
+    """Returns the ranges and series that a filter leaves. `time`: the column of instants, or of days;
+    `series`: the types of series columns, by the fields' names."""
     if filter_ is None:
         return Narrowed()
     literals = _literals(filter_)

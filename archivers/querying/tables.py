@@ -52,7 +52,7 @@ class Table(Protocol):
     types: Types  # of the series columns
 
     def read(self, narrowed: Narrowed) -> Iterator[pa.Table]:
-        """Yields all rows of what is asked for, and maybe others."""
+        """Yields all rows in what it is narrowed to, and maybe others."""
 
 
 class ReadingsTable:

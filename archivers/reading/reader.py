@@ -74,8 +74,9 @@ class ArchivedReader:
             yield from self._moved(RowFilter(start_ms, end_ms))
 
     def readings(self, asked: RowFilter, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
-        """Yields the same of what is asked for, and maybe more. `is_by_rows`: as rows of parts where these
-        tell all but one thing: the readings of a bucket that was put back by hand are here as well."""
+        """Yields the archived readings of the range and series asked for, and maybe more. `is_by_rows`: as
+        rows of parts where these suffice. Unlike `batches`, also yields the readings of a bucket that was put
+        back by hand."""
         if self._offline is None:
             yield from self._moved(asked) if self._to == "online" else ()
             return

@@ -71,7 +71,7 @@ class Deletions:
             self.record_event("delete", facts, session)
 
     def record_event(self, kind: str, facts: Document, session: ClientSession) -> None:
-        """Records in a transaction what receipts tell of: a delete, or something else, such as a hold."""
+        """Records in a transaction a delete, or another event such as a hold."""
         last = last_receipt(self._receipts, session)
         self._append(session, kind, last.sequence + 1 if last else 1, last, facts)
 
@@ -154,14 +154,14 @@ def names_in(packed: bytes) -> Iterator[bytes]:
 
 
 def fingerprints(batch: Batch) -> Binary:
-    """Returns what tells these archived buckets from what somebody else may put in their place."""
+    """Returns bytes that tell these archived buckets from others that may be put in their place."""
     return Binary(b"".join(fingerprint(batch, i) for i in range(len(batch))))
 
 
 def archived_before(
     receipts: Receipts, wanted: Mapping[bytes, bytes], first_ms: int, last_ms: int
 ) -> set[bytes]:
-    """Returns of these `_id`s (by `same_id`, each with its bucket's fingerprint) those that receipts name: of
+    """Returns those of these `_id`s (by `same_id`, each with its bucket's fingerprint) that receipts name: of
     buckets from first to last that were copied to an online archive, and whose originals are gone."""
     narrow = {"first": {"$lte": as_date(last_ms)}, "last": {"$gte": as_date(first_ms)}}
     mine = {"_id.policy": receipts.policy, "kind": {"$in": ["delete", KEPT]}, "ids": {"$exists": True}}

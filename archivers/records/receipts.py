@@ -1,15 +1,14 @@
-"""Receipts: the record of each delete, in MongoDB beside the data, written in the transaction that deletes.
+"""Receipts: records of commits and deletes, in MongoDB beside the data, written in the transaction that
+deletes.
 
-Offline there is one a commit, written after its manifest. Its `live` says which of the commit's buckets no
-run has deleted yet: only those may be deleted, and only of those can a document with the same `_id` be a
-newer version. Where another one stands, it is another bucket: the archive keeps both.
+Offline, there is one for each commit, written after its manifest. `live` tells which buckets of the commit no
+run has deleted yet: only those may be deleted, and only for those is a live document with the same `_id` a
+newer version. Elsewhere it is another bucket, and the archive keeps both. A dropped commit keeps its seal
+there, which tells it from an unknown one.
 
-A commit that was dropped keeps its seal there, which tells it from one that nobody knows yet.
-
-Online there is one a batch of moved buckets; `ids` are those whose originals no run has deleted yet. Its
-state is "copied". Of later versions of archived buckets it is "merging" before they are merged into these,
-and "merged" until their windows are rolled up again.
-"""
+Online, there is one for each batch of moved buckets; `ids` are those whose originals no run has deleted yet.
+Its state is "copied". For later versions of archived buckets it is "merging" before they are merged, and
+"merged" until their windows are rolled up again."""
 
 from __future__ import annotations
 
@@ -74,8 +73,7 @@ class Receipts:
         )
 
     def prepare(self) -> None:
-        """Creates the indexes that find online copies by `_id`, and the few other receipts among those of
-        deletes."""
+        """Creates the indexes that find online copies, and the few receipts that are not of deletes."""
         kinds = [*((it, ASCENDING) for it in ("_id.policy", "kind", "state", "last"))]
         days = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("days", ASCENDING)]
         times = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("last", ASCENDING)]
@@ -138,8 +136,7 @@ class Receipts:
         return {it.name: it.seal for it in self._commits(query) if it.seal is not None}
 
     def knows(self, commit: Commit) -> bool:
-        """Returns whether a commit is registered or dropped. A dropped one may be made anew, by another
-        number."""
+        """Returns whether a commit is registered or dropped. A dropped one may return with another number."""
         wanted = {"kind": 1, "sequence": 1, "seal": 1}
         found = self.collection.find_one({"_id": self.identity(commit.name)}, wanted)
         if found is None or "seal" not in found:
@@ -181,26 +178,25 @@ class Receipts:
             yield from self.in_state(state, "offline")
 
     def in_state(self, state: str, kind: str) -> Iterator[Document]:
-        """Yields the receipts in a state; of offline commits, which may be restored before, once
-        registered."""
+        """Yields the receipts in a state. Those of offline commits must be registered."""
         whole = {"seal": {"$exists": True}} if kind == "offline" else {}
         query = {"_id.policy": self.policy, "state": state, "kind": kind, **whole}
         yield from self._queryable.find(query, {"live": 0}).sort("_id")
 
     def numbered(self, after: int, query: Document | None = None, most: int = 0) -> Iterator[Document]:
-        """Yields the receipts of deletes, and what else is numbered among them, behind this number; so many
-        at most, where that is not 0. `query` narrows it."""
+        """Yields the receipts of deletes, and other numbered ones, behind this number; `most` so many, if
+        not 0. `query` narrows it."""
         low, high = self.identity(f"delete-{after:010d}"), self.identity("delete.")
         wanted = {"_id": {"$gt": low, "$lt": high}, **(query or {})}
         yield from self.collection.with_options(codec_options=CODEC).find(wanted, limit=most).sort("_id")
 
     def gaps(self) -> Iterator[Document]:
-        """Yields those that tell of receipts that were lost."""
+        """Yields the receipts which say that others were lost."""
         query = {"_id.policy": self.policy, "kind": "gap"}
         yield from self.collection.with_options(codec_options=CODEC).find(query).sort("_id")
 
     def remove(self, ids: Sequence[Document], session: ClientSession) -> int:
-        """Removes these receipts, which lie in the store by now. Returns how many there were."""
+        """Removes these receipts, which lie in the store. Returns how many there were."""
         return self.collection.delete_many({"_id": {"$in": list(ids)}}, session=session).deleted_count
 
     def policies(self) -> dict[str, str]:
@@ -209,7 +205,7 @@ class Receipts:
         return {document["_id"]["name"].removeprefix("policy-"): document["text"] for document in found}
 
     def owner(self) -> str:
-        """Tells this database from others that may archive to the same place: random, made once."""
+        """Returns a random id, made once, of this database: others may archive to the same place."""
         found = self.collection.find_one_and_update(
             {"_id": self.identity("owner")},
             {"$setOnInsert": {"kind": "owner", "owner": uuid.uuid4().hex}},
@@ -220,8 +216,7 @@ class Receipts:
         return str(found["owner"])
 
     def other_kind(self, to: str) -> str | None:
-        """Returns the archive ("offline", "online") that this policy wrote to though it is not `to`; or
-        None."""
+        """Returns the archive ("offline", "online") that was written to and is not `to`; or None."""
         others = [kind for kind in ("offline", "online") if kind != to]
         found = self.collection.find_one({"_id.policy": self.policy, "kind": {"$in": others}}, {"kind": 1})
         return None if found is None else str(found["kind"])
@@ -260,8 +255,7 @@ class Receipts:
 
     @property
     def all_standing(self) -> Document:
-        """Returns the query for commits that must be there. Without a seal, it was restored before
-        registered."""
+        """Returns the query for commits that must be there. One without a seal was restored unregistered."""
         whole = {"seal": {"$exists": True}, "state": {"$in": ["open", "closed"]}}
         return {"_id.policy": self.policy, "kind": "offline", **whole}
 
@@ -295,7 +289,7 @@ class Receipts:
     def open(
         self, ids: Sequence[Any], state: str, session: ClientSession | None = None
     ) -> dict[bytes, tuple[str, datetime]]:
-        """Returns of these `_id`s those that online receipts in a state name, as `Docs.raw_id` gives them,
+        """Returns those of these `_id`s that online receipts in a state name, as `Docs.raw_id` gives them,
         each with the name of the receipt and the time of the copies."""
         found: dict[bytes, tuple[str, datetime]] = {}
         for at in range(0, len(ids), _PAGE):
@@ -325,7 +319,7 @@ def commit_of(receipt: Document) -> Commit | None:
 
 
 def live_of(receipt: Document | None, buckets: int) -> NDArray[np.bool_]:
-    """Returns which of a commit's buckets may be live, as its receipt tells. Without one: all."""
+    """Returns which of a commit's buckets may be live by its receipt; all without one."""
     if receipt is None or "live" not in receipt:
         return np.ones(buckets, dtype=np.bool_)
     bits = np.frombuffer(zlib.decompress(receipt["live"]), dtype=np.uint8)
@@ -333,7 +327,7 @@ def live_of(receipt: Document | None, buckets: int) -> NDArray[np.bool_]:
 
 
 def facts_of(manifest: Manifest) -> Document:
-    """Returns what the receipt of a commit tells of it."""
+    """Returns the facts of a commit that its receipt repeats."""
     return {
         "collection": manifest.collection,
         "parts": [part.key for part in manifest.parts],

@@ -74,8 +74,8 @@ class CommitRegistry:
         session: ClientSession,
         outcome: Outcome,
     ) -> None:
-        """Records, in the transaction of a delete, the outcome for the buckets `here` of a commit:
-        `piece`."""
+        """Records, in the transaction of a delete, which of these buckets went. `here`: their positions in
+        the commit."""
         self._work.see_limit(len(outcome.deleted))
         live = self.receipts.live(manifest.commit, manifest.buckets, session)
         live[here[outcome.deleted]] = False

@@ -40,8 +40,8 @@ class PutResult(NamedTuple):
 
 
 def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
-    """Inserts what isn't there, with the note, in one transaction. Mostly nothing is there: it is looked up
-    where an insert says so. Buckets in whose way another document is are left out."""
+    """Inserts the documents that are absent, and the note, in one transaction. Mostly all are absent: looks
+    them up only once an insert fails. Leaves out buckets for which another document is in the way."""
     database, policy = target.database, target.policy
     places: list[tuple[str, Docs, list[int]]] = [(target.to, piece.main, list(range(len(piece))))]
     blocked: set[int] = set()
@@ -75,7 +75,7 @@ def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
 
 
 def repeated(documents: Docs) -> set[int]:
-    """Returns those whose `_id` another one before them has."""
+    """Returns the indices of documents whose `_id` an earlier one has."""
     first: dict[bytes, int] = {}
     return {i for i, raw_id in enumerate(documents.raw_ids) if first.setdefault(same_id(raw_id), i) != i}
 

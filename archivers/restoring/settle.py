@@ -92,7 +92,7 @@ class Settling:
 
     @cached_property
     def histories(self) -> Histories:
-        """Returns what finds the versions of buckets, made when first asked."""
+        """Returns the finder of versions, made when first asked."""
         return self._make()
 
     @property
@@ -200,7 +200,7 @@ def _overflow_of(versions: Sequence[Version]) -> int:
 
 
 def plan_of(history: History, known: list[Batch], fold: Fold, how: How) -> Plan | str:
-    """Returns what is to stand for a bucket of several versions, or why nothing can."""
+    """Returns what is to be put for a bucket of several versions, or why nothing can be."""
     last = history.counting.last
     history = _ending_with(last, history) if how.mode == Mode.all else history.counting
     versions = history.versions

@@ -90,7 +90,7 @@ class TargetState:
 
 
 def documents_of(target: Target, plans: Sequence[Plan]) -> list[tuple[str, Docs]]:
-    """Returns what these plans put, by collection."""
+    """Returns the documents that these plans put, by collection."""
     aside = [it for plan in plans for it in plan.aside]
     places = {target.to: [plan.final.main[0] for plan in plans]}
     places[target.aside] = places.get(target.aside, []) + aside

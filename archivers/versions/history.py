@@ -1,8 +1,7 @@
 """The versions of a bucket that an archive holds, in their order.
 
-Who upserts under `_id`s of his own making writes a late reading into a new document, once the bucket is gone.
-It is archived as well: a later version of the bucket.
-"""
+An upsert of a late reading, under an `_id` that the application makes, creates a new document once the bucket
+is gone. It is archived as well: a later version of the bucket."""
 
 from __future__ import annotations
 
@@ -69,14 +68,14 @@ class Histories(Protocol):
     """Finds them in one of the archives."""
 
     def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
-        """Returns the histories of these buckets by `same_id`. `policy`: as which they were archived;
-        `standing` are documents that may hold other versions of them."""
+        """Returns the histories of these buckets by `same_id`. `policy`: the one under which they were
+        archived; `standing`: documents that may hold other versions of them."""
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
-        """Returns those of which the archive is known to hold several versions."""
+        """Returns the indices of buckets of which the archive is known to hold several versions."""
 
     def parted(self, buckets: Batch, policy: Policy) -> list[int]:
-        """Returns those of which a part of the archive may not hold all versions."""
+        """Returns the indices of buckets of which a part of the archive may not hold all versions."""
 
 
 class _Place(NamedTuple):
@@ -111,8 +110,7 @@ def _all(_manifest: Manifest) -> bool:
 
 
 def _alike(buckets: Batch, policy: Policy) -> Callable[[Manifest], bool]:
-    """What tells which commits may hold a version that one of these buckets can be merged with: it is of the
-    same series. Where samples have series of their own, versions may differ in them."""
+    """Returns a test for commits that may hold versions to merge with these buckets: of the same series."""
     decoded = Lot(buckets, policy).decoded
     if policy.sample_series or decoded.quarantined:
         return _all
@@ -129,8 +127,7 @@ class OfflineHistories:
         self._names: dict[str, NDArray[np.int64]] = {}  # of superseded versions by file: 8 bytes each
 
     def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
-        """Returns all versions in commits of the days that these documents, or their other versions,
-        touch."""
+        """Returns all versions in commits of the days that these documents or their versions touch."""
         return self._of(buckets, policy, standing, _all)
 
     def _of(
@@ -167,7 +164,7 @@ class OfflineHistories:
                 yield Version(one_of(batch, i), policy, place.manifest, at, place.is_superseded)
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
-        """Returns those of which superseded versions are there; nothing tells of others before they meet."""
+        """Returns the indices of buckets with superseded versions. Others show only when they meet."""
         mine = _hashes(buckets)
         found = [self._named(it) for it in self._superseded_around(self._days(policy, buckets.main))]
         some = np.flatnonzero(np.isin(mine, np.concatenate([mine[:0], *found]))).tolist()
@@ -195,7 +192,7 @@ class OfflineHistories:
         return RemovedBuckets(self._archive.load(manifest), range(manifest.buckets))
 
     def superseded(self, batch: Batch, policy: Policy) -> list[int]:
-        """Returns those of superseded buckets that are versions of their own."""
+        """Returns the indices of superseded buckets that are versions of their own."""
         found = self.of(batch, policy, [])
         units = {
             name: {it.bucket.unit(0) for it in history.versions if it.is_superseded}
@@ -312,8 +309,7 @@ def folds(histories: Sequence[History]) -> list[Fold]:
 
 
 def some_merged(history: History, standing: bytes) -> Iterator[Batch]:
-    """Yields the merges of its versions that hold what a document holds: a restore may have put one of
-    them."""
+    """Yields merges of its versions that hold what a document holds: a restore may have put one."""
     policy = history.last.policy
     there = Docs.of([standing, *(it.bucket.main[0] for it in history.versions)])
     whole, *parts = held_by(policy, there)
@@ -324,7 +320,7 @@ def some_merged(history: History, standing: bytes) -> Iterator[Batch]:
 
 
 def _choices(parts: Sequence[Held], whole: Held) -> Iterator[tuple[int, ...]]:
-    """Returns which parts, one laid over those before it, give the whole, those of many parts first."""
+    """Yields the sets of parts that, one laid over those before it, give the whole; the largest first."""
     reach = list(itertools.accumulate((part.keys() for part in parts), lambda some, more: some | more))
     waiting: list[tuple[int, frozenset[Any], tuple[int, ...]]] = [(len(parts) - 1, frozenset(), ())]
     for _ in range(_MOST_STEPS):
@@ -341,7 +337,7 @@ def _choices(parts: Sequence[Held], whole: Held) -> Iterator[tuple[int, ...]]:
 
 
 def lots_of(versions: Sequence[Version]) -> Iterator[tuple[list[int], Lot]]:
-    """Returns those of each policy, and where they are among all."""
+    """Yields the versions of each policy as a lot, with their indices."""
     for policy in dict.fromkeys(version.policy for version in versions):
         mine = [i for i, version in enumerate(versions) if version.policy == policy]
         yield mine, Lot(Batch.concat([versions[i].bucket for i in mine]), policy)

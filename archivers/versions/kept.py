@@ -45,7 +45,7 @@ class KeptVersion(NamedTuple):
 
 
 def counting(versions: Sequence[KeptVersion]) -> list[KeptVersion]:
-    """Returns those of one bucket that are in what is archived."""
+    """Returns the versions of one bucket that are in what is archived."""
     last = max((i for i, it in enumerate(versions) if it.is_superseded), default=-1)
     return list(versions[last + 1 :])
 
@@ -86,7 +86,7 @@ class KeptVersions:
         *,
         is_superseded: bool = False,
     ) -> None:
-        """Writes these buckets, each as the version of this number; `name` is the receipt of their copies."""
+        """Writes these buckets as versions of these numbers; `name`: the receipt of their copies."""
         facts = {"superseded": bytes([BOOL, 1])} if is_superseded else {}
         documents = [it for version, bucket in entries for it in _documents(name, version, bucket, facts)]
         insert_raw(self._database, self.name, Docs.of(documents), session)
@@ -127,7 +127,7 @@ class KeptVersions:
         self._collection.delete_many(named(raw), session=session)
 
     def damaged(self) -> Iterator[DamagedError]:
-        """Returns what of all versions is not as it was written."""
+        """Yields an error for each version that is not as it was written."""
         for found in self._collection.find():
             if (fault := self._fault(found)) is not None:
                 yield fault

@@ -87,7 +87,7 @@ class Superseded:
         self._store.delete([*keys, superseded_key(self._policy, commit)])
 
     def files(self) -> Iterator[SupersededFile]:
-        """Returns all of them."""
+        """Yields all files of the policy."""
         for found in self._store.list(self._prefix):
             match = _NAME.fullmatch(found.key.removeprefix(self._prefix))
             commit = parse_commit(match["commit"]) if match else None
@@ -117,8 +117,8 @@ class Superseded:
     def around(
         self, start_ms: int, end_ms: int
     ) -> Iterator[tuple[str, Manifest, Callable[[], RemovedBuckets]]]:
-        """Returns those that left commits of [start, end), with these commits, which have been dropped since.
-        Of one that is there still, nothing has left."""
+        """Yields what has left commits of [start, end), with these commits, which have been dropped since.
+        Nothing has left a commit that is still there."""
         for file in self.files():
             if file.commit.may_hold(start_ms, end_ms):
                 manifest = self.dropped(file.commit.name)
@@ -137,7 +137,7 @@ class Superseded:
         return self._dropped[commit]
 
     def damaged(self) -> Iterator[DamagedError]:
-        """Returns what of all is not as it was written."""
+        """Yields an error for each file that is not as it was written."""
         for file in self.files():
             try:
                 self._bytes(file.key, file.sha256)

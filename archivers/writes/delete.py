@@ -84,7 +84,7 @@ def chunks(batch: Batch) -> Iterator[Batch]:
 
 
 def in_order(wanted: Batch, found: Iterable[Batch]) -> Batch:
-    """Returns what was found in the order of the buckets that were asked for, all of which are there."""
+    """Returns documents in the order of the buckets that were asked for, all of which are there."""
     there = Batch.concat([Batch.of(wanted.main.take([])), *found])
     place = {same_id(raw_id): i for i, raw_id in enumerate(there.main.raw_ids)}
     return there.take(np.array([place[same_id(it)] for it in wanted.main.raw_ids], dtype=np.int64))

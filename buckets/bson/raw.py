@@ -86,8 +86,8 @@ class Docs:
 
     @classmethod
     def split(cls, data: bytes) -> Docs:
-        """Splits a raw batch into documents, by the length that each tells in its first four bytes. Raises
-        ValueError where the lengths don't add up to the bytes that there are."""
+        """Splits a raw batch into documents, by the length in the first four bytes of each. Raises ValueError
+        where the lengths don't add up to the bytes that there are."""
         if (alike := cls._of_one_length(data)) is not None:
             return alike
         offsets = [0]

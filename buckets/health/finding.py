@@ -16,7 +16,7 @@ class Finding(NamedTuple):
 
 
 def share(part: float, whole: float) -> str:
-    """Returns such as "4.2 %"."""
+    """Returns a share as text, such as "4.2 %"."""
     return f"{100 * part / whole:.3g} %" if whole else "none"
 
 

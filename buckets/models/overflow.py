@@ -36,7 +36,7 @@ def flagged(found: Group, policy: Policy) -> NDArray[np.bool_]:
 
 
 def flagged_buckets(main: Docs, policy: Policy) -> NDArray[np.int64]:
-    """Indices of all flagged documents."""
+    """Returns the indices of all flagged documents."""
     flags = np.zeros(len(main), dtype=np.bool_)
     for found in group(main, union_rules(policy)):
         with suppress(Breach):  # decoding reports it

@@ -53,7 +53,7 @@ class Shape:
         return None if self.times is None else self.form.read(found, self.times)
 
     def after(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the same where they follow from each document's start."""
+        """Returns the times of readings that follow from each document's start, (n, k), milliseconds."""
         assert self.offsets is not None
         times = starts[:, None] + self.offsets
         times[starts == NO_TIME] = NO_TIME

@@ -62,7 +62,7 @@ class _Field(NamedTuple):
 
 
 def containers(policy: Policy) -> list[Path]:
-    """Returns what holds the slots of each value field; nothing where the model has none."""
+    """Returns the path of what holds the slots of each value field; none in other models."""
     if policy.model != "slots":
         return []
     return list(dict.fromkeys(_Field.of(path).slots for path in policy.value_fields))

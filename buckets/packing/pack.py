@@ -237,7 +237,7 @@ def _exact(raw: NDArray[Any], source: Source) -> Flags:
 
 
 def as_held(rows: NDArray[Any], source: Source) -> NDArray[Any]:
-    """Returns what rows hold (milliseconds, doubles) as documents hold it."""
+    """Returns values of rows (milliseconds, doubles) in the type in which documents hold them."""
     if source == Source.TIME_DOUBLE:
         rows = rows / 1000.0
     elif source in UNITS:

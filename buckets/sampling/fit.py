@@ -55,7 +55,7 @@ class Fit:
 
 
 def fit_of(batch: Batch, policy: Policy) -> Fit:
-    """Returns what the policy finds in these buckets."""
+    """Returns the fit of the policy with these buckets."""
     decoded, fields = decode(batch, policy), fields_of(batch.main, policy)
     columns = decoded.columns
     return Fit(

@@ -94,7 +94,7 @@ class Drawn:
         return {path: rank_correlation(it.numbers, self.arrived) for path, it in self.columns.items()}
 
     def value(self, path: str, row: int) -> Any:
-        """Returns what a document holds in a field, as pymongo gives it."""
+        """Returns the value of a document's field, as pymongo gives it."""
         return as_queried(self.columns[path].raws[row])
 
     def _arrival(self) -> tuple[str, NDArray[np.int64]]:

@@ -28,7 +28,7 @@ class ShardKey:
 
     @property
     def document(self) -> dict[str, int | str]:
-        """Returns it as `sh.shardCollection` takes it."""
+        """Returns the key as `sh.shardCollection` takes it."""
         return {path: "hashed" if is_hashed else 1 for path, is_hashed in self.fields}
 
     @property

@@ -59,7 +59,7 @@ class Placed:
 
 
 def simulate(flow: Flow, shards: int, range_bytes: float = RANGE_BYTES) -> Placed:
-    """Returns where the documents come to lie."""
+    """Returns on which shards the documents end up."""
     count, cells = flow.data.shape
     ranges = _Ranges(flow, shards, range_bytes)
     writes, data = np.zeros((count, shards)), np.zeros((count, shards))

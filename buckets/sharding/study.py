@@ -123,7 +123,7 @@ class Study:
 
     @cached_property
     def placed(self) -> Placed:
-        """Returns where the documents come to lie."""
+        """Returns on which shards the documents end up."""
         return simulate(self._flow, self.shards)
 
     @cached_property

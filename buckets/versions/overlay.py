@@ -40,7 +40,7 @@ class Unmergeable(Exception):
 
 
 def fields_of(document: bytes) -> dict[str, Typed]:
-    """Returns what stands on top of a document, by name. Raises Unmergeable where a name appears twice."""
+    """Returns the top-level fields of a document, by name. Raises Unmergeable where a name appears twice."""
     found: dict[str, Typed] = {}
     for start, value, end in elements(document):
         name = document[start + 1 : value - 1].decode("utf-8", "surrogateescape")

@@ -194,7 +194,7 @@ def rows_of(exact: Exact, extract: Extract) -> Rows:
 
 
 def scaled(found: Measured, factor: float) -> Body:
-    """Returns what the JSON says of a candidate: sizes as they would be of the whole collection."""
+    """Returns the JSON of a candidate: sizes as they would be for the whole collection."""
     grown = None if found.storage_bytes is None else round(found.storage_bytes * factor)
     return {
         "model": found.model,

@@ -66,7 +66,7 @@ class Outcome(Generic[T]):
         return cls(error=told)
 
     def get(self) -> T:
-        """Returns what the task gave, in the run that asked for it. Raises what it raised."""
+        """Returns what the task returned, in the run that submitted it. Raises what it raised."""
         if self.error is not None:
             raise self.error
         return cast(T, self.value)
@@ -93,7 +93,7 @@ def _connections(where: Where) -> Connections:
 
 
 def serve(where: Where, calls: Connection, parent: Connection) -> None:
-    """Does what comes over `calls`, one after another, until the process is told to leave."""
+    """Executes the tasks that come over `calls`, one after another, until the process is told to leave."""
     enter(parent)
     try:
         while True:

@@ -46,7 +46,7 @@ class Estimate:
         return self._share
 
     def left(self, now: float) -> str | None:
-        """Returns such as "42 %, about 3 min left"; None while too little is known."""
+        """Returns text such as "42 %, about 3 min left"; None while too little is known."""
         elapsed = now - self._began
         if self._share is None or not _LEAST_SHARE <= self._share < 1 or elapsed < _LEAST_SECONDS:
             return None
@@ -132,7 +132,8 @@ class Progress:
                 self._bar = self._task = None
 
     def told(self) -> str:
-        """Returns the step in hand, what is done of it, and how long it will take. Another thread may ask."""
+        """Returns the step in hand, how much of it is done, and how long it will take. Safe to call from
+        another thread."""
         return ": ".join(filter(None, (self._title, self._summary())))
 
     def _summary(self) -> str:

@@ -50,8 +50,8 @@ class Result:
 
     @property
     def outcome(self) -> str:
-        """Returns what its exit code is called; "paused", or what stopped it, where that is why nothing was
-        done, or not all."""
+        """Returns the exit code as a word; "paused", or what stopped it, where that is why not all was
+        done."""
         if self.exit_code == 0 and self.paused:
             return "paused"
         return self.stopped if self.exit_code == 0 and self.stopped else OUTCOMES[self.exit_code]
@@ -105,7 +105,7 @@ class Report:
         return json.dumps(self.plain(), ensure_ascii=False, allow_nan=False)
 
     def plain(self) -> dict[str, Any]:
-        """Returns the same object, made of what JSON has; secrets are hidden."""
+        """Returns the JSON object with plain types only; secrets are hidden."""
         plain: dict[str, Any] = _plain(self.as_dict())
         return plain
 

@@ -104,7 +104,7 @@ def shown(columns: list[str], rows: list[list[Any]], *, is_all: bool) -> list[Re
 
 
 def explained_lines(body: dict[str, Any]) -> Iterator[str]:
-    """Yields what a query would read, in words."""
+    """Yields lines on what a query would read."""
     for read in body["reads"]:
         yield f"{read['view']}: columns {', '.join(read['columns'])}"
         spans = [_span(it["since"], it["until"]) for it in read["ranges"]]

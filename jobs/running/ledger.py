@@ -233,8 +233,8 @@ class Ledger:
         return [self._read(document) for document in found.limit(count)]
 
     def to_repeat(self, policies: Sequence[str]) -> dict[str, list[Repeat]]:
-        """Returns what was not completed, by policy, the newest first: runs that failed or died with none of
-        the same arguments after them that was completed, nor one at work."""
+        """Returns the runs to repeat, by policy, the newest first: those that failed or died, and after which
+        none with the same arguments has completed or is running."""
         found = self._runs.find({"policy": {"$in": list(policies)}, "open": True}).sort("started", DESCENDING)
         open_: dict[str, list[Repeat]] = {}
         for it in found:

@@ -324,7 +324,7 @@ def perform(
     options: RunOptions = RunOptions(),
     policies: Sequence[Policy] | None = None,
 ) -> list[Result]:
-    """Runs what a verb consists of, for these policies, or those that the command line names."""
+    """Runs the steps of a verb for these policies, or those that the command line names."""
     chosen = call.policies if policies is None else policies
     with call.database() as database:
         return Runner.of(call, database, steps, options).run_all(chosen)

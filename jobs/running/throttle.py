@@ -112,7 +112,7 @@ class Gate:
         return Wait(self._asked_at + _BETWEEN_ASKS - now, reason)
 
     def noting(self, progress: Progress) -> Progress:
-        """Returns what tells of progress, which is work."""
+        """Returns a progress function that also counts progress as work."""
 
         def told(what: str, count: int, share: float | None = None, /) -> None:
             self.hear(0, 0)

@@ -47,7 +47,7 @@ class Done:
 
 
 def pick(found: Any, *names: str) -> Document:
-    """Returns these attributes by their names, for the JSON."""
+    """Returns these attributes by their names, as JSON."""
     return {name: getattr(found, name) for name in names}
 
 

@@ -180,7 +180,7 @@ class Board:
 
 
 def pages(board: Board, metrics: Metrics) -> Pages:
-    """Returns what the service answers."""
+    """Returns the pages that the service serves."""
 
     def health() -> Answer:
         if board.service.is_alive():

@@ -47,7 +47,8 @@ class Trouble(NamedTuple):
 
 
 def troubles(policy: Policy, seen: Seen, now: datetime, config: Path | None) -> list[Trouble]:
-    """Returns what is wrong, errors first. `config`: that of --config, which the commands have as well."""
+    """Returns what is wrong, errors first. `config`: that of --config, which the suggested commands
+    repeat."""
 
     def typed(verb: str) -> str:
         return command(verb, policy.name, (), config)

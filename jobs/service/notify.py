@@ -31,7 +31,7 @@ _PATIENCE = 2 * _TRIES * _SECONDS + 1
 
 
 def events_of(exit_code: int, results: Iterable[Result]) -> list[str]:
-    """Returns what happened, of what `notify.on` may name."""
+    """Returns the events that happened, of those that `notify.on` may name."""
     found = {
         "failed": exit_code in FAILED and exit_code != HaltedError.exit_code,
         "halted": exit_code == HaltedError.exit_code,

@@ -281,10 +281,9 @@ def audit_step(
     publishing: Publishing | None = None,
     beside: Callable[[Turn], list[Finding]] = nothing_else,
 ) -> Step:
-    """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: it also tells
+    """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: also reports
     where each day is, how much there is, and how it is proven. `drilled_every`: how long a day may go without
-    a drill; None: forever. `publishing`: what
-    publishes summaries elsewhere. `beside` finds what else there is."""
+    a drill; None: forever. `publishing`: publishes summaries elsewhere. `beside`: finds further problems."""
 
     def do(turn: Turn) -> Done:
         report = audit(turn.context, full=full, drilled_every=drilled_every)

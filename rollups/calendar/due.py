@@ -34,7 +34,7 @@ class Spans:
         return before >= 0 and self.spans[before][1] > start
 
     def gaps(self, start: int, end: int) -> Iterator[Span]:
-        """Yields what of [start, end) is in none of them."""
+        """Yields the parts of [start, end) that are in none of them."""
         for first, last in self.spans:
             if start < min(first, end):
                 yield start, min(first, end)

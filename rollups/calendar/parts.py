@@ -51,7 +51,7 @@ class Slice:
         return [part for part in self.parts[level.name] if part.source is None]
 
     def to_read(self, levels: Sequence[Level]) -> dict[bool, list[Span]]:
-        """Returns what to read, by whether it goes by the readings' own clocks."""
+        """Returns the spans to read, by whether they go by the readings' own clocks."""
         found: dict[bool, list[Span]] = {}
         for level in levels:
             if spans := [part.span for part in self.read(level)]:

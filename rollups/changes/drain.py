@@ -66,7 +66,7 @@ class Followed:
 
     @cached_property
     def reader(self) -> EventReader:
-        """Returns what makes changes of the policy's events."""
+        """Returns the reader that turns the policy's events into changes."""
         return EventReader(self.policy)
 
     def knows(self, event: Document) -> bool:

@@ -51,7 +51,7 @@ class Newest:
         return found
 
     def changed(self, some: Sequence[ChangedSeries]) -> dict[bytes, ByLevel]:
-        """Returns what of the put summaries may be among the newest, by the key of their series."""
+        """Returns the put summaries that may be among the newest, by the key of their series."""
         found: dict[bytes, ByLevel] = {}
         for level in filter(self._count, self.levels):
             put = [it.put.get(level.collection, {}) for it in some]

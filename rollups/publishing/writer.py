@@ -68,7 +68,7 @@ class SeriesWriter:
     _series: dict[str, Series] = field(default_factory=dict)
 
     def known(self, some: Sequence[Series]) -> list[Known]:
-        """Returns what Redis has of each."""
+        """Returns what Redis holds of each series."""
         keys = [self.place.keys.of("last", member_of(it)) for it in some]
         replies = self.ask([("HMGET", key, "start_ms", "level", "version") for key in keys])
         return [Known(number(start), str(level), number(version) or 0) for start, level, version in replies]
@@ -84,7 +84,7 @@ class SeriesWriter:
         self._flush()
 
     def put(self, some: Iterable[Series]) -> None:
-        """Writes all of these series; removes those that have no summaries."""
+        """Writes these series; removes those that have no summaries."""
         for series in some:
             self._put(series)
         self._flush()

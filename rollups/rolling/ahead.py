@@ -41,7 +41,8 @@ class SliceFinder:
     def slices(
         self, wanted: Mapping[LevelName, Sequence[Span]], standing: StandingSummaries
     ) -> Iterator[Slice]:
-        """Yields them in the order of time, with the due windows that touch the spans of their level."""
+        """Yields the slices in the order of time, with the due windows that touch the spans of their
+        level."""
         spans = {level: Spans(parts) for level, parts in wanted.items()}
         partition = Partition(self.calendar, spans, standing)
         done = LOWEST
@@ -87,7 +88,7 @@ class ReadAhead:
     spend: Spend
 
     def read(self, slices: Iterator[Slice]) -> Iterator[tuple[Slice, SliceStates | None]]:
-        """Yields what is in each; None where no readings are needed of it."""
+        """Yields the states of each slice; None where no readings of it are needed."""
         first = list(islice(slices, self.reader.workers))
         # A run has often no more than one slice to read, and several to read it.
         of_each = -(-self.reader.workers // len(first)) if first else 1

@@ -48,7 +48,7 @@ class Backfill:
             self._store(min(at, self._span[1]))
 
     def finish(self) -> None:
-        """Records that all windows are written. The next call begins anew."""
+        """Records that all windows are written. The next call starts over."""
         self._store(self._span[1])
 
     def _store(self, at: int) -> None:

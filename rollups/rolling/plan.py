@@ -54,7 +54,8 @@ class Planner:
     records: Records
 
     def plan(self) -> RollupPlan:
-        """Returns what is due. Raises BucketwiseError where the policy's changes can't be read."""
+        """Returns the windows that are due. Raises BucketwiseError where the policy's changes can't be
+        read."""
         span = self.options.range
         if span is not None:
             self.records.note_live(self.source)
@@ -151,7 +152,7 @@ class Watermark:
             self._save(Progress(self._through, self._bookmark))
 
     def reach(self, end: int) -> None:
-        """Moves it on: all windows that end by then are rolled up."""
+        """Moves the watermark: all windows that end by then are rolled up."""
         if not self._may_save:
             return
         for level in self._calendar.levels:

@@ -54,7 +54,7 @@ class Shelf:
                 yield data[at - size : at]
 
     def take(self, other: Shelf) -> None:
-        """Adds all that another one holds."""
+        """Adds all records of another shelf."""
         for portion in ALL:
             for record in other.get(portion):
                 self.put(portion, record)
@@ -88,7 +88,8 @@ class Shelved:
         self._shelves: dict[object, Shelf] = {}
 
     def of(self, name: object, read: Callable[[], Iterable[bytes]], portions: range) -> Iterable[bytes]:
-        """Returns of what `read` gives, or gave under this name, that of some portions."""
+        """Returns the records of some portions, of those that `read` gives, or gave under this name
+        before."""
         if portions == ALL:
             return read()
         if name not in self._shelves:
@@ -99,5 +100,5 @@ class Shelved:
         return chain.from_iterable(map(self._shelves[name].get, portions))
 
     def clear(self) -> None:
-        """Lets all go: from here on, names mean something else."""
+        """Drops all records: from now on, names mean something else."""
         self._shelves.clear()

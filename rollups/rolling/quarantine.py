@@ -77,8 +77,8 @@ class Quarantine:
         return {(day * DAY_MS, (day + 1) * DAY_MS) for day in days}
 
     def forget(self) -> None:
-        """Drops what this run, which rechecked all, did not find broken. A run cut off before leaves the
-        records, so that the next one rolls up the same days."""
+        """Removes the records of buckets that this run, which rechecked all, did not find broken. A run that
+        was cut off leaves them, so that the next one rolls up the same days."""
         if not self._may_heal:
             return
         name = self._policy.name

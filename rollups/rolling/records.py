@@ -29,7 +29,7 @@ class Records(Protocol):
         """Stores how far the policy is rolled up. What it says must be written by then."""
 
     def note_live(self, source: Source) -> None:
-        """Adds what is live now to what the standing bookmark knows to have been live."""
+        """Adds the days of live buckets to those that the standing bookmark has."""
 
     def read_on(self, stream: Stream, bookmark: Bookmark, calendar: Calendar) -> Bookmark:
         """Returns the bookmark behind the summaries that this run has written."""
@@ -83,7 +83,7 @@ class Unwritten:
 
 
 def records_of(context: RunContext, *, dry_run: bool) -> Records:
-    """Returns where a run of this kind puts what it came to."""
+    """Returns the records that a run of this kind writes to."""
     if dry_run:
         return Unwritten(UnrecordedQuarantine(context.database, context.policy, context.now))
     return Written(context, Quarantine(context.database, context.policy, context.now))

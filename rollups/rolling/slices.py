@@ -99,7 +99,7 @@ class Cells:
         self.states[key, cell] = state
 
     def entries(self) -> Iterator[tuple[bytes, Series, int, State]]:
-        """Yields what `add` takes."""
+        """Yields the arguments of `add` for each state."""
         for (key, cell), state in self.states.items():
             yield key, self.series[key], cell, state
 
@@ -178,7 +178,7 @@ class SliceStates:
         return sum(cells.size for cells in self.cells.values())
 
     def portions(self) -> Iterator[Portion]:
-        """Yields all that it holds, by as many portions of the series at once as memory holds."""
+        """Yields all states, in as many portions of the series as memory requires."""
         if self.aside is None:
             yield Portion(ALL, self.cells)
             return

@@ -50,7 +50,7 @@ class Tally:
                 self.merged.add(window)
 
     def add_read(self, cells: Cells, parts: Sequence[Part]) -> None:
-        """Adds what was read."""
+        """Adds the states of readings."""
         self.series |= cells.series
         found = cells.by_window({part.span: part.window for part in parts})
         if not self.states:

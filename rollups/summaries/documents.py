@@ -43,7 +43,7 @@ def identity(policy: Policy, series: Series, start_ms: int) -> bytes:
 
 
 def summary(policy: Policy, level: Level, series: Series, window: Span, state: State) -> bytes:
-    """Returns the BSON of a summary. That of days tells their time zone, and its length in hours."""
+    """Returns the BSON of a summary. That of a day tells its time zone, and its length in hours."""
     extra: dict[str, Any] = {}
     if level.zone_name is not None:
         hours = (window[1] - window[0]) / HOUR
@@ -74,7 +74,7 @@ def series_of(policy: Policy, document: Mapping[str, Any]) -> Series:
 
 
 def is_of_series(policy: Policy, document: Mapping[str, Any]) -> bool:
-    """Returns whether it is a summary of a series as the policy tells them apart now."""
+    """Returns whether a summary's series has the fields that the policy has now."""
     identity = document["_id"]
     series = identity.get("series") if isinstance(identity, Mapping) else None
     return isinstance(series, Mapping) and set(series) == {it.split(".")[0] for it in policy.series_names}
@@ -227,7 +227,7 @@ def _put(target: dict[str, Any], name: str, value: Any) -> None:
 
 
 def value_at(document: Mapping[str, Any], name: str) -> Any:
-    """Returns what stands at a dotted name; None where nothing does."""
+    """Returns the value at a dotted name; None where there is none."""
     found: Any = document
     for part in name.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None

@@ -57,7 +57,7 @@ class State:
 
 
 def plain(state: State) -> tuple[Any, ...]:
-    """Returns it as tuples, which are pickled in a third of the time."""
+    """Returns the state as tuples, which are pickled in a third of the time."""
     values = [
         (name, _numbers(it), it.first and tuple(it.first), it.last and tuple(it.last), it.bins)
         for name, it in state.values.items()

@@ -50,7 +50,7 @@ class Counts:
     kept: int = 0
 
     def add(self, changes: Changes, due: int) -> None:
-        """Counts what became of so many windows."""
+        """Adds the outcome for so many windows."""
         self.due += due
         self.written += len(changes.replaced) + len(changes.deleted)
         self.deleted += len(changes.deleted)

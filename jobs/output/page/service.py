@@ -12,7 +12,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def service_page(told: dict[str, Any]) -> tuple[str, str]:
-    """Returns the page of what a service tells, and its content security policy."""
+    """Returns the page of the service, and its content security policy."""
     broken = [it for it in told["told"] if any(one["severity"] == "error" for one in it["troubles"])]
     return render("service.html", {"span": span, "instant": instant}, it=told, broken=broken, every=EVERY)
 

@@ -60,8 +60,7 @@ class _Piece(NamedTuple):
 
 
 def strip(runs: Sequence[Body], *, is_brief: bool) -> Strip:
-    """Returns the calendar of the runs of a coverage. `is_brief`: what is told is told by month, not for each
-    run."""
+    """Returns the calendar of the runs of a coverage. `is_brief`: details come by month, not for each run."""
     pieces = [piece for run in runs for piece in _by_month(run)]
     by_year = len({(it.first.year, it.first.month) for it in pieces}) > _MOST_MONTHS
     rows = []

@@ -165,7 +165,7 @@ def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
 
 
 def parts_read(body: Body) -> str:
-    """Returns what an audit says of the parts that it has read; nothing where there are none."""
+    """Returns how many parts an audit has read, as text; empty where there are none."""
     if not body.get("parts"):
         return ""
     all_in = f"; all within {body['days']:,} days" if body["days"] > 1 else ""
