@@ -21,6 +21,7 @@ from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
 from config.errors import InterruptedRun, PausedError, WindowOverError
 from config.policies import Policy
+from config.tables import USUAL_MEMORY
 from jobs import clock
 from jobs.call import Call
 from jobs.execution.executors import local
@@ -51,11 +52,12 @@ log = structlog.get_logger()
 @dataclass(frozen=True)
 class RunOptions:
     """What is asked of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease.
-    `allow_large`: it may delete more than `max_delete` says. `follower`: what comes after all steps."""
+    `staff`: who does the tasks; None: this process. `allow_large`: it may delete more than `max_delete` says.
+    `follower`: what comes after all steps."""
 
     within: TimeRange = EVER
     dry_run: bool = False
-    staff: Staff = local
+    staff: Staff | None = None
     allow_large: bool = False
     follower: Follower | None = None
 
@@ -77,6 +79,7 @@ class Runner:
     keys: Keys = UNSIGNED
     arguments: Sequence[str] | None = ()  # given with the verb; None: they name series
     known: Sequence[Policy] = ()  # all policies of the file
+    memory: int = USUAL_MEMORY  # of this process, where nobody else does the tasks
     keep: timedelta | None = None  # entries of the ledger; None: forever
     tells_late: bool = False  # whether a firing was missed before
     is_measured: bool = False  # for metrics
@@ -109,6 +112,7 @@ class Runner:
             keys=call.keys,
             arguments=call.arguments,
             known=tuple(call.settings.policies.values()),
+            memory=call.settings.work.memory,
             keep=call.settings.ledger.keep,
             tells_late=call.command == SCHEDULED and call.settings.notify.tells_late,
             is_measured=call.metrics_file is not None,
@@ -160,7 +164,7 @@ class Runner:
             result.late_since = self._late_since(policy)
             if (throttle := self._throttle(policy)) is not None:
                 throttle.see_window()
-            with self.options.staff(Connections(self.database, self.store)) as executor:
+            with self._staff(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
                     self._do(result, self._turn(policy, None, executor))
                     return result
@@ -245,6 +249,10 @@ class Runner:
             result.body.update({} if body is None else {follower.name: body})
         except Exception as error:  # noqa: BLE001  # as above
             self._fail(result, lease.taken() or error)
+
+    @property
+    def _staff(self) -> Staff:
+        return self.options.staff or partial(local, memory=self.memory)
 
     def _turn(
         self, policy: Policy, lease: Lease | None, executor: Executor, throttle: Throttle | None = None
