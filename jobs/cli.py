@@ -9,6 +9,7 @@ heap.keep()  # first of all: with Arrow comes a thread, that would have a heap o
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -80,12 +81,18 @@ def main() -> None:
     sys.exit(code)
 
 
+@cache
+def program() -> Any:
+    """Returns the command that has all verbs."""
+    return typer.main.get_command(app)
+
+
 def _run(arguments: list[str]) -> int:
     if not arguments:
-        app(["--help"], prog_name=NAME, standalone_mode=False)
+        program().main(["--help"], prog_name=NAME, standalone_mode=False)
         return 2
     try:
-        code: Any = app(arguments, prog_name=NAME, standalone_mode=False)
+        code: Any = program().main(arguments, prog_name=NAME, standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:

@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _memory_holds_nothing_by_luck() -> Iterator[None]:
     """What nobody has written may be what lay there before: an earlier copy of the very documents."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "_unwritten", lambda _, size: b"\xa5" * size)
+        patch.setattr(rows, "unwritten", lambda _, size: b"\xa5" * size)
         yield
 
 

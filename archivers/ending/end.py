@@ -19,7 +19,7 @@ from rollups.guarded import transaction
 
 Document = dict[str, Any]
 #: Tombstones that are lifted in one transaction.
-_AT_ONCE = 1000
+AT_ONCE = 1000
 
 
 def end_archive(context: ArchiveContext) -> EndReport:
@@ -66,7 +66,7 @@ def undelete(context: ArchiveContext, within: TimeRange = EVER) -> set[int]:
             {"kind": TOMBSTONE, "day": {"$gte": first, "$lte": last}},
         ],
     }
-    while found := list(receipts.collection.find(query, {"day": 1, "days": 1}).limit(_AT_ONCE)):
+    while found := list(receipts.collection.find(query, {"day": 1, "days": 1}).limit(AT_ONCE)):
         context.check()
         step = partial(_lift, context, [it["_id"] for it in found])
         transaction(context.database, context.guard, step)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pymongo.client_session import ClientSession
 
-from archivers.erasing.asked import Erasure, Sorted
+from archivers.erasing.erasure import Erasure, Sorted
 from archivers.erasing.work import Work
 from archivers.moving.online import archive_collections
 from archivers.records.receipts import MERGED, MERGING

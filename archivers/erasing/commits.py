@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.erasing.asked import Erasure, Sorted
+from archivers.erasing.erasure import Erasure, Sorted
 from archivers.erasing.work import Work
 from archivers.format.archive import Maker, OfflineArchive
 from archivers.format.manifest import Manifest
@@ -17,7 +17,7 @@ from archivers.moving.commits import CommitRegistry
 from archivers.moving.known import KnownCopies
 from archivers.run import ArchiveRun
 from archivers.stores.base import ObjectStore
-from archivers.versions.superseded import Left, Superseded, SupersededFile
+from archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile
 from archivers.writes.delete import same_id
 from buckets.bson.raw import Batch, Docs
 from buckets.bson.types import first_at
@@ -79,7 +79,7 @@ class CommitEraser:
         work.context.progress("erased archived buckets", len(going))
 
 
-def left_of(kept: Superseded, erasure: Erasure) -> Iterator[tuple[SupersededFile, Left, Sorted]]:
+def left_of(kept: Superseded, erasure: Erasure) -> Iterator[tuple[SupersededFile, RemovedBuckets, Sorted]]:
     """Yields the files of superseded versions in the range, with what is in them."""
     within = erasure.within
     for file in kept.files():

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.erasing.asked import Erasure, Sorted
 from archivers.erasing.collections import CollectionEraser, VersionsEraser, held_in, kept_of, places_of
 from archivers.erasing.commits import (
     CommitEraser,
@@ -24,6 +23,7 @@ from archivers.erasing.commits import (
     left_of,
     set_aside_of,
 )
+from archivers.erasing.erasure import Erasure, Sorted
 from archivers.erasing.limits import check_edges, check_erasable
 from archivers.erasing.report import COUNTS, ErasureReport
 from archivers.erasing.search import remaining

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.erasing.asked import Erasure
+from archivers.erasing.erasure import Erasure
 from archivers.records.erasures import Begun, Erasures
 from buckets.fields.times import as_text
 from config.errors import UsageError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from archivers.context import ArchiveContext, offline_archive
-from archivers.erasing.asked import Erasure
 from archivers.erasing.collections import held_in, kept_of, places_of
 from archivers.erasing.commits import commits_of, left_of, set_aside_of
+from archivers.erasing.erasure import Erasure
 from archivers.erasing.report import Remaining, counted
 from archivers.erasing.summaries import summaries_of
 from archivers.erasing.texts import TextSearch

@@ -12,7 +12,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
 from archivers.context import ArchiveContext
-from archivers.erasing.asked import Erasure
+from archivers.erasing.erasure import Erasure
 from archivers.erasing.work import Work
 from archivers.upkeep import roll_up_all
 from buckets.bson.cursor import find_raw

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 import bson
 
 from archivers.context import ArchiveContext, offline_archive
-from archivers.erasing.asked import Erasure
 from archivers.erasing.collections import places_of
+from archivers.erasing.erasure import Erasure
 from archivers.erasing.report import Remaining, counted
 from archivers.format.archive import OfflineArchive
 from archivers.records.receipt_files import decoded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from archivers.context import ArchiveContext
-from archivers.erasing.asked import Erasure
+from archivers.erasing.erasure import Erasure
 from archivers.erasing.report import Remaining
 from archivers.stores.base import ObjectStore, StoreError
 from buckets.fields.times import as_text

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.erasing.asked import Erasure
+from archivers.erasing.erasure import Erasure
 from archivers.erasing.limits import held_by, holds_on
 from archivers.records.erasures import Erasures
 from archivers.writes.delete import chunks, same_id

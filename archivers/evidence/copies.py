@@ -47,7 +47,7 @@ class Copy(NamedTuple):
 
 
 @dataclass
-class Found:
+class FoundBucket:
     """One bucket: as it is live, and as it was archived, the oldest version first."""
 
     raw_id: bytes
@@ -80,7 +80,7 @@ class Finder:
         self._offline: OfflineArchive | None = context.offline()
         self.searched: Searched | None = None
 
-    def by_id(self, identity: Any, at_ms: int | None) -> list[Found]:
+    def by_id(self, identity: Any, at_ms: int | None) -> list[FoundBucket]:
         """Returns the bucket with this `_id`, or none. `at_ms`: on the UTC day of this instant."""
         name = same_id(raw_id_of(identity))
         live = [one_of(it, i) for it in self._source.by_ids([identity]) for i in range(len(it))][:1]
@@ -92,7 +92,7 @@ class Finder:
         hit = self._search(name, list(_spans(identity, at_ms)), is_bound=at_ms is not None)
         return [] if hit is None else self._with_copies([hit[0]], hit[1])
 
-    def at(self, at_ms: int, selector: Selector) -> list[Found]:
+    def at(self, at_ms: int, selector: Selector) -> list[FoundBucket]:
         """Returns the buckets that cover an instant, of some series: the first hundred."""
         found: dict[Policy, dict[bytes, Batch]] = {}
         for policy, bucket in islice(self._covering(at_ms, selector), 4 * MOST_BUCKETS):
@@ -139,9 +139,9 @@ class Finder:
                 then, batch = manifest.archived_policy, self._offline.load(manifest)
                 yield from ((then, it) for it in _those_at(then, batch, at_ms, selector))
 
-    def _with_copies(self, buckets: list[Batch], policy: Policy) -> list[Found]:
+    def _with_copies(self, buckets: list[Batch], policy: Policy) -> list[FoundBucket]:
         """Each bucket with what is live of it, and its versions in the archive."""
-        found = {same_id(it.main.raw_id(0)): Found(it.main.raw_id(0)) for it in buckets}
+        found = {same_id(it.main.raw_id(0)): FoundBucket(it.main.raw_id(0)) for it in buckets}
         if not found:
             return []
         whole = Batch.concat(buckets)

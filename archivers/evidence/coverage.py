@@ -15,8 +15,8 @@ import numpy as np
 
 from archivers.context import ArchiveContext
 from archivers.evidence.grid import Counts, Flags, Grid
-from archivers.evidence.sight import HeldPart, Looker, Sight
-from archivers.evidence.told import Teller
+from archivers.evidence.inventory import HeldPart, Inventory, InventoryReader
+from archivers.evidence.summary_counts import SummaryCounter
 from archivers.evidence.weighing import Day
 from archivers.format.names import day
 from archivers.moving.archive import check_archive
@@ -35,7 +35,7 @@ _QUIET_DAYS = 32
 
 
 @dataclass(frozen=True)
-class Asked:
+class CoverageQuery:
     """Which rows: those that a range touches, of some series. `step`: how long each is, milliseconds."""
 
     within: TimeRange = EVER
@@ -81,34 +81,34 @@ class Row:
     online_bytes: int = 0
 
 
-def coverage(context: ArchiveContext, asked: Asked) -> list[Row]:
+def coverage(context: ArchiveContext, query: CoverageQuery) -> list[Row]:
     """Returns the rows of a range, or from the first to the last of which anything is known.
 
     Raises UsageError where there are too many, or no such series; HaltedError where the archive is not all
     there.
     """
-    check_selector(context.policy, asked.series)
+    check_selector(context.policy, query.series)
     check_archive(context.database, context.policy, context.store)
-    teller = Teller(context.database, context.policy, asked.series)
-    start, end = _range(context, teller, asked)
-    looker = Looker(context, asked.series)
+    counter = SummaryCounter(context.database, context.policy, query.series)
+    start, end = _range(context, counter, query)
+    reader = InventoryReader(context, query.series)
     rows: list[Row] = []
-    for grid in _slices(context, start, end, asked.step):
+    for grid in _slices(context, start, end, query.step):
         context.check()
-        sight = at_one_instant(context.database, partial(looker.look, grid, teller))
-        rows += _rows(sight, bool(asked.series))
-    inside = [it for it in rows if it.start < end and it.start + asked.step > start]
-    return _trimmed(inside, asked)
+        inventory = at_one_instant(context.database, partial(reader.look, grid, counter))
+        rows += _rows(inventory, bool(query.series))
+    inside = [it for it in rows if it.start < end and it.start + query.step > start]
+    return _trimmed(inside, query)
 
 
-def _range(context: ArchiveContext, teller: Teller, asked: Asked) -> tuple[int, int]:
-    within = asked.within
+def _range(context: ArchiveContext, counter: SummaryCounter, query: CoverageQuery) -> tuple[int, int]:
+    within = query.within
     if within.since is None or within.until is None:
-        first, last = _known(context, teller)
+        first, last = _known(context, counter)
         start, end = within.start_ms if within.since else first, within.end_ms if within.until else last
     else:
         start, end = within.start_ms, within.end_ms
-    if (count := -(-(end - start) // asked.step)) > MOST_ROWS:
+    if (count := -(-(end - start) // query.step)) > MOST_ROWS:
         raise UsageError(
             f"policy {context.policy.name}: {day(start)} to {day(end)} makes "
             f"{count:,} rows, and one answer has {MOST_ROWS:,} at most: narrow it with --since and --until"
@@ -118,11 +118,11 @@ def _range(context: ArchiveContext, teller: Teller, asked: Asked) -> tuple[int, 
 
 def known_span(context: ArchiveContext) -> tuple[int, int]:
     """Returns a range, in milliseconds, that holds all of which anything is known; (0, 0): nothing is."""
-    return _known(context, Teller(context.database, context.policy, {}))
+    return _known(context, SummaryCounter(context.database, context.policy, {}))
 
 
-def _known(context: ArchiveContext, teller: Teller) -> tuple[int, int]:
-    spans = [it for it in (_live_span(context), _archived_span(context), teller.span()) if it]
+def _known(context: ArchiveContext, counter: SummaryCounter) -> tuple[int, int]:
+    spans = [it for it in (_live_span(context), _archived_span(context), counter.span()) if it]
     return min((it[0] for it in spans), default=0), max((it[1] for it in spans), default=0)
 
 
@@ -150,29 +150,29 @@ def _slices(context: ArchiveContext, start: int, end: int, step: int) -> Iterato
         at = stop
 
 
-def _trimmed(rows: list[Row], asked: Asked) -> list[Row]:
+def _trimmed(rows: list[Row], query: CoverageQuery) -> list[Row]:
     """Without gaps at the ends that nobody has asked for."""
     there = [i for i, row in enumerate(rows) if row.state != "gap"]
-    first = 0 if asked.within.since else there[0] if there else len(rows)
-    last = len(rows) if asked.within.until else there[-1] + 1 if there else 0
+    first = 0 if query.within.since else there[0] if there else len(rows)
+    last = len(rows) if query.within.until else there[-1] + 1 if there else 0
     return rows[first:last]
 
 
-def _rows(sight: Sight, is_part: bool) -> list[Row]:
-    days = _days(sight, is_part)
+def _rows(inventory: Inventory, is_part: bool) -> list[Row]:
+    days = _days(inventory, is_part)
     archived = [it for day in days for it in day.archived]
     readings = [it for day in days for it in day.readings]
     return [
-        _row(sight, at, archived[at], readings[at], _commits(sight, at, is_part))
-        for at in range(len(sight.grid))
+        _row(inventory, at, archived[at], readings[at], _commits(inventory, at, is_part))
+        for at in range(len(inventory.grid))
     ]
 
 
 def _row(
-    sight: Sight, at: int, archived: int | None, readings: int | None, commits: tuple[HeldCommit, ...]
+    inventory: Inventory, at: int, archived: int | None, readings: int | None, commits: tuple[HeldCommit, ...]
 ) -> Row:
-    grid, told = sight.grid, sight.told
-    live, online = int(sight.live.readings[at]), int(sight.online.readings[at])
+    grid, told = inventory.grid, inventory.told
+    live, online = int(inventory.live.readings[at]), int(inventory.online.readings[at])
     is_archived = bool(commits) if archived is None else archived > 0
     summarised = None if told.touched[at] else int(told.readings[at])
     is_known = bool(told.touched[at]) or bool(summarised)
@@ -184,22 +184,24 @@ def _row(
         archived=archived,
         online=online,
         summarised=summarised,
-        readings=None if readings is None else readings + int(sight.gone[at]),
-        live_buckets=int(sight.live.buckets[at]),
-        pinned=int(sight.pinned[at]),
-        held=int(sight.held[at]),
-        quarantined=int(sight.quarantined[at]),
+        readings=None if readings is None else readings + int(inventory.gone[at]),
+        live_buckets=int(inventory.live.buckets[at]),
+        pinned=int(inventory.pinned[at]),
+        held=int(inventory.held[at]),
+        quarantined=int(inventory.quarantined[at]),
         commits=commits,
-        expires=_expires(sight, grid.start + at * grid.step, online > 0, commits),
-        live_bytes=int(sight.live.bytes[at]),
-        archived_bytes=int(sight.file_bytes[at]),
-        online_bytes=int(sight.online.bytes[at]),
+        expires=_expires(inventory, grid.start + at * grid.step, online > 0, commits),
+        live_bytes=int(inventory.live.bytes[at]),
+        archived_bytes=int(inventory.file_bytes[at]),
+        online_bytes=int(inventory.online.bytes[at]),
     )
 
 
-def _expires(sight: Sight, start: int, is_online: bool, commits: Sequence[HeldCommit]) -> datetime | None:
+def _expires(
+    inventory: Inventory, start: int, is_online: bool, commits: Sequence[HeldCommit]
+) -> datetime | None:
     due = [it.expires for it in commits if it.expires is not None]
-    if is_online and (of_day := sight.expires.get(start // DAY_MS)) is not None:
+    if is_online and (of_day := inventory.expires.get(start // DAY_MS)) is not None:
         due.append(of_day)
     return min(due, default=None)
 
@@ -211,10 +213,10 @@ def _state(live: bool, archived: bool, online: bool) -> State | None:
     return "archived" if archived else "online" if online else None
 
 
-def _commits(sight: Sight, at: int, is_part: bool) -> tuple[HeldCommit, ...]:
-    grid = sight.grid
+def _commits(inventory: Inventory, at: int, is_part: bool) -> tuple[HeldCommit, ...]:
+    grid = inventory.grid
     found = []
-    for held in sight.parts:
+    for held in inventory.parts:
         rows = grid.rows(*held.span)
         if held.may_hold and rows.start <= at < rows.stop:
             is_exact = not is_part and rows.stop - rows.start == 1
@@ -224,19 +226,19 @@ def _commits(sight: Sight, at: int, is_part: bool) -> tuple[HeldCommit, ...]:
     return tuple(found)
 
 
-def _days(sight: Sight, is_part: bool) -> list[Day]:
-    grid, told = sight.grid, sight.told
+def _days(inventory: Inventory, is_part: bool) -> list[Day]:
+    grid, told = inventory.grid, inventory.told
     per_day = DAY_MS // grid.step
-    live_all, told_all = grid.by_day(sight.live.all), grid.by_day(told.all)
-    by_manifest, is_spread = _in_parts(grid, sight.parts)
+    live_all, told_all = grid.by_day(inventory.live.all), grid.by_day(told.all)
+    by_manifest, is_spread = _in_parts(grid, inventory.parts)
     days = []
     for number in range(len(live_all)):
         rows = slice(number * per_day, (number + 1) * per_day)
         start = grid.start + number * DAY_MS
-        parts = [it for it in sight.parts if start <= it.span[0] < start + DAY_MS]
+        parts = [it for it in inventory.parts if start <= it.span[0] < start + DAY_MS]
         days.append(
             Day(
-                live=sight.live.readings[rows],
+                live=inventory.live.readings[rows],
                 live_all=int(live_all[number]),
                 by_manifest=by_manifest[rows],
                 is_spread=is_spread[rows],

@@ -8,10 +8,10 @@ from typing import Any
 
 from archivers.context import ArchiveContext
 from archivers.ending.rule import Rule
-from archivers.evidence.copies import Copy, Finder, Found, Searched
-from archivers.evidence.coverage import Asked, coverage
+from archivers.evidence.copies import Copy, Finder, FoundBucket, Searched
+from archivers.evidence.coverage import CoverageQuery, coverage
 from archivers.evidence.fate import End, Facts, Fate, fate
-from archivers.evidence.past import Event, Past
+from archivers.evidence.history import BucketHistory, Event
 from archivers.moving.archive import check_archive
 from archivers.writes.delete import units
 from archivers.writes.held import covered
@@ -72,8 +72,8 @@ def explain(context: ArchiveContext, question: Question, through: int | None) ->
     else:
         assert question.at is not None
         found = finder.at(question.at, question.series)
-    past = Past(context)
-    buckets = [_explained(context, past, it, through) for it in found]
+    history = BucketHistory(context)
+    buckets = [_explained(context, history, it, through) for it in found]
     buckets.sort(key=lambda it: (it.first is None, it.first or 0))
     hour = None if buckets or question.has_identity else _hour(context, question)
     return Answer(buckets, finder.searched, hour)
@@ -82,11 +82,13 @@ def explain(context: ArchiveContext, question: Question, through: int | None) ->
 def _hour(context: ArchiveContext, question: Question) -> str:
     assert question.at is not None
     within = TimeRange(as_date(question.at), as_date(question.at + 1))
-    (row,) = coverage(context, Asked(within, question.series, HOUR))
+    (row,) = coverage(context, CoverageQuery(within, question.series, HOUR))
     return row.state
 
 
-def _explained(context: ArchiveContext, past: Past, found: Found, through: int | None) -> Explained:
+def _explained(
+    context: ArchiveContext, history: BucketHistory, found: FoundBucket, through: int | None
+) -> Explained:
     bucket, archived_by = found.latest
     policy = archived_by or context.policy
     decoded = decode(bucket, policy)
@@ -115,12 +117,12 @@ def _explained(context: ArchiveContext, past: Past, found: Found, through: int |
         readings=len(columns.time) if is_sound else None,
         versions=len(found.copies),
         fate=fate(context.policy, facts),
-        history=past.of(found, (first or 0, last or 0), pin),
+        history=history.of(found, (first or 0, last or 0), pin),
         holds=holds,
     )
 
 
-def _end(context: ArchiveContext, found: Found, last: int) -> End | None:
+def _end(context: ArchiveContext, found: FoundBucket, last: int) -> End | None:
     """When the archived bucket goes: offline with its commit, online with the UTC day of its last reading."""
     rule = Rule.of(context.policy, context.now)
     if rule is None or not found.copies:
@@ -144,7 +146,7 @@ def _span(policy: Policy, bucket: Batch) -> tuple[int | None, int | None]:
     return (span[0], span[1] - 1) if span else (None, None)
 
 
-def _equal_copy(policy: Policy, found: Found) -> Any:
+def _equal_copy(policy: Policy, found: FoundBucket) -> Any:
     """When the copy was made that the live bucket equals, and that may go once it is deleted."""
     if found.live is None:
         return None

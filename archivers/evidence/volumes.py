@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext
 from archivers.evidence.coverage import Row, State
-from archivers.evidence.told import SUMMARIES
+from archivers.evidence.summary_counts import SUMMARIES
 from archivers.format.names import day
 from archivers.records.receipt_files import chained
 from config.policies import Policy

@@ -32,7 +32,7 @@ from archivers.format.names import (
 )
 from archivers.format.parts import decoding, fetch, stored, write_parts
 from archivers.format.recent import Recent
-from archivers.format.rows import Asked, read_rows
+from archivers.format.rows import RowFilter, read_rows
 from archivers.format.series import HeldSeries
 from archivers.stores.base import AlreadyExists, NotFound, ObjectStore
 from buckets.bson.raw import Batch
@@ -235,7 +235,7 @@ class OfflineArchive(ArchivedCommits):
         self._recent.put(manifest, batch)
         return batch
 
-    def rows(self, manifest: Manifest, asked: Asked) -> Iterator[Rows]:
+    def rows(self, manifest: Manifest, asked: RowFilter) -> Iterator[Rows]:
         """Yields the rows of a commit that are asked for, from the parts alone that may hold them. Raises
         DamagedError where one of these is missing, or differs from the manifest."""
         values = manifest.archived_policy.value_names

@@ -19,7 +19,7 @@ from buckets.packing.pack import PackedGroup, Rows
 #: What decides on the bytes of a file, beside the release and what lies in it.
 WRITTEN_BY = f"pyarrow {pa.__version__} and numpy {np.__version__}"
 #: Who looks for one series reads the groups alone in which it may be.
-_ROW_GROUP = 250_000
+ROW_GROUP = 250_000
 _ZSTD_LEVEL = 4  # a sixth smaller than 1 where values are ticks, in a tenth more time
 #: Columns with fewer distinct values than this share of their rows are written as a dictionary.
 _DICTIONARY_SHARE = 0.25
@@ -104,7 +104,7 @@ def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
     ordered = all(low < high for low, high in itertools.pairwise(written))  # not where 9 and "10" are texts
     return _written(
         columns,
-        row_group_size=_ROW_GROUP,
+        row_group_size=ROW_GROUP,
         compression="zstd",
         compression_level=_ZSTD_LEVEL,
         use_dictionary=dictionary,

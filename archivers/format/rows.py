@@ -18,7 +18,7 @@ from buckets.fields.selectors import Selector, series_text
 from buckets.packing.pack import Rows
 
 
-class Asked(NamedTuple):
+class RowFilter(NamedTuple):
     """Which readings: those in [start, end), in milliseconds, of the series that any of the selectors
     selects; without any, of all."""
 
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
     series: Sequence[Selector] = ()
 
 
-def read_rows(data: bytes, types: dict[str, str], values: Sequence[str], asked: Asked) -> Iterator[Rows]:
+def read_rows(data: bytes, types: dict[str, str], values: Sequence[str], asked: RowFilter) -> Iterator[Rows]:
     """Yields the rows of a part that are asked for, in the order in which they lie there. `types`: of its
     series columns, which hold the series exactly. Raises pyarrow's errors where the file is damaged."""
     sought = [{column_name(it): _value(text, types[it]) for it, text in one.items()} for one in asked.series]
@@ -67,7 +67,7 @@ def _may_hold(group: Any, wanted: Mapping[str, Any]) -> bool:
     return True
 
 
-def _mask(table: pa.Table, wanted: Sequence[Mapping[str, Any]], asked: Asked) -> pa.Array:
+def _mask(table: pa.Table, wanted: Sequence[Mapping[str, Any]], asked: RowFilter) -> pa.Array:
     times = as_ms(table["time"])
     found = (times >= asked.start) & (times < asked.end)
     if wanted:

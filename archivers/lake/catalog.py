@@ -30,12 +30,12 @@ from config.secrets import hide_secrets
 from config.tables import OWN_CATALOG, Lake
 
 #: So many snapshots are kept for readers that have begun: each lists the parts that stood then.
-_SNAPSHOTS = 20
+SNAPSHOTS = 20
 _PROPERTIES = {
     "format-version": "2",
     "gc.enabled": "false",  # no other engine may delete parts
     "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": str(_SNAPSHOTS),
+    "write.metadata.previous-versions-max": str(SNAPSHOTS),
     "write.metadata.metrics.default": "none",  # bounds of series outlive an erasure
     "write.metadata.metrics.column.time": "full",
     "commit.manifest-merge.enabled": "true",
@@ -191,12 +191,12 @@ class LakeTable:
         """Those that one more snapshot makes too many. What somebody has tagged stays."""
         held = {ref.snapshot_id for ref in table.metadata.refs.values()}
         snapshots = sorted(table.metadata.snapshots, key=lambda it: it.sequence_number or 0)
-        return [it for it in snapshots[: -_SNAPSHOTS + 1] if it.snapshot_id not in held]
+        return [it for it in snapshots[: -SNAPSHOTS + 1] if it.snapshot_id not in held]
 
     def _unused(self, table: Table, old: Sequence[Snapshot]) -> Iterator[str]:
         gone = {it.snapshot_id for it in old}
         kept = [it for it in table.metadata.snapshots if it.snapshot_id not in gone]
-        if not gone or len(kept) > _SNAPSHOTS:  # of tags, nobody knows what they need
+        if not gone or len(kept) > SNAPSHOTS:  # of tags, nobody knows what they need
             return
         first = min(kept, key=lambda it: it.sequence_number or 0)
         needed = {it.manifest_path for it in self._manifests(first)}

@@ -27,7 +27,7 @@ _BUCKET, _ID = 16, 8
 _IN_ONE = 200_000
 
 
-class Held(NamedTuple):
+class KnownBuckets(NamedTuple):
     """What of a batch is known to be archived as it is."""
 
     buckets: NDArray[np.bool_]  # n
@@ -60,10 +60,10 @@ class KnownCopies:
         """Whether copies may be followed by no delete, or by a late one."""
         return bool(self._work.kept or self._work.archive.grace)
 
-    def held(self, batch: Batch, commits: Sequence[str]) -> Held:
+    def held(self, batch: Batch, commits: Sequence[str]) -> KnownBuckets:
         """Returns what of a batch these commits are known to hold, if all that they hold of it is as it was.
         It is reported as what stays."""
-        held = Held(np.zeros(len(batch), dtype=np.bool_), set())
+        held = KnownBuckets(np.zeros(len(batch), dtype=np.bool_), set())
         if not self._may_stay or not commits:
             return held
         receipts = self._receipts.get_all(commits)

@@ -24,7 +24,7 @@ from buckets.source import Source
 from rollups.context import share_of
 
 #: So many buckets tell how many bytes a reading takes, before all that were read are decoded.
-_TELLING = 100
+SAMPLED = 100
 
 
 class _Ending(NamedTuple):
@@ -77,9 +77,9 @@ class Sweep:
                 self._done = share_of(at, (first, end))
                 if stop - begun > MAX_SPAN_MS:
                     self._select()
-                    self._flush()
+                    self.flush()
                 if not filling.is_measured:
-                    filling.measure(Lot(batch.slice(0, min(_TELLING, len(batch))), self._work.policy))
+                    filling.measure(Lot(batch.slice(0, min(SAMPLED, len(batch))), self._work.policy))
                 for piece in filling.cut(batch):
                     if filling.is_empty:
                         begun = at
@@ -87,18 +87,18 @@ class Sweep:
                     if filling.is_full:
                         self._select()
         self._select()
-        self._flush()
+        self.flush()
         self._archiver.finish()
 
     def _select(self) -> None:
         """What makes a commit is decoded at once, as far as its size tells how many readings it holds."""
         if (batch := self._filling.take_read()) is None:
             return
-        self._sort(Lot(batch, self._work.policy))
+        self.sort(Lot(batch, self._work.policy))
         if self._filling.is_full:
-            self._flush()
+            self.flush()
 
-    def _sort(self, lot: Lot) -> None:
+    def sort(self, lot: Lot) -> None:
         self._filling.measure(lot)
         lot = self._selection.of(lot)
         if len(lot):
@@ -107,7 +107,7 @@ class Sweep:
             self._last = int(max(self._last, last.max()))
             self._filling.add_going(lot)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         first, last = self._first, self._last
         self._first, self._last = LAST_MS, FIRST_MS
         if (lot := self._filling.take()) is None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from buckets.bson.raw import Batch
 
 #: Bytes of names that need no file.
-_IN_MEMORY = 1 << 20
+MOST_IN_MEMORY = 1 << 20
 
 
 class _UnderWay(NamedTuple):
@@ -44,7 +44,7 @@ class Waiting:
     def __init__(self) -> None:
         self._under_way: deque[_UnderWay] = deque()
         self._lots: list[_Names] = []
-        self._file = SpooledTemporaryFile(_IN_MEMORY, prefix="bucketwise-")  # noqa: SIM115 - see `close`
+        self._file = SpooledTemporaryFile(MOST_IN_MEMORY, prefix="bucketwise-")  # noqa: SIM115 - see `close`
 
     def begin(self, batch: Batch, first_ms: int, last_ms: int) -> None:
         self._under_way.append(_UnderWay(first_ms, last_ms, np.sort(batch.main.id_names)))

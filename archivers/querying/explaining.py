@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from archivers.format.rows import Asked
+from archivers.format.rows import RowFilter
 from archivers.querying.engine import Engine
 from archivers.querying.rewriting import Rewritten, rewritten
 from archivers.querying.served import Scan
@@ -60,7 +60,7 @@ def _told(view: View, scan: Scan) -> Told:
             part
             for start, end in scan.narrowed.ranges
             for part in archived_reader(context.connections, context.policy).parts(
-                Asked(start, end, scan.narrowed.selectors)
+                RowFilter(start, end, scan.narrowed.selectors)
             )
         ]
         unlike = {it.key: it.bytes for it in held}

@@ -12,7 +12,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo import ASCENDING, DESCENDING
 
 from archivers.context import ArchiveContext
-from archivers.evidence.coverage import Asked, Row, coverage, known_span
+from archivers.evidence.coverage import CoverageQuery, Row, coverage, known_span
 from archivers.format.parquet import arrow_type, as_table, as_written, column_name, misfit, series_types
 from archivers.querying.narrowing import INSTANT, Narrowed
 from archivers.reading.reader import archived_reader
@@ -155,7 +155,7 @@ class CoverageTable:
         for start, end in narrowed.ranges:
             within = as_date(max(start, first)), as_date(min(end, last))
             if within[0] < within[1]:
-                rows = coverage(self._context, Asked(TimeRange(*within)))
+                rows = coverage(self._context, CoverageQuery(TimeRange(*within)))
                 yield pa.Table.from_pylist(list(map(_told, rows)), self.schema)
 
 

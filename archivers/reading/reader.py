@@ -14,7 +14,7 @@ from archivers.context import offline_archive
 from archivers.format.archive import OfflineArchive
 from archivers.format.finding import Listed
 from archivers.format.manifest import Manifest, Part
-from archivers.format.rows import Asked
+from archivers.format.rows import RowFilter
 from archivers.moving.online import archived_source
 from archivers.records.receipts import Receipts
 from archivers.records.registry import Registry
@@ -68,12 +68,12 @@ class ArchivedReader:
         Live counts, not the copy: that is a bucket whose delete is yet to come, or one that was restored.
         """
         if self._offline is not None:
-            for manifest in self._holding(self._offline, Asked(start_ms, end_ms)):
-                yield from self._buckets(self._offline, manifest, Asked(start_ms, end_ms))
+            for manifest in self._holding(self._offline, RowFilter(start_ms, end_ms)):
+                yield from self._buckets(self._offline, manifest, RowFilter(start_ms, end_ms))
         elif self._to == "online":
-            yield from self._moved(Asked(start_ms, end_ms))
+            yield from self._moved(RowFilter(start_ms, end_ms))
 
-    def readings(self, asked: Asked, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
+    def readings(self, asked: RowFilter, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
         """Yields the same of what is asked for, and maybe more. `is_by_rows`: as rows of parts where these
         tell all but one thing: the readings of a bucket that was put back by hand are here as well."""
         if self._offline is None:
@@ -85,7 +85,7 @@ class ArchivedReader:
             else:
                 yield from self._buckets(self._offline, manifest, asked)
 
-    def parts(self, asked: Asked) -> Iterator[Part]:
+    def parts(self, asked: RowFilter) -> Iterator[Part]:
         """Yields the parts of an offline archive that may hold something of what is asked for."""
         for manifest in self._holding(self._offline, asked) if self._offline is not None else ():
             yield from (it for it in manifest.parts if it.touches(asked.start, asked.end))
@@ -97,7 +97,7 @@ class ArchivedReader:
         receipts = Receipts(self._database, self._policy.name)
         return not receipts.live(manifest.commit, manifest.buckets, self._session).any()
 
-    def _moved(self, asked: Asked) -> Iterator[Batch]:
+    def _moved(self, asked: RowFilter) -> Iterator[Batch]:
         """Of an online archive."""
         receipts = Receipts(self._database, self._policy.name)
         query = selector_query(self._policy, *asked.series)
@@ -149,7 +149,7 @@ class ArchivedReader:
     def _archived_source(self) -> Source:
         return archived_source(self._database, self._policy, self._session)
 
-    def _holding(self, archive: OfflineArchive, asked: Asked) -> Iterator[Manifest]:
+    def _holding(self, archive: OfflineArchive, asked: RowFilter) -> Iterator[Manifest]:
         """Commits that may hold something of it. (Days with readings may lie before and after.)"""
         # What reaches into the next range is read last: it is at hand when that is asked for.
         for manifest in sorted(archive.manifests(asked.start, asked.end), key=lambda it: (it.first, it.last)):
@@ -157,7 +157,7 @@ class ArchivedReader:
             if is_around and (not asked.series or manifest.may_hold(self._policy, *asked.series)):
                 yield manifest
 
-    def _buckets(self, archive: OfflineArchive, manifest: Manifest, asked: Asked) -> Iterator[Batch]:
+    def _buckets(self, archive: OfflineArchive, manifest: Manifest, asked: RowFilter) -> Iterator[Batch]:
         receipts = Receipts(self._database, self._policy.name)
         batch = archive.load(manifest)
         self._read.add(manifest.commit)
@@ -167,7 +167,7 @@ class ArchivedReader:
             batch, live = batch.take(chosen), live[chosen]
         yield from self._not_live(batch, live, asked)
 
-    def _chosen(self, batch: Batch, asked: Asked) -> NDArray[np.int64]:
+    def _chosen(self, batch: Batch, asked: RowFilter) -> NDArray[np.int64]:
         """Buckets with a reading that is asked for; and those that break the policy's model, as it is now."""
         decoded = decode(batch, self._policy)
         columns = decoded.columns
@@ -178,7 +178,7 @@ class ArchivedReader:
         chosen[decoded.units[columns.bucket[wanted]]] = True
         return np.flatnonzero(chosen)
 
-    def _not_live(self, batch: Batch, may_be_live: NDArray[np.bool_], asked: Asked) -> Iterator[Batch]:
+    def _not_live(self, batch: Batch, may_be_live: NDArray[np.bool_], asked: RowFilter) -> Iterator[Batch]:
         """Without buckets that are live as they are here, and without old copies of live ones. A document
         that took the `_id` of a deleted bucket is another one."""
         if not len(batch):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.format.rows import Asked
+from archivers.format.rows import RowFilter
 from archivers.moving.archive import check_archive
 from archivers.reading.instant import at_one_instant
 from archivers.reading.reader import archived_reader
@@ -130,13 +130,13 @@ class Readings:
         """By rows of parts where these tell all, unless it takes `_id`s to tell readings that tie: which
         comes first, or that they are of one bucket, which is live as it was archived."""
         for is_by_rows in (True, False):
-            held = self._both(Asked(start, end, self.selectors), limit, session, is_by_rows=is_by_rows)
+            held = self._both(RowFilter(start, end, self.selectors), limit, session, is_by_rows=is_by_rows)
             if held is None or held.is_in_order:
                 return held
         raise AssertionError("unreachable")
 
     def _both(
-        self, asked: Asked, limit: int | None, session: ClientSession, *, is_by_rows: bool
+        self, asked: RowFilter, limit: int | None, session: ClientSession, *, is_by_rows: bool
     ) -> _Held | None:
         """Live first, and then what is archived of it; None where that is more than `limit` readings."""
         held = _Held(self.policy, asked)
@@ -179,7 +179,7 @@ class _Part:
 class _Held:
     """What one slice holds."""
 
-    def __init__(self, policy: Policy, asked: Asked) -> None:
+    def __init__(self, policy: Policy, asked: RowFilter) -> None:
         self.count = 0  # readings, of those that are read
         self._policy = policy
         self._asked = asked

@@ -16,7 +16,7 @@ from buckets.layouts.groups import Unions
 from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
-from rollups.rolling.slices import Asked, Found, Reader, read
+from rollups.rolling.slices import Reader, SliceRequest, SliceStates, read
 from rollups.tasks import at_once
 
 
@@ -29,15 +29,17 @@ def slice_reader(
         return Reader(
             lambda asked: at_once(_read, source, archived, policy, asked, unions), memory=executor.memory
         )
-    run, seen = uuid.uuid4().hex, Sight.of(connections, policy)
+    run, seen = uuid.uuid4().hex, SourceIdentity.of(connections, policy)
 
-    def read_elsewhere(asked: Asked) -> Future[Found]:
+    def read_elsewhere(asked: SliceRequest) -> Future[SliceStates]:
         return executor.submit(read_slice, policy, run, seen, asked)
 
     return Reader(read_elsewhere, executor.workers, executor.memory)
 
 
-def read_slice(connections: Connections, policy: Policy, run: str, expected: Sight, asked: Asked) -> Found:
+def read_slice(
+    connections: Connections, policy: Policy, run: str, expected: SourceIdentity, asked: SliceRequest
+) -> SliceStates:
     """Reads a slice, as a task. Of one `run`, a worker looks at the archive's manifests once."""
     if getattr(_KEPT, "run", None) != run:
         expected.check(connections, policy)
@@ -46,7 +48,9 @@ def read_slice(connections: Connections, policy: Policy, run: str, expected: Sig
     return _read(Source(connections.database, policy), _KEPT.archived, policy, asked, _KEPT.unions)
 
 
-def _read(source: Source, archived: ArchivedReader, policy: Policy, asked: Asked, unions: Unions) -> Found:
+def _read(
+    source: Source, archived: ArchivedReader, policy: Policy, asked: SliceRequest, unions: Unions
+) -> SliceStates:
     """Notes as well which commits were read."""
     found = read(source, archived.batches, policy, asked, unions)
     found.commits = archived.take_read()
@@ -58,7 +62,7 @@ _KEPT = threading.local()
 
 
 @dataclass(frozen=True)
-class Sight:
+class SourceIdentity:
     """What tells the collections and the archive of a policy from others of the same name. A URI such as
     mongodb://localhost, or a file:// store, is another place on another machine: a worker that found nothing
     there would give what passes for an empty slice."""
@@ -67,7 +71,7 @@ class Sight:
     has_heads: bool  # the store has the last commits that the database knows of
 
     @classmethod
-    def of(cls, connections: Connections, policy: Policy) -> Sight:
+    def of(cls, connections: Connections, policy: Policy) -> SourceIdentity:
         names = [*policy.sources, f"system.buckets.{policy.collection}"]
         names += [policy.archive.collection] if policy.archive and policy.archive.collection else []
         found = connections.database.list_collections(filter={"name": {"$in": names}})
@@ -81,7 +85,7 @@ class Sight:
 
     def check(self, connections: Connections, policy: Policy) -> None:
         """Raises BucketwiseError where this process sees other collections, or another archive."""
-        found = Sight.of(connections, policy)
+        found = SourceIdentity.of(connections, policy)
         if found == self:
             return
         what, place = "other collections", connections.database.name

@@ -19,7 +19,7 @@ from buckets.fields.times import FIRST_MS, LAST_MS
 from config.policies import Policy
 
 
-class Found(NamedTuple):
+class ArchivedBuckets(NamedTuple):
     """Some of what is archived; `span` and `readings` where they are known without a look at the buckets."""
 
     lot: Lot
@@ -60,7 +60,7 @@ class RestoreFilter:
         """Returns whether a commit may hold any of these series."""
         return manifest.may_hold(self.policy, self.series)
 
-    def of(self, found: Found) -> Matched:
+    def of(self, found: ArchivedBuckets) -> Matched:
         """In the order of their `_id`s: where they are put, they lie together then."""
         batch, chosen, readings = found.lot.batch, np.arange(len(found.lot)), found.readings
         if found.span is None or found.span[0] < self.start or found.span[1] >= self.end or self.series:

@@ -32,12 +32,12 @@ Indices = NDArray[np.int64]
 Note = Callable[[Indices, ClientSession], None]
 
 
-class Put(NamedTuple):
+class PutResult(NamedTuple):
     places: list[tuple[str, Docs, list[int]]]  # collection, documents, and of which bucket each is
     blocked: set[int]  # buckets that were left out
 
 
-def put(target: Target, piece: Batch, here: Indices, note: Note) -> Put:
+def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
     """Inserts what isn't there, with the note, in one transaction. Mostly nothing is there: it is looked up
     where an insert says so. Buckets in whose way another document is are left out."""
     database, policy = target.database, target.policy
@@ -69,7 +69,7 @@ def put(target: Target, piece: Batch, here: Indices, note: Note) -> Put:
         for (_, documents, owner), standing in zip(places, there, strict=True):
             blocked |= {owner[i] for i, it in enumerate(standing) if it not in (None, documents[i])}
         put([[i for i, it in enumerate(standing) if it is None] for standing in there])
-    return Put(places, blocked)
+    return PutResult(places, blocked)
 
 
 def repeated(documents: Docs) -> set[int]:
@@ -78,7 +78,7 @@ def repeated(documents: Docs) -> set[int]:
     return {i for i, raw_id in enumerate(documents.raw_ids) if first.setdefault(same_id(raw_id), i) != i}
 
 
-def check_put(database: Database[Document], put: Put) -> None:
+def check_put(database: Database[Document], put: PutResult) -> None:
     """Read back what was put, and compare."""
     for collection, documents, owner in put.places:
         if not put.blocked and _stands(database, collection, documents):

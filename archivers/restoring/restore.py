@@ -14,7 +14,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.moving.online import archived_source
-from archivers.restoring.filter import Found, Matched, RestoreFilter
+from archivers.restoring.filter import ArchivedBuckets, Matched, RestoreFilter
 from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.put import Indices, check_put, put, put_measurements
 from archivers.restoring.records import RestoreRecords
@@ -162,7 +162,7 @@ class _Restoring:
 
 def _archived(
     context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
-) -> Iterator[Found]:
+) -> Iterator[ArchivedBuckets]:
     """Gives all that may hold something of the range, and of the series."""
     database, policy = context.database, context.policy
     start, end = options.within.start_ms, options.within.end_ms
@@ -170,7 +170,7 @@ def _archived(
         query = selector_query(policy, options.series)
         for batch in archived_source(database, policy).batches(start, end, query):
             note = partial(records.online, batch) if records else _note_nothing
-            yield Found(Lot(batch, policy), note)
+            yield ArchivedBuckets(Lot(batch, policy), note)
         return
     archive = context.offline()
     assert archive is not None
@@ -182,7 +182,7 @@ def _archived(
             continue
         batch = archive.load(manifest)
         note = partial(records.offline, manifest, batch) if records else _note_nothing
-        yield Found(
+        yield ArchivedBuckets(
             Lot(batch, manifest.archived_policy),
             note,
             (as_ms(manifest.first), as_ms(manifest.last)),
@@ -194,7 +194,7 @@ def _archived(
 
 def _superseded(
     context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
-) -> Iterator[Found]:
+) -> Iterator[ArchivedBuckets]:
     """Gives versions that count no more: no commit may hold another one of their buckets."""
     archive = context.offline()
     assert archive is not None
@@ -206,7 +206,7 @@ def _superseded(
         batch = read().batch
         batch = batch.take(np.array(histories.superseded(batch, manifest.archived_policy), dtype=np.int64))
         note = partial(records.superseded, batch) if records else _note_nothing
-        yield Found(Lot(batch, manifest.archived_policy), note)
+        yield ArchivedBuckets(Lot(batch, manifest.archived_policy), note)
 
 
 def _note_nothing(_chosen: Indices, _session: ClientSession) -> None:

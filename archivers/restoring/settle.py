@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.restoring.put import Put, check_put, standing_in
-from archivers.restoring.standing import Standing, documents_of
+from archivers.restoring.put import PutResult, check_put, standing_in
 from archivers.restoring.target import How, Mode, Plan, Target
+from archivers.restoring.target_state import TargetState, documents_of
 from archivers.versions.aside import set_aside
 from archivers.versions.history import (
     Fold,
@@ -145,7 +145,7 @@ class Settling:
         target = self._target
 
         def step(session: ClientSession) -> tuple[list[bool], list[bytes | None]]:
-            standing = Standing(target, plans, session)
+            standing = TargetState(target, plans, session)
             fits = [standing.fits(i) for i in range(len(plans))]
             standing.replace([i for i, is_fit in enumerate(fits) if is_fit])
             target.note([plan for plan, is_fit in zip(plans, fits, strict=True) if is_fit], session)
@@ -154,7 +154,9 @@ class Settling:
         fits, before = transaction(target.database, target.guard, step)
         put = [plan for plan, is_fit in zip(plans, fits, strict=True) if is_fit]
         for collection, documents in documents_of(target, put):
-            check_put(target.database, Put([(collection, documents, list(range(len(documents))))], set()))
+            check_put(
+                target.database, PutResult([(collection, documents, list(range(len(documents))))], set())
+            )
         self._count(put, [stood for stood, is_fit in zip(before, fits, strict=True) if is_fit])
         for plan, is_fit in zip(plans, fits, strict=True):
             if not is_fit:

@@ -19,8 +19,8 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.series import selector_of
 from archivers.records.receipts import MERGING, Receipts
-from archivers.versions.kept import Kept, KeptVersions, counting
-from archivers.versions.superseded import Left, Superseded
+from archivers.versions.kept import KeptVersion, KeptVersions, counting
+from archivers.versions.superseded import RemovedBuckets, Superseded
 from archivers.writes.delete import same_id
 from buckets.bson.raw import Batch, Docs
 from buckets.decoding.decode import Lot
@@ -83,7 +83,7 @@ class _Place(NamedTuple):
 
     name: str
     manifest: Manifest
-    load: Callable[[], Left]
+    load: Callable[[], RemovedBuckets]
     is_superseded: bool = False
 
     def touches(self, days: set[Days]) -> bool:
@@ -189,8 +189,8 @@ class OfflineHistories:
         there = [_Place(it.commit, it, partial(self._whole, it)) for it in manifests]
         return [it for it in there if it.touches(days)] + self._superseded_around(days)
 
-    def _whole(self, manifest: Manifest) -> Left:
-        return Left(self._archive.load(manifest), range(manifest.buckets))
+    def _whole(self, manifest: Manifest) -> RemovedBuckets:
+        return RemovedBuckets(self._archive.load(manifest), range(manifest.buckets))
 
     def superseded(self, batch: Batch, policy: Policy) -> list[int]:
         """Returns those of superseded buckets that are versions of their own."""
@@ -261,7 +261,7 @@ class OnlineHistories:
         settled = {name: [it for it in some if it.by != waiting.get(name)] for name, some in found}
         return {name: self._told(some) for name, some in settled.items() if some}
 
-    def _told(self, found: list[Kept]) -> list[Version]:
+    def _told(self, found: list[KeptVersion]) -> list[Version]:
         old = len(found) - len(counting(found))
         return [Version(it.bucket, self._policy, is_superseded=i < old) for i, it in enumerate(found)]
 

@@ -35,7 +35,7 @@ Document = dict[str, Any]
 MAX_BYTES = 16_000_000
 
 
-class Kept(NamedTuple):
+class KeptVersion(NamedTuple):
     """One version of a bucket."""
 
     version: int
@@ -44,7 +44,7 @@ class Kept(NamedTuple):
     is_superseded: bool = False  # neither it nor any before it counts any more
 
 
-def counting(versions: Sequence[Kept]) -> list[Kept]:
+def counting(versions: Sequence[KeptVersion]) -> list[KeptVersion]:
     """Returns those of one bucket that are in what is archived."""
     last = max((i for i, it in enumerate(versions) if it.is_superseded), default=-1)
     return list(versions[last + 1 :])
@@ -65,7 +65,7 @@ class KeptVersions:
         make_packed(self._database, self.name)
         self._collection.create_index([("_id._id", ASCENDING)])
 
-    def of(self, ids: Sequence[Any], session: ClientSession | None = None) -> dict[bytes, list[Kept]]:
+    def of(self, ids: Sequence[Any], session: ClientSession | None = None) -> dict[bytes, list[KeptVersion]]:
         """Returns the versions of the buckets with these `_id`s, by `same_id`, in their order. Raises
         DamagedError where one is not as it was written."""
         parts: dict[bytes, list[RawBSONDocument]] = {}
@@ -146,12 +146,12 @@ def _version_of(found: RawBSONDocument) -> tuple[bytes, int]:
     return Docs.of([bytes(found["_id"].raw)]).raw_id(0), int(found["_id"]["version"])
 
 
-def _versions(found: Iterable[RawBSONDocument]) -> Iterator[Kept]:
+def _versions(found: Iterable[RawBSONDocument]) -> Iterator[KeptVersion]:
     for version, parts in itertools.groupby(found, key=lambda it: int(it["_id"]["version"])):
         main, *extra = parts
         owner = np.zeros(len(extra), dtype=np.int32)
         documents = Docs.of([bytes(main["document"])]), Docs.of([bytes(it["document"]) for it in extra])
-        yield Kept(version, Batch(*documents, owner), str(main["by"]), bool(main.get("superseded")))
+        yield KeptVersion(version, Batch(*documents, owner), str(main["by"]), bool(main.get("superseded")))
 
 
 def _documents(by: str, version: int, bucket: Batch, facts: dict[str, Typed]) -> Iterator[bytes]:

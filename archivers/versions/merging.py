@@ -20,7 +20,7 @@ from archivers.records.pins import fingerprint
 from archivers.records.receipts import MERGED, MERGING
 from archivers.run import ArchiveRun
 from archivers.versions.history import History, Version, folds, one_of
-from archivers.versions.kept import Kept, KeptVersions, counting, is_too_large
+from archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
 from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id
 from archivers.writes.inserts import insert_raw
 from buckets.bson.raw import LOSSLESS, Batch, Docs
@@ -149,7 +149,7 @@ class Merging:
         transaction(work.database, work.guard, step)
 
     def _entries(
-        self, late: Batch, archived: Batch, versions: dict[bytes, list[Kept]]
+        self, late: Batch, archived: Batch, versions: dict[bytes, list[KeptVersion]]
     ) -> list[tuple[int, Batch]]:
         """What has to be written, with numbers: of what is archived, what the versions don't give already."""
         held = self._give(archived, versions)
@@ -199,7 +199,7 @@ class Merging:
         plain = np.flatnonzero(~lacking)
         return [changed[i] for i in plain], live.take(plain)
 
-    def _give(self, archived: Batch, versions: dict[bytes, list[Kept]]) -> list[bool]:
+    def _give(self, archived: Batch, versions: dict[bytes, list[KeptVersion]]) -> list[bool]:
         """Of each archived bucket: whether it is one of its versions that count, or all of these merged."""
         found = [counting(versions.get(same_id(raw_id), [])) for raw_id in archived.main.raw_ids]
         several = [i for i, held in enumerate(found) if held]

@@ -53,7 +53,7 @@ class SupersededFile(NamedTuple):
     sha256: str
 
 
-class Left(NamedTuple):
+class RemovedBuckets(NamedTuple):
     """What has left a commit."""
 
     batch: Batch
@@ -94,7 +94,7 @@ class Superseded:
             if match and commit is not None:
                 yield SupersededFile(found.key, commit, match["sha256"])
 
-    def read(self, file: SupersededFile) -> Left:
+    def read(self, file: SupersededFile) -> RemovedBuckets:
         """Returns its buckets. Raises DamagedError where it is not as it was written."""
         mains: list[bytes] = []
         positions: list[int] = []
@@ -110,9 +110,13 @@ class Superseded:
             mains.append(first_at(document, ("bucket",))[1:])
             positions.append(int.from_bytes(first_at(document, ("position",))[1:], "little"))
             extra += more
-        return Left(Batch(Docs.of(mains), Docs.of(extra), np.array(owner, dtype=np.int32)), positions)
+        return RemovedBuckets(
+            Batch(Docs.of(mains), Docs.of(extra), np.array(owner, dtype=np.int32)), positions
+        )
 
-    def around(self, start_ms: int, end_ms: int) -> Iterator[tuple[str, Manifest, Callable[[], Left]]]:
+    def around(
+        self, start_ms: int, end_ms: int
+    ) -> Iterator[tuple[str, Manifest, Callable[[], RemovedBuckets]]]:
         """Returns those that left commits of [start, end), with these commits, which have been dropped since.
         Of one that is there still, nothing has left."""
         for file in self.files():

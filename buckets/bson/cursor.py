@@ -25,12 +25,12 @@ from buckets.bson.types import ARRAY, DOCUMENT, extent
 
 Document = dict[str, Any]
 #: Documents of a reply at most, and of the first, which tells how large they are.
-_AT_ONCE, _FIRST = 1_000_000, 1000
+MOST_DOCUMENTS, FIRST_DOCUMENTS = 1_000_000, 1000
 #: Bytes of a piece, if it is more than one document, and about those of a reply, which the server would close
 #: at 16 MB. Work on it takes many times that.
-_MOST_BYTES = 1 << 22
+MOST_BYTES = 1 << 22
 #: Replies are fetched ahead as long as those that wait have fewer bytes.
-AHEAD = 2 * _MOST_BYTES
+AHEAD = 2 * MOST_BYTES
 _BATCHES = (b"firstBatch", b"nextBatch")
 _NAME_BYTES, _MOST_DIGITS = 64, 8
 _LENGTH = struct.Struct("<i")
@@ -46,9 +46,9 @@ def find_raw(  # noqa: PLR0913  (the arguments of pymongo's `find`)
     limit: int = 0,
     is_ahead: bool = True,
 ) -> Iterator[Docs]:
-    """The documents that meet the query, in pieces of at most _MOST_BYTES. Where it `is_ahead`, and
+    """The documents that meet the query, in pieces of at most MOST_BYTES. Where it `is_ahead`, and
     without a session, the next replies are fetched while one is worked on."""
-    first, is_ahead = min(_FIRST, _AT_ONCE), is_ahead and session is None
+    first, is_ahead = min(FIRST_DOCUMENTS, MOST_DOCUMENTS), is_ahead and session is None
     cursor = _Cursor(collection, query, fields, session=session, sort=sort, limit=limit, batch_size=first)
     try:
         for reply in prefetch(cursor, lambda: is_ahead and cursor.alive, _size, AHEAD):
@@ -73,7 +73,7 @@ class _Cursor(RawBatchCursor[Any]):
         replies: Any = super()._unpack_response(short, *args, **options)
         replies[0]["cursor"][batch] = [pieces] if pieces else []
         if pieces:  # the next reply is asked for with it
-            self._batch_size = min(_AT_ONCE, max(1, _MOST_BYTES * sum(map(len, pieces)) // len(array)))
+            self._batch_size = min(MOST_DOCUMENTS, max(1, MOST_BYTES * sum(map(len, pieces)) // len(array)))
         return replies
 
 
@@ -133,7 +133,7 @@ def _rows(array: memoryview) -> list[Rows] | None:
 
 
 def _alike(docs: Docs) -> Iterator[Docs]:
-    at_once = max(1, _MOST_BYTES * len(docs) // docs.size)
+    at_once = max(1, MOST_BYTES * len(docs) // docs.size)
     for at in range(0, len(docs), at_once):
         yield docs.slice(at, min(at + at_once, len(docs)))
 
@@ -147,7 +147,7 @@ def _unlike(array: bytes) -> Iterator[Docs]:
         if array[position] != DOCUMENT or not start + LEAST <= stop <= end:
             raise ValueError("the array holds something else than documents")
         size += stop - start
-        if some and size > _MOST_BYTES:
+        if some and size > MOST_BYTES:
             yield Docs.of(some)
             some, size = [], stop - start
         some.append(array[start:stop])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 #: Documents of one length, a row each.
 Rows = NDArray[np.uint8]
 #: CPython's own: given no text, bytes whose memory nobody has cleared.
-_unwritten = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_ssize_t)(
+unwritten = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_ssize_t)(
     ("PyBytes_FromStringAndSize", ctypes.pythonapi)
 )
 
@@ -20,7 +20,7 @@ _unwritten = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_ssize
 def filled(size: int, fill: Callable[[NDArray[np.uint8]], object]) -> bytes:
     """So many bytes, all of which `fill` writes where they lie: of an array of numpy's own they would be a
     copy."""
-    held = BytesIO(_unwritten(None, size))
+    held = BytesIO(unwritten(None, size))
     fill(np.frombuffer(held.getbuffer(), np.uint8))
     return held.getvalue()  # nobody can write to them any more; else these would be a copy too
 

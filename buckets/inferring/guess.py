@@ -13,7 +13,7 @@ from buckets.inferring import readings, samples, slots
 from buckets.inferring.fields import Document, Fields, decoded
 from buckets.inferring.noise import is_noisy
 from buckets.inferring.notes import Notes
-from buckets.inferring.proposal import Proposal, Seen
+from buckets.inferring.proposal import Evidence, Proposal
 from buckets.inferring.trial import try_out
 from buckets.models.overflow import attach, flagged_buckets
 from config.policies import Overflow, Policy
@@ -60,7 +60,7 @@ def guess(
     documents = decoded(_thinned(docs))
     if _are_summaries(documents):
         return Guess(collection, reasons=["it holds summaries"], is_summaries=True)
-    seen = Seen(Fields.of(documents), indexes)
+    seen = Evidence(Fields.of(documents), indexes)
     proposals = list(readings.propose_native(seen, native) if native else _proposals(seen))
     best: tuple[int, Guess] | None = None
     for proposal in proposals:
@@ -90,7 +90,7 @@ def with_overflow(
     return replace(found, policy=trial.policy, left_out=trial.left_out)
 
 
-def _proposals(seen: Seen) -> Iterable[Proposal]:
+def _proposals(seen: Evidence) -> Iterable[Proposal]:
     of_samples = list(samples.propose(seen))
     yield from of_samples
     yield from slots.propose(seen, {it.keys["samples_field"] for it in of_samples})
@@ -130,7 +130,7 @@ def _are_summaries(documents: list[Document]) -> bool:
     )
 
 
-def _why_not(seen: Seen, proposals: Sequence[Proposal]) -> str:
+def _why_not(seen: Evidence, proposals: Sequence[Proposal]) -> str:
     if proposals:
         return "no field holds numbers that could be values"
     if seen.times:

@@ -29,7 +29,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Evidence:
     """What was seen of a collection: some of its documents, and the fields of each of its indexes."""
 
     fields: Fields
@@ -54,7 +54,7 @@ class Seen:
         return [it for index in self.indexes if time in index for it in index if it != time]
 
 
-def names_of(seen: Seen, used: Sequence[str]) -> dict[str, list[Any]]:
+def names_of(seen: Evidence, used: Sequence[str]) -> dict[str, list[Any]]:
     """Returns the fields that may tell series apart: no times, and none that is used otherwise."""
     times = {it.path for it in seen.times}
     zones = zone_fields(seen.single)
@@ -63,7 +63,7 @@ def names_of(seen: Seen, used: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def choose_series(
-    columns: Columns, times: Sequence[int | None], seen: Seen, time: str, proposal: Proposal
+    columns: Columns, times: Sequence[int | None], seen: Evidence, time: str, proposal: Proposal
 ) -> None:
     """Puts the series fields into the proposal."""
     proposal.keys["series_fields"] = series.choose(columns, times, seen.beside(time), proposal.notes)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from buckets.inferring.fields import is_number, is_text
 from buckets.inferring.proposal import (
     NEARLY_ALL,
+    Evidence,
     Proposal,
-    Seen,
     ask_of_other_times,
     choose_clock,
     choose_series,
@@ -27,7 +27,7 @@ class Attributes(NamedTuple):
     value: str
 
 
-def propose(seen: Seen) -> Iterator[Proposal]:
+def propose(seen: Evidence) -> Iterator[Proposal]:
     """Yields readings with values in fields, and those with attributes."""
     times = seen.times
     if not times:
@@ -45,7 +45,7 @@ def propose(seen: Seen) -> Iterator[Proposal]:
         yield proposal
 
 
-def propose_native(seen: Seen, options: Mapping[str, str]) -> Iterator[Proposal]:
+def propose_native(seen: Evidence, options: Mapping[str, str]) -> Iterator[Proposal]:
     """Yields what a native time-series collection is. `options`: its timeField and metaField."""
     time, meta = options["timeField"], options.get("metaField")
     inside = [it for it in seen.fields.single if it == meta or it.startswith(f"{meta}.")]
@@ -61,7 +61,9 @@ def propose_native(seen: Seen, options: Mapping[str, str]) -> Iterator[Proposal]
         yield proposal
 
 
-def _choose_values(seen: Seen, used: list[str], attributes: Attributes | None, proposal: Proposal) -> None:
+def _choose_values(
+    seen: Evidence, used: list[str], attributes: Attributes | None, proposal: Proposal
+) -> None:
     """Puts the value fields into the proposal: single fields that are not used otherwise, or attributes."""
     if attributes is not None:
         columns = _by_name(seen.fields.several[attributes.array], attributes)
@@ -76,7 +78,7 @@ def _choose_values(seen: Seen, used: list[str], attributes: Attributes | None, p
     proposal.keys["value_fields"] = numeric(columns, proposal.notes)
 
 
-def _attribute_arrays(seen: Seen) -> Iterator[Attributes]:
+def _attribute_arrays(seen: Evidence) -> Iterator[Attributes]:
     """Yields each array of names and values."""
     for path, held in seen.fields.several.items():
         arrays = [it for it in held if isinstance(it, list)]

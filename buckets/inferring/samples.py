@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from buckets.inferring.fields import Fields, is_whole
 from buckets.inferring.notes import Notes, listed, quoted
-from buckets.inferring.proposal import NEARLY_ALL, Proposal, Seen, choose_clock, choose_series, names_of
+from buckets.inferring.proposal import NEARLY_ALL, Evidence, Proposal, choose_clock, choose_series, names_of
 from buckets.inferring.times import Time, times_in
 from buckets.inferring.values import numeric, total
 from buckets.inferring.words import BOOKS, COUNT, END, START, hints
@@ -28,7 +28,7 @@ class _Samples(NamedTuple):
     is_pairs: bool
 
 
-def propose(seen: Seen) -> Iterator[Proposal]:
+def propose(seen: Evidence) -> Iterator[Proposal]:
     """Yields a proposal for each array of samples."""
     for path, held in seen.fields.several.items():
         found = _samples([it if isinstance(it, list) else [] for it in held])
@@ -58,7 +58,7 @@ def _named(pair: list[Any]) -> dict[str, Any]:
     return {_PAIR_TIME: pair[0], **dict(zip(names, pair[1:], strict=True))}
 
 
-def _of(path: str, samples: _Samples, seen: Seen) -> Iterator[Proposal]:
+def _of(path: str, samples: _Samples, seen: Evidence) -> Iterator[Proposal]:
     proposal = Proposal({"model": "samples", "samples_field": path}, f"samples in {quoted(path)}")
     keys, notes = proposal.keys, proposal.notes
     bounds = _bounds(samples, seen, notes)
@@ -95,7 +95,7 @@ def _of(path: str, samples: _Samples, seen: Seen) -> Iterator[Proposal]:
     yield proposal
 
 
-def _bounds(samples: _Samples, seen: Seen, notes: Notes) -> tuple[Time, Time | None] | None:
+def _bounds(samples: _Samples, seen: Evidence, notes: Notes) -> tuple[Time, Time | None] | None:
     """Returns the fields of the first and the last time: the nearest that hold all samples between them."""
     times = seen.times or times_in(seen.single, by_name=True)
     spans: dict[int, tuple[int, int]] = {}
@@ -126,7 +126,7 @@ def _bounds(samples: _Samples, seen: Seen, notes: Notes) -> tuple[Time, Time | N
 
 
 def _counters(
-    samples: _Samples, inner: dict[str, list[Any]], values: Sequence[str], seen: Seen, proposal: Proposal
+    samples: _Samples, inner: dict[str, list[Any]], values: Sequence[str], seen: Evidence, proposal: Proposal
 ) -> list[str]:
     """Puts fields with the number and the sums of samples into the proposal, and returns them."""
     lengths = [len(it) for it in samples.arrays]

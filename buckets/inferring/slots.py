@@ -12,8 +12,8 @@ from buckets.inferring.fields import Fields, has_slots, is_number, there
 from buckets.inferring.notes import listed
 from buckets.inferring.proposal import (
     NEARLY_ALL,
+    Evidence,
     Proposal,
-    Seen,
     ask_of_other_times,
     choose_clock,
     choose_series,
@@ -108,7 +108,7 @@ class _Slots:
         ]
 
 
-def propose(seen: Seen, samples: Container[str] = ()) -> Iterator[Proposal]:
+def propose(seen: Evidence, samples: Container[str] = ()) -> Iterator[Proposal]:
     """Yields a proposal for each depth of slots, with all fields that have it. `samples`: arrays that hold
     samples with times of their own."""
     found: dict[int, dict[str, _Slots]] = {}
@@ -154,7 +154,7 @@ def _start(starts: list[int], length: int) -> bool:
     return whole and apart and (len(starts) >= _TELLING or all(it % length == 0 for it in starts))
 
 
-def _of(fields: dict[str, _Slots], kinds: Sequence[_Kind], time: Time, seen: Seen) -> Proposal:
+def _of(fields: dict[str, _Slots], kinds: Sequence[_Kind], time: Time, seen: Evidence) -> Proposal:
     kind, *others = kinds
     paths = [path for name, slots in fields.items() for path in slots.paths(name)]
     alike: dict[int, list[str]] = {}

@@ -26,7 +26,7 @@ Flags = NDArray[np.bool_]
 #: The flag of what is always there.
 ALWAYS = -1
 #: So many bytes are worked on at once: some fit into a cache, and few calls do for many.
-_SLAB = 1 << 21
+SLAB = 1 << 21
 
 
 class Element(NamedTuple):
@@ -274,7 +274,7 @@ def read_bytes(matrix: Bytes2D, starts: Sequence[int], width: int) -> Bytes2D:
 
 def slabs(rows: int, size: int) -> Iterator[slice]:
     """Some rows of so many bytes at a time, for the cache."""
-    step = max(1, _SLAB // max(1, size))
+    step = max(1, SLAB // max(1, size))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 

@@ -74,7 +74,7 @@ class _Made(NamedTuple):
         return self.union.size
 
 
-_made: ByteLimitedCache[_Made] = ByteLimitedCache(_REMEMBERED)
+known_merges: ByteLimitedCache[_Made] = ByteLimitedCache(_REMEMBERED)
 
 
 def union_of(
@@ -109,13 +109,13 @@ def _merged(held: list[_Held], containers: Containers, longest: int) -> Union | 
 
 def _written(whole: Alternative, longest: int) -> Union | None:
     """None where nothing may be absent, and where it would be longer."""
-    found = next((made for made in _made if made.whole == whole), None)
+    found = next((made for made in known_merges if made.whole == whole), None)
     if found is None:
         plan = UnionPlan(whole)
         if not plan.variants.flags or len(plan.template) > longest:
             return None
         found = _Made(whole, Union(Layout(bytes(plan.template), plan.variants), plan.steps))
-    _made.put(found)
+    known_merges.put(found)
     return found.union if found.size <= longest else None
 
 

@@ -26,7 +26,7 @@ from buckets.layouts.steps import WORD, Step, Walk
 from buckets.layouts.stretches import pad
 
 #: So many documents are followed at once: of longer ones, such as take so many bytes.
-_AT_ONCE, _BYTES = 4096, 1 << 23
+AT_ONCE, _BYTES = 4096, 1 << 23
 
 
 class Union(NamedTuple):
@@ -66,7 +66,7 @@ class Union(NamedTuple):
         present = np.empty((len(docs), count + 1), dtype=np.bool_)
         fits = np.empty(len(docs), dtype=np.bool_)
         beyond = bytes(self.layout.size + WORD)  # no guess reads so far beyond a document's end
-        step = min(max(1, _BYTES // self.size), _AT_ONCE)
+        step = min(max(1, _BYTES // self.size), AT_ONCE)
         for start in range(0, len(docs), step):
             some, edges = slice(start, start + step), docs.offsets[start : start + step + 1]
             data, at, stop = docs.data, int(edges[0]), int(edges[-1]) + len(beyond)

@@ -16,7 +16,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from archivers.format.parquet import column_name, series_types, write_part
-from archivers.format.rows import Asked, read_rows
+from archivers.format.rows import RowFilter, read_rows
 from buckets.bson.cursor import find_raw
 from buckets.bson.types import DOUBLE
 from buckets.fields.times import DAY_MS
@@ -171,10 +171,10 @@ def _parquet(extract: Extract) -> Measured:
     found.inserts = len(exact) / (perf_counter() - start)
     last = int(exact.time[exact.of == extract.busiest].max())
     for name, span in {"last": 1, **SPANS}.items():
-        asked = Asked(last + 1 - span, last + 1)
+        asked = RowFilter(last + 1 - span, last + 1)
         held = [data for day, data in parts.items() if day < asked.end and day + DAY_MS > asked.start]
 
-        def read(asked: Asked = asked, held: list[bytes] = held) -> None:
+        def read(asked: RowFilter = asked, held: list[bytes] = held) -> None:
             for data in held:
                 list(read_rows(data, types, extract.policy.value_names, asked))
 

@@ -20,7 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _TRIES = 3
 #: Longer than a worker takes that leaves by itself.
-_SECONDS_TO_LEAVE = 5
+SECONDS_TO_LEAVE = 5
 #: Each worker is forked from a process that has imported all, set up its memory first, and opened nothing.
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["jobs.cli"])
@@ -49,7 +49,7 @@ class _Worker:
 
     def end(self) -> None:
         """Waits for it to leave; one that does not is killed."""
-        self.process.join(_SECONDS_TO_LEAVE)
+        self.process.join(SECONDS_TO_LEAVE)
         self.process.kill()
 
 

@@ -39,7 +39,7 @@ RUNNING, DIED = "running", "died"
 _RUNS_PER_LOOK = 100
 #: One run of so many removes old entries; a prime, so that each of the verbs that take turns comes to it.
 _RUNS_PER_REMOVAL = 11
-_MOST_REMOVED = 1000
+MOST_REMOVED = 1000
 #: The verb that a schedule runs: the last one that was completed stays.
 SCHEDULED = "run"
 #: Verbs whose work it does as well.
@@ -212,8 +212,8 @@ class Ledger:
         old: Document = {"policy": held.policy, "started": {"$lt": present - keep}}
         if verb != SCHEDULED:
             old["verb"] = verb
-        found = self._runs.find(old, {"_id": 1}, batch_size=_MOST_REMOVED)
-        some = found.sort("started", ASCENDING).limit(_MOST_REMOVED)
+        found = self._runs.find(old, {"_id": 1}, batch_size=MOST_REMOVED)
+        some = found.sort("started", ASCENDING).limit(MOST_REMOVED)
         # The driver tries again what removes one document, and not what removes many.
         if gone := [DeleteOne({"_id": it["_id"]}) for it in some]:
             self._runs.bulk_write(gone, ordered=False)

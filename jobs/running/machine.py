@@ -18,7 +18,7 @@ def this_process() -> Host:
     """
     return {
         "name": socket.gethostname(),
-        "boot_id": _boot_id(),
+        "boot_id": machine_boot_id(),
         "pid_namespace": _pid_namespace(),
         "pid": os.getpid(),
         "pid_started": _started(os.getpid()),
@@ -39,7 +39,7 @@ def surely_gone(host: Host) -> bool:
 
     False wherever that can't be known: a lease is then waited for until it expires.
     """
-    boot_id, namespace = _boot_id(), _pid_namespace()
+    boot_id, namespace = machine_boot_id(), _pid_namespace()
     if not boot_id or not namespace:
         return False
     here = (socket.gethostname(), boot_id, namespace)
@@ -58,7 +58,7 @@ def surely_gone(host: Host) -> bool:
     return started is not None and started != host.get("pid_started")
 
 
-def _boot_id() -> str | None:
+def machine_boot_id() -> str | None:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

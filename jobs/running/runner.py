@@ -28,12 +28,12 @@ from jobs.execution.executors import local
 from jobs.failures import OUTCOMES, Failure, explain
 from jobs.output.progress import Progress
 from jobs.output.report import Result, worst
+from jobs.running.gauges import gauges
 from jobs.running.lag import Members
 from jobs.running.lateness import missed_since
 from jobs.running.lease import Lease
 from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
 from jobs.running.pausing import PAUSABLE
-from jobs.running.standing import standing
 from jobs.running.throttle import Throttle
 from jobs.running.turn import Document, Follower, Step, Turn
 from jobs.stopping import Stop
@@ -196,7 +196,7 @@ class Runner:
         if self.store is not None:
             result.measures.requests, result.measures.retries = self.store.requests.take()
         local = LocalExecutor(Connections(self.database, self.store))
-        result.measures.standing = standing(self._turn(policy, None, local).context)
+        result.measures.standing = gauges(self._turn(policy, None, local).context)
 
     @cached_property
     def _server_now(self) -> datetime:

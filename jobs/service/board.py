@@ -30,7 +30,7 @@ from jobs.version import VERSION
 
 #: Seconds: a page that is asked for more often shows the same; it waits so long for what is new; and so long
 #: MongoDB may take.
-_FRESH, _WAIT, _PATIENCE = 5.0, 2.0, 5.0
+FRESH, WAIT, PATIENCE = 5.0, 2.0, 5.0
 #: A policy is looked at again when a run has ended, and after this long.
 _PLACE_LASTS = timedelta(minutes=5)
 _RUNS_OF_EACH, _RUNS_SHOWN = 5, 20
@@ -62,7 +62,7 @@ class Board:
     #: By policy: when it was looked at, after which run, and what was seen.
     _places: dict[str, tuple[datetime, str | None, Body]] = field(default_factory=dict)
     _look: threading.Thread | None = None
-    _asked: float = -_FRESH
+    _asked: float = -FRESH
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self) -> Answer:
@@ -95,18 +95,18 @@ class Board:
         """Look anew, unless that was just done. One looks at a time, whoever asks."""
         with self._lock:
             is_idle = self._look is None or not self._look.is_alive()
-            if is_idle and clock.steady() - self._asked >= _FRESH:
+            if is_idle and clock.steady() - self._asked >= FRESH:
                 self._asked = clock.steady()
                 self._look = threading.Thread(target=self._look_anew, name="page", daemon=True)
                 self._look.start()
             look = self._look
         if look is not None and self._looked.failing is None:
-            look.join(_WAIT)
+            look.join(WAIT)
 
     def _look_anew(self) -> None:
         names = [it.name for it in self.policies]
         try:
-            with pymongo.timeout(_PATIENCE):
+            with pymongo.timeout(PATIENCE):
                 latest = Ledger(self.database).latest(names, _RUNS_OF_EACH)
                 repeats = failed(self.database, names, self.config)
             self._looked = Looked(clock.current(), latest, repeats, self._audits())

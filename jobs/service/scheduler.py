@@ -39,7 +39,7 @@ AGAIN = timedelta(minutes=5)
 #: So many runs work at a time, since each takes memory of its own; the others wait. What was missed is all
 #: due at once.
 _AT_ONCE = 2
-_BEAT_SECONDS, _SILENCE_SECONDS = 15, 60.0
+BEAT_SECONDS, _SILENCE_SECONDS = 15, 60.0
 
 log = structlog.get_logger()
 
@@ -117,7 +117,7 @@ class Service:
                 id=task.name,
                 next_run_time=clock.current(),  # what was missed
             )
-        self._scheduler.add_job(self._live, IntervalTrigger(seconds=_BEAT_SECONDS), executor="beat")
+        self._scheduler.add_job(self._live, IntervalTrigger(seconds=BEAT_SECONDS), executor="beat")
         self._scheduler.start()
         log.info("schedule started", tasks=",".join(task.name for task in self.tasks))
         self.stop.wait()

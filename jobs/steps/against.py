@@ -9,7 +9,7 @@ from typing import Any
 
 from archivers.context import ArchiveContext
 from archivers.evidence.against import NEVER, Outcome, Rule, expired_summaries, outcomes, rule
-from archivers.evidence.anew import Anew, anew, dropped
+from archivers.evidence.impact import RollupImpact, dropped, rollup_impact
 from archivers.moving.archive import check_kind
 from archivers.report import DeleteLimit
 from buckets.fields.times import as_date
@@ -108,7 +108,7 @@ def against_step(today: Settings, other: Settings) -> Step:
         }
         if mine is not None and theirs is not None:
             context = replace(turn.context, policy=mine)
-            body |= {"anew": _anew_body(anew(context, theirs)), "dropped": dropped(context, theirs)}
+            body |= {"anew": _anew_body(rollup_impact(context, theirs)), "dropped": dropped(context, theirs)}
         return Done(body | {"irreversible": irreversible(turn.policy.name, body)})
 
     return Step("against", do, by_present=True)
@@ -156,7 +156,7 @@ def _difference(today: Body, against: Body) -> Body:
     }
 
 
-def _anew_body(it: Anew | None) -> Body | None:
+def _anew_body(it: RollupImpact | None) -> Body | None:
     if it is None:
         return None
     return {

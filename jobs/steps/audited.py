@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from archivers.context import ArchiveContext
-from archivers.evidence.coverage import Asked, Row, coverage
-from archivers.evidence.standing import standing
+from archivers.evidence.attestation import attestation
+from archivers.evidence.coverage import CoverageQuery, Row, coverage
 from archivers.evidence.volumes import Month, Volume, by_month, deleted_by_month, runs, summaries_by_month
 from config.errors import HaltedError, UsageError
 from jobs.steps.holds import hold_body
@@ -32,7 +32,7 @@ def evidence_body(context: ArchiveContext) -> Body:
             untold.append(str(error))
             return None
 
-    rows = told(lambda: coverage(context, Asked()))
+    rows = told(lambda: coverage(context, CoverageQuery()))
     deleted = told(lambda: deleted_by_month(context))
     summaries = summaries_by_month(context.database, context.policy)
     return {
@@ -59,7 +59,7 @@ def _volume_body(volume: Volume, what: str) -> Body:
 
 
 def _proof_body(context: ArchiveContext) -> Body:
-    found = standing(context)
+    found = attestation(context)
     return {
         "heads": [it.model_dump() for it in found.heads],
         "checkpoint": found.checkpoint and found.checkpoint._asdict(),

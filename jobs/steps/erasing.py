@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from archivers.erasing.asked import Erasure
 from archivers.erasing.erase import Beside, erase, plan_erasure
+from archivers.erasing.erasure import Erasure
 from config.policies import Policy
 from jobs.running.turn import Done, Step, Turn
 from jobs.steps.publish import Publishing, once_published

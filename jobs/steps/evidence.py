@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from archivers.evidence.coverage import Asked, HeldCommit, Row, coverage
+from archivers.evidence.coverage import CoverageQuery, HeldCommit, Row, coverage
 from archivers.evidence.drill import DrilledDay, drill
 from archivers.evidence.explain import Answer, Explained, Question, explain
-from archivers.evidence.past import Event
+from archivers.evidence.history import Event
 from buckets.fields.selectors import Selector
 from buckets.fields.times import DAY_MS, as_date
 from config.errors import HaltedError
@@ -30,7 +30,7 @@ def coverage_step(series: Selector, by: str) -> Step:
     """Returns the step that tells where each row of the turn's range is."""
 
     def do(turn: Turn) -> Done:
-        rows = coverage(turn.context, Asked(turn.within, series, STEPS[by]))
+        rows = coverage(turn.context, CoverageQuery(turn.within, series, STEPS[by]))
         states = Counter(row.state for row in rows)
         return Done({"by": by, "days": [_row_body(row, by) for row in rows], "states": dict(states)})
 

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from archivers.reading.reader import archived_reader
 from buckets.fields.times import DAY_MS, FIRST_MS, as_date, as_ms
+from jobs.running.gauges import gauges
 from jobs.running.ledger import Ledger
 from jobs.running.pausing import pauses
-from jobs.running.standing import standing
 from jobs.running.turn import Done, Step, Turn
 from rollups.progress import NO_GATE, load, rolled_up_through
 from rollups.rolling import quarantine
@@ -45,7 +45,7 @@ def _place(turn: Turn) -> Done:
         {
             "rolled_up_through": None if through in (None, NO_GATE) else as_date(through),
             "archived_through": _archived_through(turn),
-            **standing(turn.context),
+            **gauges(turn.context),
         }
     )
 

@@ -51,7 +51,7 @@ from rollups.rolling.options import RollupOptions, RollupReport, unheard
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
 #: A write takes no longer; what one left unfinished before that is of no use.
-_ABANDONED = timedelta(days=1)
+ABANDONED = timedelta(days=1)
 #: What a run does in the suite's own collections. Only a restore puts pins.
 OWN_COLLECTIONS = {
     lease.COLLECTION: ("find", "insert", "update"),
@@ -73,7 +73,7 @@ def prepare(turn: Turn, keys: Keys | None = None) -> None:
     if context.store is not None:
         # By the clock that is behind: a write that another machine is at must not pass for an old one.
         present = min(clock.current(), turn.taken_at)
-        context.store.clean_temporaries(present - _ABANDONED)
+        context.store.clean_temporaries(present - ABANDONED)
     recover(replace(context, keys=keys or context.keys))
 
 

@@ -25,7 +25,7 @@ from config.errors import BucketwiseError, UsageError
 from config.policies import Policy
 from rollups import progress
 from rollups.calendar.levels import Level, Span, levels_that_meet
-from rollups.calendar.tiling import Piece, Tiling, instant, standing, tile
+from rollups.calendar.tiling import Piece, Tiling, instant, standing_windows, tile
 from rollups.calendar.windows import HIGHEST, LOWEST, to_ms
 from rollups.summaries import coverage, documents
 from rollups.summaries.summary import State, merge
@@ -107,7 +107,7 @@ def summarize(
     start, end = question.range
     through, gone = progress.load(database, policy).through, progress.gone_before(database, policy)
     levels = {level.name: level for level in levels_that_meet(policy)}
-    tiling = tile([standing(level, through, gone, now) for level in levels.values()], start, end)
+    tiling = tile([standing_windows(level, through, gone, now) for level in levels.values()], start, end)
     merged: dict[bytes, tuple[Series, State]] = {}
     count = 0
     for piece in tiling.pieces:

@@ -60,7 +60,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Standing:
+class StandingSummaries:
     """Which summaries stand as earlier runs made them: how far each level is rolled up, and before when its
     summaries have gone by their `retain`, which is asked only where it counts. What is `doubted` may have
     changed without being told."""
@@ -81,7 +81,7 @@ class Partition:
 
     calendar: Calendar
     spans: Mapping[LevelName, Spans]
-    standing: Standing
+    standing: StandingSummaries
 
     def of(self, piece: Span) -> Slice:
         """Returns a slice's due windows, and what each is made of: of levels that tile it the coarsest."""

@@ -40,7 +40,7 @@ class Tiling:
 
 
 @dataclass(frozen=True)
-class Standing:
+class StandingWindows:
     """The windows of a level whose summaries stand: those that end in [low, high]."""
 
     level: Level
@@ -48,16 +48,16 @@ class Standing:
     high: int
 
 
-def standing(
+def standing_windows(
     level: Level, through: Mapping[LevelName, int], gone: Mapping[LevelName, int], now: datetime
-) -> Standing:
+) -> StandingWindows:
     """`through`: how far each level is rolled up; `gone`: what ended before it has gone."""
     expired = level.expired_before(now)
     low = max(gone.get(level.name, -_NEVER), -_NEVER if expired is None else expired)
-    return Standing(level, low, through.get(level.name, -_NEVER))
+    return StandingWindows(level, low, through.get(level.name, -_NEVER))
 
 
-def tile(stocks: Sequence[Standing], start: int, end: int) -> Tiling:
+def tile(stocks: Sequence[StandingWindows], start: int, end: int) -> Tiling:
     """The fewest windows that make up [start, end) and leave the least of it uncovered.
 
     A day is taken where it fits: where its zone's offset is no whole hour, the hours around it do not meet
@@ -80,7 +80,7 @@ def tile(stocks: Sequence[Standing], start: int, end: int) -> Tiling:
     return Tiling([it for it in joined if it.reason is None], [it for it in joined if it.reason is not None])
 
 
-def _nodes(stocks: Sequence[Standing], start: int, end: int) -> list[int]:
+def _nodes(stocks: Sequence[StandingWindows], start: int, end: int) -> list[int]:
     """Where windows of one level may end and those of another begin. Between two nodes all windows of a level
     of one length stand, or none: so they are taken together."""
     turns = {start, end}
@@ -112,7 +112,7 @@ class _Step(NamedTuple):
 class _Stepper:
     """Goes from node to node by windows of one level."""
 
-    def __init__(self, stock: Standing, nodes: Sequence[int]) -> None:
+    def __init__(self, stock: StandingWindows, nodes: Sequence[int]) -> None:
         self._stock = stock
         self._nodes = nodes
         step = stock.level.step
@@ -161,7 +161,7 @@ def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
         yield Piece(first.start, last.end, first.level, windows, first.reason)
 
 
-def _refusal(stocks: Sequence[Standing], start: int, end: int) -> str:
+def _refusal(stocks: Sequence[StandingWindows], start: int, end: int) -> str:
     range_ = f"{instant(start)} to {instant(end)}"
     if not stocks:
         return "the policy makes no summaries: add a rollup to it"

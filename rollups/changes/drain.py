@@ -37,9 +37,9 @@ _WAIT_MS = 250
 _MOST_WAITS = 480  # two minutes without an event
 _CHANGES = ("insert", "update", "replace", "delete")
 #: After so many deletes of archive runs, receipts are read ahead: of so many transactions.
-_MANY, _READ_AHEAD = 1000, 10_000
+MANY_DROPPED, READ_AHEAD = 1000, 10_000
 #: Events of a reply, which else has up to 16 MB of what is not wanted any more.
-_REPLY = 1000
+REPLY = 1000
 
 
 class LostError(Exception):
@@ -148,7 +148,7 @@ class Drain:
             found = self._found[followed.policy.name]
             if is_receipt:
                 dropped += found.drop(event)
-                if dropped >= _MANY:
+                if dropped >= MANY_DROPPED:
                     return False
             elif event["operationType"] in _CHANGES:
                 found.add(event)
@@ -168,7 +168,7 @@ class Drain:
         pipeline: list[Document] = [{"$match": {"$or": self._own}}, {"$project": told}]
         numbers: dict[Any, list[int]] = {}
         with open_stream(self._database, pipeline, token) as stream:
-            for event in islice(self._events(stream, end), _READ_AHEAD):
+            for event in islice(self._events(stream, end), READ_AHEAD):
                 if (transaction := transaction_of(event)) is not None:
                     numbers.setdefault(transaction.session, []).append(transaction.number)
         return [{"lsid.id": session, "txnNumber": {"$in": some}} for session, some in numbers.items()]
@@ -232,7 +232,7 @@ def open_stream(
             start_after=token,
             full_document_before_change="whenAvailable",
             max_await_time_ms=_WAIT_MS,
-            batch_size=_REPLY,
+            batch_size=REPLY,
         )
 
     return read_step(watch, is_resumed=token is not None)

@@ -16,10 +16,10 @@ from buckets.source import Source
 from config.policies import LevelName
 from rollups.calendar.due import Calendar, Spans
 from rollups.calendar.levels import Span, bases
-from rollups.calendar.parts import Partition, Slice, Standing
+from rollups.calendar.parts import Partition, Slice, StandingSummaries
 from rollups.calendar.windows import LOWEST
 from rollups.context import Spend
-from rollups.rolling.slices import Asked, Found, Reader, shares
+from rollups.rolling.slices import Reader, SliceRequest, SliceStates, shares
 from rollups.summaries import documents
 from rollups.summaries.targets import target
 from rollups.tasks import result_of
@@ -38,7 +38,9 @@ class SliceFinder:
     source: Source
     archived_next: Callable[[int], int | None]  # see `Archived.next`
 
-    def slices(self, wanted: Mapping[LevelName, Sequence[Span]], standing: Standing) -> Iterator[Slice]:
+    def slices(
+        self, wanted: Mapping[LevelName, Sequence[Span]], standing: StandingSummaries
+    ) -> Iterator[Slice]:
         """Yields them in the order of time, with the due windows that touch the spans of their level."""
         spans = {level: Spans(parts) for level, parts in wanted.items()}
         partition = Partition(self.calendar, spans, standing)
@@ -84,12 +86,12 @@ class ReadAhead:
     check: Callable[[], None]
     spend: Spend
 
-    def read(self, slices: Iterator[Slice]) -> Iterator[tuple[Slice, Found | None]]:
+    def read(self, slices: Iterator[Slice]) -> Iterator[tuple[Slice, SliceStates | None]]:
         """Yields what is in each; None where no readings are needed of it."""
         first = list(islice(slices, self.reader.workers))
         # A run has often no more than one slice to read, and several to read it.
         of_each = -(-self.reader.workers // len(first)) if first else 1
-        under_way: deque[tuple[Slice, list[Future[Found]]]] = deque()
+        under_way: deque[tuple[Slice, list[Future[SliceStates]]]] = deque()
         largest = 0
         for it in chain(first, slices):
             self.check()
@@ -107,13 +109,13 @@ class ReadAhead:
             yield it, found
             del found
 
-    def _spend(self, found: Found | None) -> None:
+    def _spend(self, found: SliceStates | None) -> None:
         """Before anything is written of it."""
         if found is not None:
             self.spend(found.buckets_read, found.bytes_read)
             self.check()
 
-    def _ask(self, piece: Slice, of_each: int) -> list[Future[Found]]:
+    def _ask(self, piece: Slice, of_each: int) -> list[Future[SliceStates]]:
         """To read a slice, in so many shares."""
         by_clock = piece.to_read(self.calendar.levels)
         if not by_clock:
@@ -121,7 +123,7 @@ class ReadAhead:
         edges = {local: sorted({edge for span in it for edge in span}) for local, it in by_clock.items()}
         bounds = self._bounds(of_each) if of_each > 1 else []
         plain, memory = self.source.is_plain, self.reader.memory_of_each
-        return [self.reader.read(Asked(edges, share, plain, memory)) for share in shares(bounds)]
+        return [self.reader.read(SliceRequest(edges, share, plain, memory)) for share in shares(bounds)]
 
     def _bounds(self, count: int) -> list[Any]:
         """Values of the first series field that cut the series in so many parts, each about as large. They
@@ -137,7 +139,7 @@ class ReadAhead:
         return [known[at * len(known) // count] for at in range(1, count)] if len(known) >= count else []
 
 
-def _joined(parts: list[Future[Found]], check: Callable[[], None]) -> Found | None:
+def _joined(parts: list[Future[SliceStates]], check: Callable[[], None]) -> SliceStates | None:
     """What all shares of a slice hold; None where nothing was asked for."""
     if not parts:
         return None

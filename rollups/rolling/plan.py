@@ -14,7 +14,7 @@ from buckets.source import Source
 from config.policies import LevelName
 from rollups.calendar.due import Calendar, Spans
 from rollups.calendar.levels import Span
-from rollups.calendar.parts import Standing
+from rollups.calendar.parts import StandingSummaries
 from rollups.calendar.windows import HIGHEST, LOWEST
 from rollups.changes.gathering import Changed
 from rollups.changes.late import Late, LateFinder
@@ -35,7 +35,7 @@ class RollupPlan:
     """
 
     spans: Mapping[LevelName, Sequence[Span]]
-    standing: Standing = field(default_factory=Standing)
+    standing: StandingSummaries = field(default_factory=StandingSummaries)
     late: Late | None = None
     meanwhile: Bookmark | None = None  # stands until all is done
     is_empty: bool = False  # the source may yet be filled with old readings: its first run is still to come
@@ -66,7 +66,7 @@ class Planner:
             names = [level.name for level in self.calendar.levels]
             wanted = {name: list(resting.gaps(gone.get(name, LOWEST), HIGHEST)) for name in names}
             # Nothing is taken as it stands where all is looked at.
-            return RollupPlan(wanted, self._standing if resting.spans else Standing())
+            return RollupPlan(wanted, self._standing if resting.spans else StandingSummaries())
         return self._catch_up()
 
     @cached_property
@@ -80,11 +80,11 @@ class Planner:
         return Stream(self.context.policy, self.source, self.archived.receipts, leaves_marks=leaves_marks)
 
     @cached_property
-    def _standing(self) -> Standing:
+    def _standing(self) -> StandingSummaries:
         # Clipped: a run with a later `--now` than this one's said more than is true now.
         known, ends = self.loaded.through, self._ends
         through = {name: min(known[name], end) for name, end in ends.items() if name in known}
-        return Standing(through, lambda: self._gone)
+        return StandingSummaries(through, lambda: self._gone)
 
     @cached_property
     def _gone(self) -> Mapping[LevelName, int]:

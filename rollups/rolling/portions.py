@@ -16,7 +16,7 @@ from typing import Any
 PORTIONS = 256
 ALL = range(PORTIONS)
 #: Bytes of a portion's records that are written together.
-_AT_ONCE = 1 << 14
+AT_ONCE = 1 << 14
 _LENGTH = Struct("<I")
 
 
@@ -38,7 +38,7 @@ class Shelf:
     def put(self, portion: int, record: bytes) -> None:
         self._waiting[portion] += (_LENGTH.pack(len(record)), record)
         self._sizes[portion] += _LENGTH.size + len(record)
-        if self._sizes[portion] >= _AT_ONCE:
+        if self._sizes[portion] >= AT_ONCE:
             self._write(portion)
 
     def get(self, portion: int) -> Iterator[bytes]:

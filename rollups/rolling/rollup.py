@@ -17,7 +17,7 @@ from rollups.rolling.writing import SummaryWriter
 from rollups.summaries.targets import Counts
 
 #: To read past so many summaries in the change stream takes about as long as one more look at it.
-_MUCH = 1000
+MANY_WRITTEN = 1000
 
 
 def roll_up(context: RunContext, options: RollupOptions, archived: Archived) -> RollupReport:
@@ -65,7 +65,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     report.quarantined, report.quarantined_total = records.quarantine.details, records.quarantine.total
     if plan.late is not None:
         bookmark = plan.late.bookmark
-        if bookmark is not None and plan.late.mode == "stream" and report.written >= _MUCH:
+        if bookmark is not None and plan.late.mode == "stream" and report.written >= MANY_WRITTEN:
             bookmark = records.read_on(planner.stream, bookmark, calendar)
         watermark.finish(bookmark)
         records.quarantine.forget()

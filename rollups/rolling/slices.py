@@ -31,7 +31,7 @@ from rollups.summaries.summary import State, aggregate, merge, plain, state_of
 Document = dict[str, Any]
 Archived = Callable[[int, int], Iterable[Batch]]
 #: Bytes of a state of one value field, and of a bin of it, as Python holds them: about.
-_STATE, _BIN = 1000, 100
+STATE, _BIN = 1000, 100
 #: Buckets that are decoded at once.
 _PIECE = 10_000
 #: Of what a run may take, states of a slice take so much less: documents are made of them, and compared.
@@ -66,11 +66,11 @@ def shares(bounds: Sequence[Any]) -> list[Share]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SliceRequest:
     """What to read: the readings in the cells between these edges (milliseconds), by whether the cells go by
     the readings' own clocks; of one share of the live buckets, the archived ones with the first. `is_plain`:
     the times of all live ones are plain, as who asks has seen. See `Source.look_at_texts`. `memory`: what the
-    states may take, see `Found`."""
+    states may take, see `SliceStates`."""
 
     edges: Mapping[bool, Sequence[int]]
     share: Share = WHOLE
@@ -117,7 +117,7 @@ class Cells:
 
 
 def _size(state: State) -> int:
-    return sum(_STATE + _BIN * len(value.bins) for value in state.values.values())
+    return sum(STATE + _BIN * len(value.bins) for value in state.values.values())
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Portion:
 
 
 @dataclass
-class Found:
+class SliceStates:
     """What a slice holds; by whether its cells go by the readings' own clocks. Where the states take more
     than `memory` (bytes; 0: any), they are put aside in a file."""
 
@@ -158,7 +158,7 @@ class Found:
             if 0 < self.memory < self.cells[local].size:
                 self._put_aside()
 
-    def add(self, other: Found) -> None:
+    def add(self, other: SliceStates) -> None:
         """What another share of the same slice holds."""
         for local, cells in other.cells.items():
             self.take(local, cells.entries())
@@ -208,7 +208,7 @@ class Reader:
     """How slices are read. `read(asked)` may be under way for several at once; `memory` (bytes) is what those
     that wait for their turn may take, and what a run may take at all; 0: any."""
 
-    read: Callable[[Asked], Future[Found]]
+    read: Callable[[SliceRequest], Future[SliceStates]]
     workers: int = 1  # slices that are read at once; 1: each when it is asked for
     memory: int = 0
 
@@ -225,10 +225,12 @@ class Reader:
         return max(1, min(most, self.memory // size if size else most))
 
 
-def read(source: Source, archived: Archived, policy: Policy, asked: Asked, unions: Unions) -> Found:
+def read(
+    source: Source, archived: Archived, policy: Policy, asked: SliceRequest, unions: Unions
+) -> SliceStates:
     """Live and archived buckets alike; of one that reaches over a slice's rim, what is inside.
     `archived(start_ms, end_ms)` gives archived ones that may hold a reading in the range and are not live."""
-    found = Found({local: Cells(edges) for local, edges in asked.edges.items()}, asked.memory)
+    found = SliceStates({local: Cells(edges) for local, edges in asked.edges.items()}, asked.memory)
     start = min(edges[0] - local * LARGEST_MS for local, edges in asked.edges.items())
     end = max(edges[-1] + local * LARGEST_MS for local, edges in asked.edges.items())
     live = (source.rough if asked.is_plain else source).batches(start, end, asked.share.query(policy))
@@ -237,7 +239,7 @@ def read(source: Source, archived: Archived, policy: Policy, asked: Asked, union
     return found
 
 
-def _aggregate(decoded: Decoded, policy: Policy, found: Found) -> None:
+def _aggregate(decoded: Decoded, policy: Policy, found: SliceStates) -> None:
     """Adds what a batch holds."""
     found.quarantined += decoded.quarantined
     binned = bool(policy.rollup and policy.rollup.percentiles)

@@ -23,7 +23,7 @@ from rollups.holds import Hold, Holds
 from rollups.rolling.options import RollupReport
 from rollups.rolling.portions import ALL, Shelved
 from rollups.rolling.records import Records
-from rollups.rolling.slices import Cells, Found, Portion
+from rollups.rolling.slices import Cells, Portion, SliceStates
 from rollups.rolling.tally import (
     Cell,
     StandingSummaries,
@@ -62,7 +62,7 @@ class SummaryWriter:
     def __post_init__(self) -> None:
         self._shelved = Shelved(partial(portion_of_summary, self.context.policy))
 
-    def write(self, piece: Slice, found: Found | None) -> None:
+    def write(self, piece: Slice, found: SliceStates | None) -> None:
         """Takes one slice. Slices come in the order of time."""
         self._first = piece.span[0] if self._first is None else self._first
         self._done = share_of(piece.span[1], (self._first, self.ends))

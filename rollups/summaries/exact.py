@@ -28,7 +28,7 @@ _MOST = 1 << 22  # … and what is cut adds up to 63
 _PIECES = 4
 _PIECES_OF_MOST, _MANTISSA, _MANY = 3, 53, 10_000  # three hold a mantissa and 7 bits more
 #: Values.
-_AT_ONCE = 1 << 16
+AT_ONCE = 1 << 16
 _FAR = 300  # products of pieces stay far inside what doubles can hold
 
 
@@ -105,7 +105,7 @@ def _in_parts(numbers: Numbers, values: Doubles) -> Iterator[tuple[slice, Double
     """Some runs at once, so that what is made on the way stays in the processor's cache: which they are,
     their values, and where each starts in these."""
     edges = np.append(numbers.starts, len(values))
-    firsts = np.unique(np.searchsorted(numbers.starts, np.arange(0, len(values), _AT_ONCE)))
+    firsts = np.unique(np.searchsorted(numbers.starts, np.arange(0, len(values), AT_ONCE)))
     for low, high in pairwise([*firsts.tolist(), len(numbers.starts)]):
         yield slice(low, high), values[edges[low] : edges[high]], edges[low:high] - edges[low]
 

@@ -18,7 +18,7 @@ from buckets.layouts.layout import spread
 
 Integers = NDArray[np.int64]
 #: Readings of a run, on average, from which on it pays to keep them where they are.
-_LONG = 8
+LONG = 8
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def runs_of(columns: Columns, edges: Integers, *, in_order: bool, local: bool) -
 def _by_buckets(columns: Columns, edges: Integers) -> Runs | None:
     """None where times don't ascend in each bucket, or buckets are short."""
     time, starts = columns.time, columns.starts[columns.filled]
-    if not len(time) or len(time) < _LONG * len(starts):
+    if not len(time) or len(time) < LONG * len(starts):
         return None
     ascends = time[1:] >= time[:-1]
     ascends[starts[1:] - 1] = True

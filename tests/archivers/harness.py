@@ -15,8 +15,8 @@ from pymongo.database import Database
 
 from archivers.compacting.compact import CompactOptions, CompactReport, compact
 from archivers.context import ArchiveContext
-from archivers.erasing.asked import Erasure
 from archivers.erasing.erase import Beside, erase
+from archivers.erasing.erasure import Erasure
 from archivers.erasing.report import ErasureReport
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover

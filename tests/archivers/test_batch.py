@@ -96,7 +96,7 @@ def test_a_batch_that_is_more_than_a_commit_holds_makes_several(
 ) -> None:
     """What waits takes no memory: it is read once it may go, and cut as ever."""
     case = every(HOUR, DAY, batch=DAY)
-    monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 8)
+    monkeypatch.setattr("buckets.bson.cursor.MOST_DOCUMENTS", 8)
     monkeypatch.setattr(filling, "MAX_BYTES", 8 * len(case.documents[0]))
     cycle = Cycle(database, case, file_store).load()
     assert cycle.run(DAY0 + AFTER + DAY).deleted == 24

@@ -190,7 +190,7 @@ def test_a_task_that_comes_late_writes_nothing(database: Database[Document], fil
 def test_more_memory_makes_larger_commits(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, bound: str, usual: int
 ) -> None:
-    monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 2)
+    monkeypatch.setattr("buckets.bson.cursor.MOST_DOCUMENTS", 2)
     monkeypatch.setattr(f"archivers.moving.filling.{bound}", usual)
     found = []
     for share in (0.5, 1, 100):

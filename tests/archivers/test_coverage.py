@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.evidence.coverage import Asked, Row, coverage
+from archivers.evidence.coverage import CoverageQuery, Row, coverage
 from archivers.evidence.weighing import Day
 from archivers.stores import open_store
 from buckets.fields.times import as_date
@@ -40,7 +40,9 @@ def days_of(case: Case) -> Counter[str]:
 
 def told(cycle: Cycle, what: str) -> dict[str, int | None]:
     return {
-        name(row): getattr(row, what) for row in coverage(cycle.context(), Asked()) if getattr(row, what) != 0
+        name(row): getattr(row, what)
+        for row in coverage(cycle.context(), CoverageQuery())
+        if getattr(row, what) != 0
     }
 
 
@@ -73,7 +75,7 @@ def test_a_part_that_is_live_again_is_not_guessed_without_summaries(
     cycle = Cycle(database, case, file_store).load()
     cycle.run()
     cycle.restore(case.policy.collection, until=DAY0 + timedelta(hours=1))
-    first = coverage(cycle.context(), Asked())[0]
+    first = coverage(cycle.context(), CoverageQuery())[0]
     whole = days_of(case)
     assert (first.state, first.archived, first.readings) == ("both", whole[name(first)], None)
     assert first.live == sum(at < DAY0 + timedelta(hours=1) for _, at, _ in case.readings)
@@ -119,7 +121,7 @@ def test_no_part_is_read(
 
     for what in ("get_bytes", "head", "list"):
         note(what)
-    rows = coverage(cycle.context(store=store), Asked())
+    rows = coverage(cycle.context(store=store), CoverageQuery())
     commits = {held.commit for row in rows for held in row.commits}
     assert len(commits) > 1
     assert not [it for it in asked if "/data/" in it or "/meta/buckets/" in it]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.evidence.coverage import Asked, coverage
+from archivers.evidence.coverage import CoverageQuery, coverage
 from archivers.evidence.drill import drill, sample
 from archivers.records.days import CommitDays
 from archivers.restoring.put import standing_in
@@ -44,7 +44,7 @@ def test_every_bucket_comes_back_as_it_was(cycle: Cycle) -> None:
     assert sum(it.buckets for it in found) == sum(it.equal for it in found) == held > 0
     assert set(cycle.database.list_collection_names()) == before
     assert drill(cycle.context(NOW), 1000, 0)[0].drilled_before == NOW
-    told = {it.drilled for row in coverage(cycle.context(NOW), Asked()) for it in row.commits}
+    told = {it.drilled for row in coverage(cycle.context(NOW), CoverageQuery()) for it in row.commits}
     assert told == {NOW}
 
 

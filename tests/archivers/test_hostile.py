@@ -197,7 +197,7 @@ def test_a_cursor_that_gives_a_bucket_twice(
     database["iot"].create_index("last")
     database["iot"].create_index("first")
     cycle = cycle_of(database, file_store, samples("dates"), to).load()
-    inner = sweep.Sweep._sort
+    inner = sweep.Sweep.sort
     seen: list[int] = []
 
     def sort(self: Any, lot: Any) -> None:
@@ -209,7 +209,7 @@ def test_a_cursor_that_gives_a_bucket_twice(
             for again in self._work.source.by_ids(["001", "002"]):
                 inner(self, Lot(again, cycle.policy))
 
-    monkeypatch.setattr(sweep.Sweep, "_sort", sort)
+    monkeypatch.setattr(sweep.Sweep, "sort", sort)
     live = [raw for raw in cycle.live() if bson.decode(raw)["_id"] != "001"]
     report = cycle.run()
     assert (report.buckets, report.deleted, report.changed) == (60, 60, 0)

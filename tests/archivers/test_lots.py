@@ -109,9 +109,9 @@ def test_large_readings_are_decoded_once(
         decoded.append(len(batch))
         return decode(batch, policy)
 
-    monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 8)
+    monkeypatch.setattr("buckets.bson.cursor.MOST_DOCUMENTS", 8)
     monkeypatch.setattr(filling, "MAX_READINGS", 80)
-    monkeypatch.setattr(sweep, "_TELLING", 2)
+    monkeypatch.setattr(sweep, "SAMPLED", 2)
     monkeypatch.setattr("buckets.decoding.decode.decode", counting)
     cycle = Cycle(database, Case("large", policy, documents, []), file_store).load()
     assert cycle.run().deleted == 100
@@ -140,9 +140,9 @@ def test_buckets_that_stay_make_no_commit_larger(
     ]
     cycle = Cycle(database, Case("staying", on_days(0).policy, documents, []), file_store).load()
     cycle.run(until=DAY0)
-    monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 8)
+    monkeypatch.setattr("buckets.bson.cursor.MOST_DOCUMENTS", 8)
     monkeypatch.setattr(filling, "MAX_READINGS", 80)
-    monkeypatch.setattr(sweep, "_TELLING", 2)
+    monkeypatch.setattr(sweep, "SAMPLED", 2)
     cycle.run()
     assert [it.readings for it in manifests(cycle)] == [1, *expected]
 
@@ -167,7 +167,7 @@ def test_what_is_missing_here_and_there_makes_smaller_commits(
         )
         for i in range(60)
     ]
-    monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 14)
+    monkeypatch.setattr("buckets.bson.cursor.MOST_DOCUMENTS", 14)
     monkeypatch.setattr(filling, "MAX_READINGS", 1170)
     cycle = Cycle(database, Case("gaps", MINUTES, documents, []), file_store).load()
     cycle.run()
@@ -187,7 +187,7 @@ def test_buckets_that_are_like_no_other_make_smaller_commits(
         documents.append(
             encode({"_id": i, "symbol": "MDB", "d": minute, "p": {str(at): 1.5 for at in slots}})
         )
-    monkeypatch.setattr("buckets.bson.cursor._AT_ONCE", 1)
+    monkeypatch.setattr("buckets.bson.cursor.MOST_DOCUMENTS", 1)
     monkeypatch.setattr(filling, "MAX_READINGS", 4800)
     cycle = Cycle(database, Case("alone", MINUTES, documents, []), file_store).load()
     cycle.run()

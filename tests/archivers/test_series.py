@@ -21,7 +21,7 @@ from pymongo.database import Database
 
 from archivers.format import parquet
 from archivers.format.manifest import Manifest
-from archivers.format.rows import Asked, read_rows
+from archivers.format.rows import RowFilter, read_rows
 from archivers.format.series import HeldSeries
 from archivers.reading.readings import Readings
 from archivers.stores.base import ObjectStore
@@ -35,7 +35,7 @@ from tests.archivers.harness import Cycle
 from tests.archivers.test_readings import CASES, STATES, readings, rows_of, ticks, wanted
 
 Document = dict[str, Any]
-EVER = Asked(FIRST_MS, LAST_MS + 1)
+EVER = RowFilter(FIRST_MS, LAST_MS + 1)
 #: When something of the hour has expired, and nothing of the next.
 EXPIRED = timedelta(days=30)
 
@@ -179,7 +179,7 @@ def test_rows_of_a_series_are_all_found(data: st.DataObject, kinds: list[str]) -
         present={"p": np.array([it is not None for it in numbers])},
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "_ROW_GROUP", 3)
+        patch.setattr(parquet, "ROW_GROUP", 3)
         file = parquet.write_part(given, slice(None), types)
     asked = []
     for _ in range(data.draw(st.integers(0, 2))):
@@ -203,7 +203,7 @@ def test_rows_of_a_series_are_all_found(data: st.DataObject, kinds: list[str]) -
     ]
     found = [
         (rows.series[one], time, _bits(value if there else None))
-        for rows in read_rows(file, types, ["p"], Asked(start, end, asked))
+        for rows in read_rows(file, types, ["p"], RowFilter(start, end, asked))
         for one, time, value, there in zip(
             rows.row_series.tolist(),
             rows.time.tolist(),
@@ -221,7 +221,7 @@ def _bits(value: float | None) -> bytes | None:
 
 
 def test_groups_of_other_series_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "_ROW_GROUP", 100)
+    monkeypatch.setattr(parquet, "ROW_GROUP", 100)
     rows = Rows(
         series=[(i, f"s{i:03}") for i in range(100)],
         row_series=np.repeat(np.arange(100, dtype=np.int32), 10),

@@ -51,7 +51,7 @@ def test_a_bucket_that_grows_after_its_copy(
     grown = bucket("a1", DAY0 + HOUR, DAY0 + 1.5 * HOUR, DAY0 + DAY + 2 * HOUR)
     case = Case(base.name, base.policy, [encode(it) for it in [*first, *second]], []).with_archive(**ending)
     cycle = Cycle(database, case, file_store).load()
-    inner = sweep.Sweep._flush
+    inner = sweep.Sweep.flush
 
     def flush(self: Any) -> None:
         moves = bool(self._filling._going)
@@ -61,10 +61,10 @@ def test_a_bucket_that_grows_after_its_copy(
 
     monkeypatch.setattr(sweep, "prefetch", lambda days, *_: days)  # the next day is read once it has grown
     monkeypatch.setattr(filling, "MAX_READINGS", 4)
-    monkeypatch.setattr(waiting_buckets, "_IN_MEMORY", in_memory)
-    monkeypatch.setattr(sweep.Sweep, "_flush", flush)
+    monkeypatch.setattr(waiting_buckets, "MOST_IN_MEMORY", in_memory)
+    monkeypatch.setattr(sweep.Sweep, "flush", flush)
     report = cycle.run()
-    monkeypatch.setattr(sweep.Sweep, "_flush", inner)
+    monkeypatch.setattr(sweep.Sweep, "flush", inner)
     moments = [it["time"] for one in [first[0], grown, *first[2:], *second] for it in one["samples"]]
     expected = Counter((1, 3, at, 1.0) for at in moments)
     assert report.changed == 1
@@ -89,7 +89,7 @@ def test_a_bucket_that_grows_while_its_copy_is_under_way_and_then_goes(
     grown = bucket("a1", DAY0 + HOUR, DAY0 + 1.5 * HOUR, DAY0 + DAY + 2 * HOUR)
     case = Case(base.name, base.policy, [encode(it) for it in [*first, last]], []).with_archive()
     cycle = Cycle(database, case, file_store).load()
-    collection, delete, flush = database["iot"], offline_run.OfflineRun._delete, sweep.Sweep._flush
+    collection, delete, flush = database["iot"], offline_run.OfflineRun._delete, sweep.Sweep.flush
     events = list[str]()
 
     def all_at_once(days: Any, *_: Any) -> Iterator[Any]:
@@ -114,7 +114,7 @@ def test_a_bucket_that_grows_while_its_copy_is_under_way_and_then_goes(
     with monkeypatch.context() as patch:
         patch.setattr(filling, "MAX_READINGS", 4)
         patch.setattr(sweep, "prefetch", all_at_once)
-        patch.setattr(sweep.Sweep, "_flush", note)
+        patch.setattr(sweep.Sweep, "flush", note)
         patch.setattr(offline_run.OfflineRun, "_delete", go)
         report = cycle.run()
     assert events.index("delete") == 2, "one lot was copied, and another was ready"
@@ -131,7 +131,7 @@ def test_no_folder_for_names_that_wait(
 ) -> None:
     """The run fails, and the next one does the work."""
     cycle = Cycle(database, samples("dates").with_archive(delete=False), file_store).load()
-    monkeypatch.setattr(waiting_buckets, "_IN_MEMORY", 1)
+    monkeypatch.setattr(waiting_buckets, "MOST_IN_MEMORY", 1)
     with monkeypatch.context() as patch:
         patch.setattr("tempfile.tempdir", "/nowhere")
         with pytest.raises(FileNotFoundError, match="/nowhere"):
@@ -150,7 +150,7 @@ def test_names_that_wait(data: st.DataObject, in_memory: int) -> None:
         st.lists(st.tuples(span, st.lists(ids, min_size=1, max_size=20, unique=True)), max_size=6)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting_buckets, "_IN_MEMORY", in_memory)
+        patch.setattr(waiting_buckets, "MOST_IN_MEMORY", in_memory)
         waiting = waiting_buckets.Waiting()
     stay, settled = data.draw(st.lists(st.booleans(), min_size=6, max_size=6)), 0
     with closing(waiting):

@@ -98,7 +98,7 @@ def test_gives_no_other_batch(case: Case, slab: int, data: st.DataObject) -> Non
     other = data.draw(st.sampled_from(others(batch)))(data)
     event(f"another batch: {other is not None}")
     if other is not None:
-        with patch.object(layout, "_SLAB", slab):
+        with patch.object(layout, "SLAB", slab):
             assert not gives(readings_of(packed), packed.groups, other)
 
 
@@ -186,7 +186,7 @@ def test_what_is_damaged_gives_the_batch_only_where_it_unpacks_to_it(
         ]
         return all(alike) and found.owner.tolist() == batch.owner.tolist()
 
-    with patch.object(layout, "_SLAB", slab):
+    with patch.object(layout, "SLAB", slab):
         is_same = holds(unpacks_to_it)
         event(f"still the same: {is_same}")
         assert holds(lambda: gives(readings, groups, batch)) == (is_same and are_numbered(groups, len(batch)))
@@ -424,7 +424,7 @@ def test_plain_numbers_and_times_are_carried_by_the_rows() -> None:
 def test_so_they_are_where_slots_are_missing_here_and_there(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("buckets.layouts.layout._SLAB", at_once)
+    monkeypatch.setattr("buckets.layouts.layout.SLAB", at_once)
     found = []
     for i in range(40):
         held = [(str(slot), bson_of.double(i + slot / 8)) for slot in range(60) if (i * slot) % 11 != 3]
@@ -473,7 +473,7 @@ def test_documents_are_rebuilt_once_and_not_at_all_to_be_compared(
 def test_of_buckets_that_follow_one_another_the_first_row_is_kept(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("buckets.layouts.layout._SLAB", at_once)
+    monkeypatch.setattr("buckets.layouts.layout.SLAB", at_once)
     found = [minute(2 * i + k, "ba"[k], i) for i in range(5) for k in range(2)]
     (group,) = check_round_trip(SLOTS, found).groups
     assert group.rows.tolist() == [row for i in range(5) for row in (300 + 60 * i, 60 * i)]
@@ -482,7 +482,7 @@ def test_of_buckets_that_follow_one_another_the_first_row_is_kept(
 @pytest.mark.parametrize("at_once", [1 << 21, 1])
 def test_the_same_with_others_in_between(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     """Documents of two layouts by turns: those of one group don't follow directly."""
-    monkeypatch.setattr("buckets.layouts.layout._SLAB", at_once)
+    monkeypatch.setattr("buckets.layouts.layout.SLAB", at_once)
     found = [minute(i, "a", i, 60 - 10 * (i % 3 == 1)) for i in range(9)]
     groups = check_round_trip(SLOTS, found).groups
     rows = {group.readings: group.rows.tolist() for group in groups}

@@ -75,8 +75,8 @@ def test_what_the_driver_finds(database: Mongo, found: list[Document], piece: in
     if reply == 1:
         found, stored = found[:12], store(database, found[:12])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(raw_cursor, "_MOST_BYTES", piece)
-        patch.setattr(raw_cursor, "_AT_ONCE", reply)
+        patch.setattr(raw_cursor, "MOST_BYTES", piece)
+        patch.setattr(raw_cursor, "MOST_DOCUMENTS", reply)
         pieces = list(find_raw(database["it"], {}))
     assert [document for some in pieces for document in some] == stored == by_driver(database)
     assert all(len(some.data) <= piece or len(some) == 1 for some in pieces)
@@ -100,7 +100,7 @@ def test_fields_order_and_limit(database: Mongo) -> None:
     for limit in (0, 1, 5, 101, 292, 293, 294, 10**7):
         for reply in (5, 10**6):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(raw_cursor, "_AT_ONCE", reply)
+                patch.setattr(raw_cursor, "MOST_DOCUMENTS", reply)
                 found = find_raw(database["it"], query, None, fields, [("_id", -1)], limit)
                 told = [document for some in found for document in some]
             assert told == by_driver(database, query, fields, sort=[("_id", -1)], limit=limit)
@@ -111,7 +111,7 @@ def test_fields_order_and_limit(database: Mongo) -> None:
 def test_very_many_documents_in_a_reply(
     database: Mongo, lengths: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(raw_cursor, "_FIRST", 1_000_000)
+    monkeypatch.setattr(raw_cursor, "FIRST_DOCUMENTS", 1_000_000)
     if lengths == 1:
         monkeypatch.delattr(raw_cursor, "_unlike")  # they are not gone through one by one
     some: list[Document] = [
@@ -130,7 +130,7 @@ def test_very_many_documents_in_a_reply(
 def test_a_driver_that_does_not_ask_us(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another version's cursor may go other ways."""
     stored = store(database, [{"_id": i, "v": "x" * (i % 3)} for i in range(300)])
-    monkeypatch.setattr(raw_cursor, "_AT_ONCE", 100)
+    monkeypatch.setattr(raw_cursor, "MOST_DOCUMENTS", 100)
     monkeypatch.delattr(raw_cursor._Cursor, "_unpack_response")
     assert [it for some in find_raw(database["it"], {}) for it in some] == stored
 
@@ -147,7 +147,7 @@ def test_a_driver_whose_reply_is_another(database: Mongo, monkeypatch: pytest.Mo
 
     ours = raw_cursor._Cursor._unpack_response
     stored = store(database, [{"_id": i, "v": "x" * (i % 3)} for i in range(300)])
-    monkeypatch.setattr(raw_cursor, "_AT_ONCE", 100)
+    monkeypatch.setattr(raw_cursor, "MOST_DOCUMENTS", 100)
     monkeypatch.setattr(raw_cursor._Cursor, "_unpack_response", unpack)
     assert [it for some in find_raw(database["it"], {}) for it in some] == stored
 
@@ -166,7 +166,7 @@ def test_an_error_comes_after_what_was_found_before(database: Mongo, monkeypatch
     """The cursor is gone, as when a server starts again: what came before it is whole, and nothing is said to
     be the end."""
     stored = store(database, [{"_id": i} for i in range(30)])
-    monkeypatch.setattr(raw_cursor, "_AT_ONCE", 10)
+    monkeypatch.setattr(raw_cursor, "MOST_DOCUMENTS", 10)
     with database.client.start_session() as session:
         found = find_raw(database["it"], {}, session)
         assert list(next(found)) == stored[:10]
@@ -180,7 +180,7 @@ def test_replies_are_fetched_ahead_and_none_in_a_session(
     database: Mongo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(database, [{"_id": i} for i in range(30)])
-    monkeypatch.setattr(raw_cursor, "_AT_ONCE", 10)
+    monkeypatch.setattr(raw_cursor, "MOST_DOCUMENTS", 10)
     threads: list[threading.Thread] = []
     start = threading.Thread.start
 
@@ -202,7 +202,7 @@ def test_replies_are_fetched_ahead_and_none_in_a_session(
 def test_no_more_replies_wait_than_they_may(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was fetched is bounded by its bytes, however slow the one is that works on it."""
     stored = store(database, [{"_id": i} for i in range(100)])
-    monkeypatch.setattr(raw_cursor, "_AT_ONCE", 10)
+    monkeypatch.setattr(raw_cursor, "MOST_DOCUMENTS", 10)
     monkeypatch.setattr(raw_cursor, "AHEAD", 25 * len(stored[0]))
     cut, most, number = 0, 0, 0
     documents = raw_cursor._documents
@@ -228,7 +228,7 @@ def test_the_bytes_of_a_reply() -> None:
 
 def test_who_leaves_off_early_leaves_nothing_open(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
     store(database, [{"_id": i} for i in range(100)])
-    monkeypatch.setattr(raw_cursor, "_AT_ONCE", 10)
+    monkeypatch.setattr(raw_cursor, "MOST_DOCUMENTS", 10)
     monkeypatch.setattr(raw_cursor, "AHEAD", 1)
     before = open_cursors(database.client)
     found = find_raw(database["it"], {})

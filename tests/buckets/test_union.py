@@ -178,9 +178,9 @@ def test_what_is_packed_does_not_come_of_unions_that_were_made_before(policy: Po
     batches = [batch_of(writer.buckets(20)) for _ in range(3)]
     alone = []
     for batch in batches:
-        with eager(), patch.object(merge, "_made", ByteLimitedCache(0)):
+        with eager(), patch.object(merge, "known_merges", ByteLimitedCache(0)):
             alone.append(in_bytes(pack(Lot(batch, policy))))
-    with eager(), patch.object(merge, "_made", ByteLimitedCache(1 << 20)):
+    with eager(), patch.object(merge, "known_merges", ByteLimitedCache(1 << 20)):
         for _ in range(2):
             assert [in_bytes(pack(Lot(batch, policy))) for batch in batches] == alone
 
@@ -188,7 +188,7 @@ def test_what_is_packed_does_not_come_of_unions_that_were_made_before(policy: Po
 def test_a_union_of_the_same_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     _, documents = in_samples(sampled(100, _SOUND))
     made: ByteLimitedCache[merge._Made] = ByteLimitedCache(1 << 16)
-    monkeypatch.setattr(merge, "_made", made)
+    monkeypatch.setattr(merge, "known_merges", made)
     containers = Containers(frozenset([("in", "samples")]))
     first = union_of(Docs.of(documents), containers, lambda _: True, 2**30)
     assert first is not None and [it.union for it in made] == [first]
@@ -319,7 +319,7 @@ def check_writer(seed: int, policy: Policy, count: int) -> None:
 @quick
 @given(seeds, st.sampled_from(POLICIES), st.sampled_from([3, 10**6]))
 def test_irregular_buckets_are_decoded_as_one_by_one(seed: int, policy: Policy, at_once: int) -> None:
-    with patch.object(union, "_AT_ONCE", at_once):
+    with patch.object(union, "AT_ONCE", at_once):
         check_writer(seed, policy, 40)
 
 

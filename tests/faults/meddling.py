@@ -113,7 +113,7 @@ def patience(seconds: float) -> None:
 
 def short_replies(documents: int) -> None:
     """Queries are answered with so few documents at once that they take more than one reply."""
-    raw_cursor._AT_ONCE = documents
+    raw_cursor.MOST_DOCUMENTS = documents
 
 
 def waits_noted(file: str) -> None:

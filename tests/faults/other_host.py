@@ -51,14 +51,14 @@ def install(
     delete.MAX_BUCKETS = pieces
     filling.MAX_READINGS = 1
     filling.Filling.cut = lambda self, batch: iter([batch])  # type: ignore[method-assign]  # noqa: ARG005
-    raw_cursor._AT_ONCE = raw_cursor._FIRST = at_once
+    raw_cursor.MOST_DOCUMENTS = raw_cursor.FIRST_DOCUMENTS = at_once
     wrong = [skew]
     current, steady, asleep = clock.current, clock.steady, [0.0]
     clock.current = lambda: current() + timedelta(seconds=wrong[0])
     clock.steady = lambda: steady() + asleep[0]
     if host is not None:
         socket.gethostname = lambda: host
-        machine._boot_id = lambda: host
+        machine.machine_boot_id = lambda: host
 
     def step(name: str) -> None:
         _passed[name] += 1

@@ -182,10 +182,10 @@ def install(
     if renews:
         _renew_at_once()
     if registers:
-        setattr(import_module("archivers.lake.catalog"), "_SNAPSHOTS", 2)  # noqa: B010
+        setattr(import_module("archivers.lake.catalog"), "SNAPSHOTS", 2)  # noqa: B010
     if abandons:
         steps: Any = import_module("jobs.steps.working")
-        steps._ABANDONED = -steps._ABANDONED
+        steps.ABANDONED = -steps.ABANDONED
 
 
 def _change(uri: str, database: str, document: bytes) -> None:
@@ -202,11 +202,11 @@ def _make_small() -> None:
     filling: Any = import_module("archivers.moving.filling")
     filling.MAX_READINGS = 1
     filling.Filling.cut = lambda _self, batch: [batch]  # a commit of each reply
-    setattr(import_module("rollups.rolling.rollup"), "_MUCH", 1)  # noqa: B010
+    setattr(import_module("rollups.rolling.rollup"), "MANY_WRITTEN", 1)  # noqa: B010
     for module in ("archivers.writes.delete", "archivers.moving.online"):
         setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010
-    setattr(import_module("archivers.ending.end"), "_AT_ONCE", 1)  # noqa: B010
-    for name, few in (("_REPLY", 1), ("_MANY", 3), ("_READ_AHEAD", 2)):
+    setattr(import_module("archivers.ending.end"), "AT_ONCE", 1)  # noqa: B010
+    for name, few in (("REPLY", 1), ("MANY_DROPPED", 3), ("READ_AHEAD", 2)):
         setattr(import_module("rollups.changes.drain"), name, few)
     endpoint: Any = import_module("botocore.endpoint")
     endpoint.time = SimpleNamespace(sleep=lambda _seconds: None)  # between tries

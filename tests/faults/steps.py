@@ -345,7 +345,7 @@ STEPS = (
         _PROGRESS + "note_fit",
         ("first run", "first run online"),
     ),
-    Step("planned", "sort into what goes", "archivers.moving.sweep:Sweep._sort", ("offline", "online")),
+    Step("planned", "sort into what goes", "archivers.moving.sweep:Sweep.sort", ("offline", "online")),
     Step("encoded", "encode", "buckets.packing.pack:pack", _COPIES),
     Step("part made", "make part", "archivers.format.parquet:write_part", _COPIES),
     Step("buckets file made", "make buckets file", "archivers.format.parquet:write_buckets", _COPIES),

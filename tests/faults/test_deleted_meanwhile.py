@@ -40,7 +40,7 @@ def test_once_it_is_read_and_before_its_windows_are_brought_up_to_date(
     """What tells of the delete is read before there are copies: no later run would look there again."""
     text = f'{SLOTS}{ROLLUP}late_data = "{late}"\n{ARCHIVES[to]}{rest}'
     it = scene(text)
-    body = it.well(meddle=deleted_before(it, "archivers.moving.sweep.Sweep._flush"))
+    body = it.well(meddle=deleted_before(it, "archivers.moving.sweep.Sweep.flush"))
     it.truth.removed(GONE)
     assert body["archive"]["buckets"] == BUCKETS - 1
     for _ in range(2):

@@ -24,7 +24,7 @@ def install(uri: str, database: str, readings: int) -> None:
     """It changes once its copy has begun, and back when the next one begins."""
     source = MongoClient[dict[str, Any]](uri)[database]["it"]
     filling.MAX_READINGS = readings
-    raw_cursor._AT_ONCE = 4
+    raw_cursor.MOST_DOCUMENTS = 4
     begin = Copies.begin
     begun: list[int] = []
     was: list[float] = []

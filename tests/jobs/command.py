@@ -134,8 +134,9 @@ _ON_THE_WAY = (
 
 
 def _serve() -> None:
-    from jobs.cli import main
+    from jobs.cli import main, program
 
+    program()
     for name in _ON_THE_WAY:
         importlib.import_module(name)
     gc.freeze()

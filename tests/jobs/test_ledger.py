@@ -260,7 +260,7 @@ def fill(database: Db, count: int, policy: str = "ticks", verb: str = "run", cod
 
 
 def test_old_entries_go_in_pieces_the_oldest_first(database: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "_MOST_REMOVED", 4)
+    monkeypatch.setattr(ledger, "MOST_REMOVED", 4)
     fill(database, 10)
     fill(database, 2, policy="iot")
     left = ["old 4", "old 5", "old 6", "old 7", "old 8", "old 9"]

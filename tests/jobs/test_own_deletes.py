@@ -52,8 +52,8 @@ def test_events_do_not_grow_with_what_was_deleted_but_by_a_receipt_a_transaction
     to: str,
 ) -> None:
     monkeypatch.setattr(delete, "MAX_BUCKETS", A_TRANSACTION)
-    monkeypatch.setattr(drain, "_MANY", MANY)
-    monkeypatch.setattr(drain, "_REPLY", MANY)
+    monkeypatch.setattr(drain, "MANY_DROPPED", MANY)
+    monkeypatch.setattr(drain, "REPLY", MANY)
     count, policy = 600, ticks_policy(to=to, collection="kept" if to == "online" else None)
     during, after = archived(database, mongodb_uri, file_store, policy, count)
     receipts, others = count // A_TRANSACTION, 40  # a reply before it is known, and marks

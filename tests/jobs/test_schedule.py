@@ -271,7 +271,7 @@ class Held:
         now = clock.current
         monkeypatch.setattr(Cron, "first_after", lambda _cron, _at: now() + timedelta(seconds=0.05))
         monkeypatch.setattr(Cron, "last_until", lambda _cron, at: at)
-        monkeypatch.setattr(scheduler, "_BEAT_SECONDS", 0.05)
+        monkeypatch.setattr(scheduler, "BEAT_SECONDS", 0.05)
         held, self.begun, self.ended, self.most = self, list[str](), list[str](), 0
         self.stop, self.go = Stop(), threading.Event()
 

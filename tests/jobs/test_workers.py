@@ -41,7 +41,7 @@ from config.problems import ConfigError, Problem
 from jobs.execution.processes import ProcessExecutor
 from jobs.execution.worker import Outcome, Where, do
 from jobs.failures import explain
-from rollups.rolling.slices import Asked
+from rollups.rolling.slices import SliceRequest
 from rollups.tasks import at_once, result_of
 from tests.jobs.command import CommandLine, started
 from tests.jobs.place import NOW, START, Db, Place
@@ -388,7 +388,7 @@ def test_workers_are_closed_while_tasks_are_handed_to_them(empty: Place) -> None
 
 
 def test_a_worker_that_does_not_leave_is_killed(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.execution.processes._SECONDS_TO_LEAVE", 0.2)
+    monkeypatch.setattr("jobs.execution.processes.SECONDS_TO_LEAVE", 0.2)
     executor = ProcessExecutor(1, 0, Where.of(_settings(empty)))
     pid = result_of(executor.submit(_pid), _nothing)
     stuck = executor.submit(_wait)
@@ -426,7 +426,7 @@ def test_a_worker_that_sees_another_place_is_refused(empty: Place) -> None:
     fill(empty.database, 1)
     empty("run")
     settings, policy = _settings(empty), _settings(empty).policies["ticks"]
-    asked = Asked({False: [as_ms(START - timedelta(days=1)), as_ms(START)]})
+    asked = SliceRequest({False: [as_ms(START - timedelta(days=1)), as_ms(START)]})
     elsewhere = {
         "other collections": settings.mongodb.model_copy(update={"database": f"{empty.database.name}_not"}),
         "another archive": settings.mongodb,

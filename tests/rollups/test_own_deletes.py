@@ -66,9 +66,9 @@ def test_what_is_told_does_not_depend_on_what_is_left_out(
     found = []
     for many in (10**6, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(streams, "_MANY", many)
-            patch.setattr(streams, "_READ_AHEAD", ahead)
-            patch.setattr(streams, "_REPLY", ahead)
+            patch.setattr(streams, "MANY_DROPPED", many)
+            patch.setattr(streams, "READ_AHEAD", ahead)
+            patch.setattr(streams, "REPLY", ahead)
             found.append(told(stream.drain(token, None, lambda: None)))
     ticks.delete_many({})
     assert found[0] == found[1]

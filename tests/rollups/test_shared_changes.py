@@ -106,7 +106,7 @@ def test_each_is_told_what_it_would_read_alone(
     loaded |= {it.name: begin(bench, it) for it in some[2:]}
     together = shared(bench, some, leaves_marks=leaves_marks)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drain, "_MANY", many)
+        patch.setattr(drain, "MANY_DROPPED", many)
         for writes in (late, later):
             for kind, name, hour in writes:
                 write(bench, by_name[name], kind, hour)

@@ -24,7 +24,7 @@ from buckets.layouts.groups import Unions
 from buckets.source import Source
 from config.errors import InterruptedRun
 from config.policies import Policy
-from rollups.rolling.slices import Asked, Found, Reader, read, shares
+from rollups.rolling.slices import Reader, SliceRequest, SliceStates, read, shares
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Value
 from tests.buckets.strategies import anything
@@ -89,11 +89,11 @@ class Elsewhere:
     ) -> None:
         self._bench, self._policy, self._pool = bench, policy, pool
         self.reader = Reader(self._read, workers, memory)
-        self.asked: list[Asked] = []
+        self.asked: list[SliceRequest] = []
         self.under_way = self.most = 0
         self._unions = Unions()
 
-    def _read(self, asked: Asked) -> Future[Found]:
+    def _read(self, asked: SliceRequest) -> Future[SliceStates]:
         database, policy = self._bench.database, self._policy
         archive = Source(database, policy, "archive")
         self.asked.append(asked)
@@ -183,9 +183,9 @@ def test_memory_bounds_how_many_are_under_way(workers: int, memory: int, size: i
 def test_what_is_under_way_keeps_no_run_from_stopping(bench: Bench) -> None:
     """A read that never comes to its end is given up when the run is asked to stop."""
     bench.database["ticks"].insert_many(ticks(50))
-    asked: list[Asked] = []
+    asked: list[SliceRequest] = []
 
-    def never(it: Asked) -> Future[Found]:
+    def never(it: SliceRequest) -> Future[SliceStates]:
         asked.append(it)
         return Future()
 

@@ -598,7 +598,7 @@ def test_a_bucket_that_goes_while_a_run_looks_is_told_to_this_run_or_the_next(
 def test_a_run_that_has_written_much_reads_past_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, much: int
 ) -> None:
-    monkeypatch.setattr(rollup, "_MUCH", much)
+    monkeypatch.setattr(rollup, "MANY_WRITTEN", much)
     load(bench, readings())
     progress = bench.database["bucketwise_progress"].find_one({"_id": "ticks"})
     assert progress is not None
@@ -617,7 +617,7 @@ def test_what_comes_in_while_much_is_written_is_told_to_the_next_run(
     """It comes into a slice that has been read already."""
     policy = readings()
     load(bench, policy)
-    monkeypatch.setattr(rollup, "_MUCH", 1)
+    monkeypatch.setattr(rollup, "MANY_WRITTEN", 1)
     bench.database["ticks"].insert_many([reading(500, FIRST), reading(501, NOW + DAY)])
 
     slices = iter(("late", "new"))

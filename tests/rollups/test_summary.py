@@ -54,7 +54,7 @@ def test_summaries_equal_plain_python(found: list[Reading], at_once: int, long: 
     inside = [one for one in found if one.time < 3 * HOUR]
     keyed = sorted(inside, key=lambda one: (one.series, one.time // HOUR))
     expected = {key: list(group) for key, group in groupby(keyed, lambda one: (one.series, one.time // HOUR))}
-    with patch.object(exact, "_AT_ONCE", at_once), patch.object(runs, "_LONG", long):
+    with patch.object(exact, "AT_ONCE", at_once), patch.object(runs, "LONG", long):
         aggregated = states(found)
     assert list(aggregated) == list(expected)
     for key, group in expected.items():
@@ -67,9 +67,9 @@ def test_summaries_equal_plain_python(found: list[Reading], at_once: int, long: 
 
 @given(readings)
 def test_buckets_where_they_lie_give_what_sorted_readings_give(found: list[Reading]) -> None:
-    with patch.object(runs, "_LONG", 0):
+    with patch.object(runs, "LONG", 0):
         where_they_lie = states(found)
-    with patch.object(runs, "_LONG", 99):
+    with patch.object(runs, "LONG", 99):
         assert states(found) == where_they_lie
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from archivers.erasing.asked import Erasure, check_erasure
+from archivers.erasing.erasure import Erasure, check_erasure
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_range

@@ -277,8 +277,8 @@ class Deaf:
 
 def test_a_server_that_does_not_answer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page comes all the same, with what is known and since when."""
-    monkeypatch.setattr("jobs.service.board._WAIT", 0.1)
-    monkeypatch.setattr("jobs.service.board._PATIENCE", 0.3)
+    monkeypatch.setattr("jobs.service.board.WAIT", 0.1)
+    monkeypatch.setattr("jobs.service.board.PATIENCE", 0.3)
     place("run", now=None)
     with (
         Deaf() as uri,
@@ -299,7 +299,7 @@ def test_a_server_that_does_not_answer(place: Place, monkeypatch: pytest.MonkeyP
 
 
 def test_nothing_is_known_yet(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.service.board._PATIENCE", 0.3)
+    monkeypatch.setattr("jobs.service.board.PATIENCE", 0.3)
     with (
         Deaf() as uri,
         MongoClient[Document](uri, tz_aware=True) as client,
@@ -425,7 +425,7 @@ def test_keys_and_a_screen_reader_lead_through_it(browser: Browser) -> None:
 
 def test_it_loads_itself_anew(place: Place, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.output.page.service.EVERY", 1)
-    monkeypatch.setattr("jobs.service.board._FRESH", 0.0)
+    monkeypatch.setattr("jobs.service.board.FRESH", 0.0)
     place("run", now=None)
     text = "document.body ? document.body.innerText : ''"
     with serving(place.database, policies_of(place)) as it:

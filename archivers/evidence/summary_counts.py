@@ -34,7 +34,7 @@ class _Window(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Told:
+class SummaryCounts:
     """`known`: summaries tell of the whole row, which is rolled up. Elsewhere the counts are zero, and
     `touched` says where summaries of a longer time stand, `gone` where there are none any more."""
 
@@ -45,7 +45,7 @@ class Told:
     gone: Flags
 
 
-class Teller:
+class SummaryCounter:
     """Of one policy."""
 
     def __init__(self, database: Database[Document], policy: Policy, selector: Selector) -> None:
@@ -57,7 +57,7 @@ class Teller:
         self._ended = progress.ended_before(database, policy)
         self._levels = [it for it in reversed(levels_of(policy)) if not it.local]
 
-    def tell(self, grid: Grid, session: ClientSession | None = None) -> Told:
+    def tell(self, grid: Grid, session: ClientSession | None = None) -> SummaryCounts:
         """Each row by the coarsest level whose windows make it up."""
         known, zero = np.zeros(len(grid), dtype=np.bool_), grid.zeros
         every, mine = zero(), zero()
@@ -68,7 +68,9 @@ class Teller:
                     found = self._counted(level, grid, selector, session)
                     counts[fresh] = found[fresh]
                 known |= fresh
-        return Told(known, every, mine, self._touched(grid, ~known, session), self._all_gone(grid) & ~known)
+        return SummaryCounts(
+            known, every, mine, self._touched(grid, ~known, session), self._all_gone(grid) & ~known
+        )
 
     def span(self) -> Span | None:
         """Returns from when to when there are summaries; None where there are none."""

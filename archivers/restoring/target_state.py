@@ -22,7 +22,7 @@ from buckets.source import Source
 Document = dict[str, Any]
 
 
-class Standing:
+class TargetState:
     """Of some plans, as one transaction sees it."""
 
     def __init__(self, target: Target, plans: Sequence[Plan], session: ClientSession) -> None:

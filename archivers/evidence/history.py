@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from archivers.context import ArchiveContext
-from archivers.evidence.copies import Copy, Found
+from archivers.evidence.copies import Copy, FoundBucket
 from archivers.format.manifest import Manifest, Origin
 from archivers.records.deletions import KEPT, names_in
 from archivers.records.heads import link_of
@@ -34,7 +34,7 @@ class Event(NamedTuple):
     detail: str | None = None
 
 
-class Past:
+class BucketHistory:
     """Of the buckets of one policy."""
 
     def __init__(self, context: ArchiveContext) -> None:
@@ -42,7 +42,7 @@ class Past:
         self._receipts = context.receipts
         self._offline = context.offline()
 
-    def of(self, found: Found, span: tuple[int, int], pin: Pin | None) -> list[Event]:
+    def of(self, found: FoundBucket, span: tuple[int, int], pin: Pin | None) -> list[Event]:
         """Returns what has happened to a bucket, in the order of time; what has no time comes last. `span`:
         its first and last time, milliseconds."""
         events = [*self._quarantined(found.raw_id)]

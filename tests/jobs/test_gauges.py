@@ -14,8 +14,8 @@ from pymongo.database import Database
 
 from config.policies import Archive, Policy, Rollup
 from jobs.output.progress import Progress
+from jobs.running.gauges import archive_lag, rollup_lag
 from jobs.running.runner import Runner
-from jobs.running.standing import archive_lag, rollup_lag
 from jobs.steps.working import RUN
 from jobs.stopping import Stop
 from rollups.calendar.due import Calendar

@@ -13,7 +13,7 @@ from archivers.records.deletions import last_receipt
 from archivers.records.heads import read_heads
 
 
-class Standing(NamedTuple):
+class Attestation(NamedTuple):
     """`heads`, `checkpoint` and `receipt` as MongoDB records them. `key`: the id of the key that signs."""
 
     heads: tuple[Link, ...]
@@ -26,12 +26,12 @@ class Standing(NamedTuple):
     last_drill: datetime | None
 
 
-def standing(context: ArchiveContext) -> Standing:
+def attestation(context: ArchiveContext) -> Attestation:
     """Returns what is recorded of the archive. Reads nothing of the store."""
     heads = read_heads(context.receipts)
     drilled = CommitDays(context.receipts).drilled()
     times = [it for it in drilled.values() if it is not None]
-    return Standing(
+    return Attestation(
         heads.links if heads else (),
         heads.checkpoint if heads else None,
         last_receipt(context.receipts),

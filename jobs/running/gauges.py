@@ -20,7 +20,7 @@ from rollups.progress import load
 _PATIENCE = 5
 
 
-def standing(context: ArchiveContext) -> dict[str, float]:
+def gauges(context: ArchiveContext) -> dict[str, float]:
     """Returns gauges by name, those that apply to the policy. A handful of commands, each of which looks at
     one bucket where there is an index on their times. Empty where MongoDB does not answer."""
     policy, source = context.policy, context.source

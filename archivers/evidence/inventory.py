@@ -16,7 +16,7 @@ from archivers.ending.online import tombstones_of
 from archivers.ending.rule import Rule
 from archivers.evidence.grid import Counts, Grid, Tally
 from archivers.evidence.series import is_of_series
-from archivers.evidence.told import Teller, Told
+from archivers.evidence.summary_counts import SummaryCounter, SummaryCounts
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest, Part
 from archivers.moving.online import archived_source
@@ -63,7 +63,7 @@ class HeldPart(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sight:
+class Inventory:
     """Rows, and what there is in each."""
 
     grid: Grid
@@ -74,7 +74,7 @@ class Sight:
     online: Tally
     gone: Counts  # readings of online copies whose originals are not live
     parts: Sequence[HeldPart]
-    told: Told
+    told: SummaryCounts
     expires: Mapping[int, datetime]  # of an online archive: UTC day since 1970 -> when its tombstone is due
 
     @cached_property
@@ -86,7 +86,7 @@ class Sight:
         return found
 
 
-class Looker:
+class InventoryReader:
     """Looks at one policy, for some of its series."""
 
     def __init__(self, context: ArchiveContext, selector: Selector) -> None:
@@ -125,15 +125,15 @@ class Looker:
         told = ((it["day"], self._rule.due(it["tombstone"])) for it in found)
         return {day: due for day, due in told if due is not None}
 
-    def look(self, grid: Grid, teller: Teller, session: ClientSession) -> Sight:
+    def look(self, grid: Grid, counter: SummaryCounter, session: ClientSession) -> Inventory:
         """Returns what lies in these rows."""
-        told = teller.tell(grid, session)
+        told = counter.tell(grid, session)
         parts = self.parts(grid, session)
         live, pinned, broken = self._live(grid, parts, session)
         online, gone = self._online(grid, session)
         held = self._held(grid, session)
         expires = self._expires(session)
-        return Sight(grid, live, pinned, broken, held, online, gone, parts, told, expires)
+        return Inventory(grid, live, pinned, broken, held, online, gone, parts, told, expires)
 
     def _held(self, grid: Grid, session: ClientSession) -> Counts:
         """How many holds cover some of each row."""

@@ -17,7 +17,7 @@ from rollups.summaries.targets import target
 
 
 @dataclass(frozen=True)
-class Anew:
+class RollupImpact:
     """What a roll-up by the changed policy makes. Where it reads readings again: how many buckets are live
     and archived, the latter with their readings and bytes of BSON, None where nothing tells.
 
@@ -36,7 +36,7 @@ class Anew:
     first: int | None
 
 
-def anew(context: ArchiveContext, changed: Policy) -> Anew | None:
+def rollup_impact(context: ArchiveContext, changed: Policy) -> RollupImpact | None:
     """Returns what the changed policy rolls up anew, in the context of today's; None where nothing."""
     today = {level.name: level for level in levels_of(context.policy)}
     levels = levels_of(changed)
@@ -51,7 +51,7 @@ def anew(context: ArchiveContext, changed: Policy) -> Anew | None:
     live = replace(context, policy=changed).source.count() if reads else 0
     archived, readings, size = _archived(context) if reads else (0, 0, 0)
     names = [level.name for level in made]
-    return Anew(names, is_whole, live, archived, readings, size, stands, lost, first)
+    return RollupImpact(names, is_whole, live, archived, readings, size, stands, lost, first)
 
 
 def dropped(context: ArchiveContext, changed: Policy) -> dict[LevelName, int]:
