@@ -5,6 +5,11 @@
 
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
+# The environment gets no pip of its own: that of this stage installs into it, exactly what the lock file names.
+COPY requirements.lock ./
+RUN python -m venv --without-pip /opt/bucketwise \
+    && pip --python /opt/bucketwise/bin/python install --no-cache-dir --disable-pip-version-check \
+        --no-deps --require-hashes --only-binary :all: --requirement requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY config ./config
 COPY buckets ./buckets
@@ -12,13 +17,12 @@ COPY rollups ./rollups
 COPY archivers ./archivers
 COPY jobs ./jobs
 COPY bucketwise ./bucketwise
-# The environment gets no pip of its own: that of this stage installs into it.
-RUN python -m venv --without-pip /opt/bucketwise \
-    && pip --python /opt/bucketwise/bin/python install --no-cache-dir --disable-pip-version-check ".[lake,redis]"
+RUN pip --python /opt/bucketwise/bin/python install --no-cache-dir --disable-pip-version-check --no-deps . \
+    && pip --python /opt/bucketwise/bin/python check
 
 FROM python:3.11-slim-bookworm
 RUN pip uninstall --yes --disable-pip-version-check setuptools wheel pip \
-    && useradd --system --uid 10001 --user-group --home-dir /nonexistent --shell /usr/sbin/nologin bucketwise
+    && useradd --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin bucketwise
 COPY --from=build /opt/bucketwise /opt/bucketwise
 ENV PATH=/opt/bucketwise/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -30,8 +30,10 @@ lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
 bench: $(VENV)/bench.done  ## how fast each job is, beside its bounds and other ways (ARGS="--scale 17M")
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(VENV)/dev.done  ## the long tests
+soak: $(VENV)/dev.done  ## the long tests, and many more examples of what holds for any input
+	@.ci/test-programs soak
 	@$(BIN)/pytest -m soak $(ARGS)
+	@$(BIN)/pytest -n 3 -m "not soak" --hypothesis-profile=long tests/buckets tests/rollups $(ARGS)
 
 clean:  ## remove what was installed and cached
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -129,17 +129,20 @@ _METRICS_FILE = inspect.Parameter(
 _NO_THROTTLE = inspect.Parameter(
     "no_throttle", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=NoThrottle
 )
+#: Said for one run: who gives the rest again looks first whether it would delete too much, and goes on where
+#: the one before was cut off.
+_ONCE = ("allow_large", "restart")
 
 
 def _as_typed(own: Sequence[inspect.Parameter], given: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The options and arguments of a verb, to be typed again; None where they name series: what they say
-    of people is kept nowhere else."""
+    of people is kept nowhere else. What is in `_ONCE` is left out."""
     if given.get("series"):
         return None
     typed: list[str] = []
     for it in own:
         value = given[it.name]
-        if value in (None, it.default, []):
+        if value in (None, it.default, []) or it.name in _ONCE:
             continue
         (kind,) = (that for that in it.annotation.__metadata__ if isinstance(that, ParameterInfo))
         is_option = isinstance(kind, OptionInfo)

@@ -35,12 +35,15 @@ SECRET_KEY = "bucketwise-test-secret"
 REGION = "us-east-1"
 
 #: How long an example takes says only how busy the machine is. A fixture may serve all examples of a test.
-settings.register_profile(
-    "untimed",
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+#: `make soak` tries many more of them.
+for _profile, _examples in (("untimed", 40), ("long", 1000)):
+    settings.register_profile(
+        _profile,
+        deadline=None,
+        print_blob=True,
+        max_examples=_examples,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
 settings.load_profile("untimed")
 
 

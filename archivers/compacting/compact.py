@@ -18,10 +18,10 @@ from archivers.context import ArchiveContext
 from archivers.format.archive import Maker, OfflineArchive, Replaced
 from archivers.format.manifest import Manifest
 from archivers.moving.archive import recover
-from archivers.moving.commits import CommitRegistry
 from archivers.moving.known import KnownCopies
 from archivers.records.days import CommitDays
 from archivers.records.receipts import commit_of
+from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot

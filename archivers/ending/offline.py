@@ -19,9 +19,9 @@ from archivers.ending.report import EndReport
 from archivers.ending.rule import Rule
 from archivers.format.archive import Maker, OfflineArchive
 from archivers.format.manifest import Manifest
-from archivers.moving.commits import CommitRegistry
 from archivers.records.family import family
 from archivers.records.receipts import Receipts, commit_of
+from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.writes.held import may_cover
 from buckets.fields.times import DAY_MS, as_date, as_ms

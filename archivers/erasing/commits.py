@@ -13,8 +13,8 @@ from archivers.erasing.work import Work
 from archivers.format.archive import Maker, OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import parse_commit, superseded_prefix
-from archivers.moving.commits import CommitRegistry
 from archivers.moving.known import KnownCopies
+from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.stores.base import ObjectStore
 from archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from archivers.format.archive import Maker
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit
-from archivers.moving.commits import CommitRegistry
 from archivers.moving.copies import Copies
 from archivers.moving.known import KnownCopies
-from archivers.moving.recovery import Recovery
 from archivers.moving.waiting import Waiting
 from archivers.records.receipts import commit_of
+from archivers.recovering.commits import CommitRegistry
+from archivers.recovering.recovery import Recovery
 from archivers.report import NOT_ROLLED_UP
 from archivers.run import ArchiveRun
 from archivers.versions.history import OfflineHistories

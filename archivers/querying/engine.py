@@ -138,7 +138,7 @@ class Engine:
         """Returns what `deliver` makes of the rows of a statement, which come batch by batch.
 
         Raises UsageError with what DuckDB says, and whatever reading raises: among it Misfit."""
-        self.watched.failures.clear()
+        self.watched.failure = None
         self.watched.scans.clear()
         statement = self.prepare(sql)
         with self._told(), self.connection.sql(statement).to_arrow_reader(_ROWS) as reader:
@@ -155,8 +155,8 @@ class Engine:
         except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not isinstance(error, pa.ArrowException) and error.errno:
                 raise  # of who writes the result
-            if self.watched.failures:
-                raise self.watched.failures[0] from None
+            if self.watched.failure:
+                raise self.watched.failure from None
             self._check()  # interrupted
             raise UsageError(str(error).strip()) from None
 

@@ -31,8 +31,8 @@ _OF_VALUES = {
     "sum": "sum({sum})",
     "min": "min({min})",
     "max": "max({max})",
-    "avg": "sum({sum}) / sum({count})",
-    "mean": "sum({sum}) / sum({count})",
+    "avg": "(sum({sum}) / sum({count}))",
+    "mean": "(sum({sum}) / sum({count}))",
 }
 _COUNT = 'coalesce(sum("count"), 0)'
 #: Each unit is made up of whole windows of these levels, by UTC.
@@ -78,8 +78,8 @@ def rewritten(
 
 def _levels(policy: Policy, span: Range) -> list[Level]:
     """The coarsest first; of those whose windows are made up of hours of UTC, or parts of them."""
-    by_utc = [it for it in levels_of(policy) if it.step is not None or it.zone_name in ("UTC", "Etc/UTC")]
-    found = {it.name: it for it in by_utc if it.name in ("daily", *_FINE)}
+    levels = levels_of(policy)
+    found = {it.name: it for it in levels if it.step is not None or it.zone_name in ("UTC", "Etc/UTC")}
     return [found[name] for name in ("daily", *_FINE) if name in found and _tiles(found[name], span)]
 
 
@@ -89,8 +89,7 @@ def _whole(context: ArchiveContext, span: Range) -> Iterator[Level]:
     if start < (progress.ended_before(database, policy) or start):
         return
     found = (
-        Source(database, policy).earliest(start),
-        archived_reader(context.connections, policy).earliest(start),
+        it.earliest(start) for it in (Source(database, policy), archived_reader(context.connections, policy))
     )
     first = min((it for it in found if it is not None), default=start)
     gone = progress.gone_before(database, policy)
@@ -98,10 +97,7 @@ def _whole(context: ArchiveContext, span: Range) -> Iterator[Level]:
 
 
 def _tiles(level: Level, span: Range) -> bool:
-    start, end = span
-    is_open = start <= FIRST_MS, end > LAST_MS
-    edges = [at for at, is_free in zip(span, is_open, strict=True) if not is_free]
-    return all(level.windows(at, at + 1)[0][0] == at for at in edges)
+    return all(level.windows(at, at + 1)[0][0] == at for at in span if FIRST_MS < at <= LAST_MS)
 
 
 class _Rewriting:
@@ -153,11 +149,7 @@ class _Rewriting:
         return names[0].lower() if len(names) == 1 else None
 
     def _expression(self, node: Node) -> Iterator[tuple[int, int, str]]:
-        if node["class"] == "CONSTANT":
-            return
-        if node["class"] == "COLUMN_REF":
-            if self._column(node) not in self._series | self._aliases:
-                raise _Unknown
+        if node["class"] == "CONSTANT" or self._column(node) in self._series | self._aliases:
             return
         if node["class"] != "FUNCTION" or node["distinct"] or node["filter"] or node["order_bys"]["orders"]:
             raise _Unknown
@@ -182,13 +174,8 @@ class _Rewriting:
     def _of_value(self, name: str, column: str | None) -> str:
         if column not in self._values:
             raise _Unknown
-        value = self._values[column]
-        names = {key: quoted(f"{value}_{key}") for key in ("count", "sum", "min", "max")}
-        return (
-            f"({_OF_VALUES[name].format(**names)})"
-            if "/" in _OF_VALUES[name]
-            else _OF_VALUES[name].format(**names)
-        )
+        names = {key: quoted(f"{self._values[column]}_{key}") for key in ("count", "sum", "min", "max")}
+        return _OF_VALUES[name].format(**names)
 
 
 def _has_columns(node: Any) -> bool:

@@ -82,12 +82,14 @@ class RestoreFilter:
 
     def _mine(self, lot: Lot) -> NDArray[np.bool_]:
         """Of the decoded buckets (of empty ones, their last time counts)."""
-        columns = lot.decoded.columns
+        columns, touching = lot.decoded.columns, lot.decoded.touching(self.start, self.end)
+        if not self.series:  # an empty one may be of none
+            return touching
         names = lot.policy.series_names
         named = np.array(
             [self._matches(dict(zip(names, it, strict=True))) for it in columns.series], np.bool_
         )
-        return lot.decoded.touching(self.start, self.end) & columns.holds(named)
+        return touching & columns.holds(named)
 
     def _matches(self, values: Mapping[str, Any]) -> bool:
         return all(series_text(values[name]) == text for name, text in self.series.items() if name in values)

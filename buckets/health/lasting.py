@@ -45,7 +45,7 @@ def together(exact: Exact, policy: Policy) -> Iterator[Finding]:
         yield Finding(
             "gaps",
             None,
-            f"readings come every {span(usual)}; {int(holes.sum()):,} times, {_GAP} of these passed without. "
+            f"readings come every {span(usual)}; gaps of more than {_GAP} times that: {int(holes.sum()):,}. "
             f"The longest gap, {span(float(steps.max()))}, ended at {as_text(as_date(int(ends[0])))}",
             f"about {missing:,} readings beside {len(exact):,}, nights and holidays of the source among them",
             f'if they should: expected_interval = "{usual / 1000:.0f}s" and max_hole let `audit` tell',

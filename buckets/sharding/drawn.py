@@ -68,12 +68,13 @@ class Drawn:
     def __init__(
         self, docs: Docs, policy: Policy, paths: Sequence[str], documents: int, data: float | None
     ) -> None:
-        self.columns = {path: _column(docs, path) for path in dict.fromkeys((*paths, "_id"))}
         sizes = [first_at(document, (SIZE,)) for document in docs]
         self.sizes = np.array([decode_value(it[0], it[1:]) for it in sizes], dtype=np.int64)
         self.documents = documents
         self.data = documents * float(self.sizes.mean()) if data is None else data
         self.time_field, _ = first_and_last(policy)
+        wanted = dict.fromkeys((*paths, self.time_field, "_id"))
+        self.columns = {path: _column(docs, path) for path in wanted}
         self.form = own_form(policy)
         times = [self.form.milliseconds(as_queried(it)) for it in self.columns[self.time_field].raws]
         self.times = np.array([NO_TIME if it is None else it for it in times], dtype=np.int64)

@@ -57,12 +57,13 @@ def remarks(study: Study, policy: Policy) -> Iterator[Rule]:
             message = f"{missing:.1%} of the documents have no {path}: these all lie under null"
             yield Rule("missing", "warning", message)
     if not study.is_growing and distinct < study.shards:
-        message = f"{distinct} values: no more than so many of {study.shards} shards can have data"
+        message = f"distinct values: {distinct}. No more of the {study.shards} shards can have data"
         yield Rule("cardinality", "warning", message)
     if study.placed.jumbo:
         message = f"{study.placed.jumbo} values have more data than a range may have: jumbo, they can't move"
         yield Rule("jumbo", "warning", message)
-    if written := [it for it in key.paths if it in _written(policy)]:
+    changing = _written(policy)
+    if written := [it for it in key.paths if any(f"{it}.".startswith(f"{path}.") for path in changing)]:
         message = (
             f"{', '.join(written)} changes as buckets fill: allowed since 4.2, but each change may move it"
         )
@@ -71,11 +72,13 @@ def remarks(study: Study, policy: Policy) -> Iterator[Rule]:
         yield Rule("unique-id", "note", UNIQUE)
 
 
-def _written(policy: Policy) -> set[str | None]:
+def _written(policy: Policy) -> set[str]:
+    if policy.model == "slots":
+        return set(policy.value_fields)
     if policy.model != "samples":
         return set()
     last = policy.end_field if policy.end_field != policy.start_field else None
-    return {last, policy.count_field, *policy.sum_fields.values()}
+    return {it for it in (last, policy.count_field, *policy.sum_fields.values()) if it}
 
 
 UNIQUE = (

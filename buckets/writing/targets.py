@@ -28,8 +28,8 @@ MODELS = (
 ALIASES = {"slots": "slots-minute", "samples": "samples-200", "native": "timeseries"}
 _MOST_SAMPLES = 10_000
 _META = "meta"
-#: In memory at once as Python's objects, to be written.
-_DOCUMENTS, _READINGS = 2_000, 100_000
+#: Documents and readings in memory at once as Python's objects, to be written.
+AT_ONCE, _READINGS = 2_000, 100_000
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Target:
     def at_once(self) -> int:
         """Returns how many documents are written before it is noted how far that came."""
         size = self.size or (self.span_ms // self.slot_ms if self.policy.model == "slots" else 1)
-        return max(1, min(_DOCUMENTS, _READINGS // size))
+        return max(1, min(AT_ONCE, _READINGS // size))
 
     @property
     def slot_ms(self) -> int:

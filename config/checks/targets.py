@@ -44,6 +44,13 @@ def check_targets(policies: Iterable[Policy], database: str, report: Report) -> 
             report.add(use.key, fault, rests_on=[(*it, key) for it in at for key in ("to", "delete")])
 
 
+def reserved(policies: Iterable[Policy]) -> dict[str, str]:
+    """Returns the collections that policies write, or that hold the overflow of their buckets: name, and the
+    key that says so."""
+    uses = [use for policy in policies for use in (*_targets(policy), *list(_sources(policy))[1:])]
+    return {use.collection: dotted(use.key) for use in uses}
+
+
 def overflow_archive(collection: str) -> str:
     """Where the overflow of an online archive goes."""
     return f"{collection}_overflow"

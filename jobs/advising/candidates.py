@@ -26,6 +26,7 @@ from buckets.writing.documents import Writer, updates
 from buckets.writing.exact import CARRIED, Exact
 from buckets.writing.targets import MODELS, Target, misfits, target_of
 from jobs.advising.extract import Extract
+from jobs.advising.scratch import TRY
 
 Document = dict[str, Any]
 Body = dict[str, Any]
@@ -57,7 +58,7 @@ def measured(
     for model in models:
         check()
         whole = extract.is_whole_minutes
-        target = target_of(model, extract.policy, f"try_{model}", is_whole_minutes=whole)
+        target = target_of(model, extract.policy, TRY + model, is_whole_minutes=whole)
         wrong = [f"{count:,} {what}" for what, count in misfits(target, extract.exact) if count]
         if wrong:
             yield Measured(model, unfit="; ".join(wrong))

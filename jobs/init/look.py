@@ -11,6 +11,7 @@ from typing import Any
 
 from pymongo.collection import Collection
 from pymongo.database import Database
+from pymongo.errors import OperationFailure
 
 from buckets.bson.raw import Docs
 from buckets.inferring.guess import Guess, guess
@@ -23,6 +24,7 @@ Document = dict[str, Any]
 _ARCHIVE = re.compile(r"(?P<source>.+?)_archive(_overflow|_versions)?")
 #: So many other collections are looked at for overflow.
 _OTHERS = 8
+_UNAUTHORIZED = 13
 
 
 @dataclass
@@ -80,10 +82,17 @@ class Looker:
         return find_overflow(self.database[name], found, self.sample(name), self._others(name))
 
     def _others(self, name: str) -> Iterable[tuple[str, Docs]]:
-        """Yields samples of the collections that may hold overflow, those with a like name first."""
+        """Yields samples of the collections that may hold overflow and may be read, those with a like name
+        first."""
         others = [it for it, info in self.listed.items() if info["type"] == "collection" and it != name]
         for other in difflib.get_close_matches(name, others, n=_OTHERS, cutoff=0):
-            yield other, self.sample(other)
+            try:
+                found = self.sample(other)
+            except OperationFailure as error:
+                if error.code != _UNAUTHORIZED:
+                    raise
+            else:
+                yield other, found
 
 
 def _indexes(collection: Collection[Document]) -> list[list[str]]:

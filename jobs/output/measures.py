@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+
+from jobs import clock
 
 
 @dataclass
@@ -18,3 +21,12 @@ class Measures:
     requests: Mapping[str, int] = field(default_factory=dict)
     retries: int = 0
     standing: Mapping[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Notes how long the step in the block takes, also where it fails."""
+        begun = clock.steady()
+        try:
+            yield
+        finally:
+            self.seconds[step] = clock.steady() - begun

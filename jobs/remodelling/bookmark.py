@@ -74,5 +74,6 @@ class Bookmark:
         self._marks.update_one({"_id": self.into}, {"$set": {"target": self._target()}})
 
     def set(self, documents: int, *, done: bool = False) -> None:
-        """Writes down where the task stands."""
-        self._marks.update_one({"_id": self.into}, {"$set": {"documents": documents, "done": done}})
+        """Writes down where the task stands, unless another run, which took the lease, came further."""
+        behind = {"_id": self.into, "documents": {"$lte": documents}}
+        self._marks.update_one(behind, {"$set": {"documents": documents, "done": done}})

@@ -196,14 +196,14 @@ class Lease:
     def _paused(self, pause: Document) -> PausedError:
         pause = {**pause, "since": _utc(pause["since"])}
         return PausedError(
-            f"policy {self.policy}: paused since {clock.iso(pause['since'])} by {pause['by']}: "
+            f"{_what(self.policy)}: paused since {clock.iso(pause['since'])} by {pause['by']}: "
             f"{pause['reason']}. The step in hand was finished; `bucketwise resume` lets it go on",
             pause,
         )
 
     def _loss(self, reason: str) -> LeaseLostError:
         return LeaseLostError(
-            f"policy {self.policy}: the lease is lost ({reason}). The run stopped before its next step; "
+            f"{_what(self.policy)}: the lease is lost ({reason}). The run stopped before its next step; "
             "it is safe to run again"
         )
 
@@ -212,9 +212,14 @@ def _who(document: Document) -> str:
     host = document["host"]
     since, until = (clock.iso(_utc(document[key])) for key in ("taken_at", "expires_at"))
     return (
-        f"policy {document['_id']}: another run holds the lease: pid {host['pid']} on {host['name']}, "
+        f"{_what(document['_id'])}: another run holds the lease: pid {host['pid']} on {host['name']}, "
         f"since {since}, until {until} unless renewed. Wait for it to end, or stop it"
     )
+
+
+def _what(name: str) -> str:
+    """Of a policy, or of a command that has a lease of its own: only that has a blank in its name."""
+    return name if " " in name else f"policy {name}"
 
 
 def _utc(told: datetime) -> datetime:

@@ -288,10 +288,11 @@ def _did_nothing(entry: Document) -> bool:
 
 
 def _counted(counts: Document) -> bool:
-    """Whether any number is not zero."""
+    """Whether any number is not zero. That of a snapshot tells where a table is, not what was done."""
     return any(
         _counted(it) if isinstance(it, dict) else isinstance(it, int | float) and it != 0
-        for it in counts.values()
+        for name, it in counts.items()
+        if name != "snapshot"
     )
 
 

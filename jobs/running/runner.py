@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -34,7 +34,7 @@ from jobs.running.lateness import missed_since
 from jobs.running.lease import Lease
 from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
 from jobs.running.pausing import PAUSABLE
-from jobs.running.throttle import Throttle
+from jobs.running.throttle import Gate
 from jobs.running.turn import Document, Follower, Step, Turn
 from jobs.stopping import Stop
 from rollups.changes.shared import SharedChanges
@@ -45,6 +45,8 @@ from rollups.guarded import dry
 Staff = Callable[[Connections], AbstractContextManager[Executor]]
 #: What was read of the changes of several policies is read on after so many seconds.
 _FRESH_S = 60
+#: … after its steps a run may work on for so long where its window is over: what it has written is published.
+_LEEWAY_S = 60
 WINDOW_OVER: Final = "window over"  # what the ledger says of a run that ended for it
 log = structlog.get_logger()
 
@@ -53,13 +55,13 @@ log = structlog.get_logger()
 class RunOptions:
     """What is asked of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease.
     `staff`: who does the tasks; None: this process. `allow_large`: it may delete more than `max_delete` says.
-    `follower`: what comes after all steps."""
+    `followers`: what comes after all steps."""
 
     within: TimeRange = EVER
     dry_run: bool = False
     staff: Staff | None = None
     allow_large: bool = False
-    follower: Follower | None = None
+    followers: Sequence[Follower] = ()
 
 
 @dataclass
@@ -125,7 +127,6 @@ class Runner:
         self._shared = self._sharing(policies)
         for number, policy in enumerate(policies, start=1):
             self.progress.among = number, len(policies)
-            self._read_on()
             results.append(self.run_one(policy))
             if self._shared is not None:
                 self._shared.leave_out(policy)
@@ -143,7 +144,8 @@ class Runner:
         return SharedChanges(self.database, working, RECEIPTS, leaves_marks=not self.options.dry_run)
 
     def _read_on(self) -> None:
-        """What was read is good for a while: what came in since is for the next run."""
+        """Under a lease, since it leaves a mark. What was read is good for a while: what came in since is for
+        the next run."""
         if self._shared is not None and clock.steady() >= self._read_again_at:
             self._shared.read_on(self.stop.check)
             self._read_again_at = clock.steady() + _FRESH_S
@@ -162,10 +164,11 @@ class Runner:
             if not self.is_now_given and any(step.by_present for step in self.steps):
                 clock.check_skew(self.now, self._server_now)
             result.late_since = self._late_since(policy)
-            if (throttle := self._throttle(policy)) is not None:
-                throttle.see_window()
+            if (gate := self._gate(policy)) is not None:
+                gate.see_window(self._present())
             with self._staff(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
+                    self._read_on()
                     self._do(result, self._turn(policy, None, executor))
                     return result
                 with Lease(self.database, policy.name, pausable=self.verb in PAUSABLE) as lease:
@@ -173,7 +176,8 @@ class Runner:
                         if lease.is_clean:
                             lease.leave_clean()
                         return None
-                    self._do_recorded(result, lease, self._turn(policy, lease, executor, throttle))
+                    self._read_on()
+                    self._do_recorded(result, lease, self._turn(policy, lease, executor, gate), gate)
         except PausedError as error:  # before its first step: there was nothing to do
             result.paused = error.pause
         except WindowOverError as error:
@@ -188,7 +192,7 @@ class Runner:
         if not self.tells_late or policy.schedule is None:
             return None
         completed = Ledger(self.database).last_completed(policy.name, SCHEDULED)
-        return missed_since(policy.schedule, completed, self.now)
+        return missed_since(policy.schedule, completed, self.now, policy.throttle.window)
 
     def _measure(self, result: Result, policy: Policy) -> None:
         """See when it ended, what the store was asked, and how the policy stands now."""
@@ -203,19 +207,19 @@ class Runner:
         """Asked once, at the start: `now` is that of the first policy for all of them."""
         return clock.of_server(self.database)
 
-    def _throttle(self, policy: Policy) -> Throttle | None:
+    def _gate(self, policy: Policy) -> Gate | None:
         if not self.is_throttled or self.options.dry_run or self.verb not in PAUSABLE:
             return None
-        return Throttle(policy, Members(self.database).lag, self._present, self.progress.wait)
+        return Gate(policy.throttle, Members(self.database).lag, clock.steady())
 
     def _may_work(self, policy: Policy) -> bool:
-        throttle = self._throttle(policy)
-        return throttle is None or throttle.is_open
+        gate = self._gate(policy)
+        return gate is None or gate.opens(self._present()) is None
 
     def _present(self) -> datetime:
         return self.now + timedelta(seconds=clock.steady() - self.begun)
 
-    def _do_recorded(self, result: Result, lease: Lease, turn: Turn) -> None:
+    def _do_recorded(self, result: Result, lease: Lease, turn: Turn, gate: Gate | None) -> None:
         ledger = Ledger(self.database)
         entry = ledger.start(self.run, self.verb, turn.policy.name, self.now, lease, self.arguments)
         try:
@@ -225,7 +229,10 @@ class Runner:
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
             # Once another run has the lease, what was found changed or missing is its doing.
             self._fail(result, lease.taken() or error)
-        self._follow(result, turn, lease)
+        if gate is not None:
+            gate.finish_by = clock.steady() + _LEEWAY_S
+        for follower in self.options.followers:
+            self._follow(result, turn, lease, follower)
         code = InterruptedRun.exit_code if result.stopped else result.exit_code  # not all that is due is done
         if code in COMPLETED and turn.context.state.is_clean:
             lease.leave_clean()
@@ -235,27 +242,33 @@ class Runner:
     def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
             turn.context.check()
-            with self.progress.step(step.name, turn.policy.name), _timed(result, step):
+            with self.progress.step(step.name, turn.policy.name), result.measures.timed(step.name):
                 done = step.do(turn)
             result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
             result.exit_code = worst([result.exit_code, done.exit_code])
 
-    def _follow(self, result: Result, turn: Turn, lease: Lease) -> None:
-        if (follower := self.options.follower) is None:
+    def _follow(self, result: Result, turn: Turn, lease: Lease, follower: Follower) -> None:
+        if (result.error or result.stopped) and not follower.always:
             return
+        name, policy = follower.name, turn.policy.name
         try:
             turn.context.check()
-            body = follower.follow(turn)
-            result.body.update({} if body is None else {follower.name: body})
-        except Exception as error:  # noqa: BLE001  # as above
-            self._fail(result, lease.taken() or error)
+            with self.progress.step(name, policy), result.measures.timed(name):
+                body = follower.do(turn)
+        except Exception as error:  # noqa: BLE001  # whatever it is: what the steps did is done
+            if (taken := lease.taken()) or isinstance(error, InterruptedRun):
+                self._fail(result, taken or error)
+                return
+            body = {"error": explain(error, self.hosts).message}
+            log.warning(f"{name} failed", policy=policy, reason=body["error"])
+        result.body.update({} if body is None else {name: body})
 
     @property
     def _staff(self) -> Staff:
         return self.options.staff or partial(local, memory=self.memory)
 
     def _turn(
-        self, policy: Policy, lease: Lease | None, executor: Executor, throttle: Throttle | None = None
+        self, policy: Policy, lease: Lease | None, executor: Executor, gate: Gate | None = None
     ) -> Turn:
         """Returns a policy's turn; without a lease it can't write."""
 
@@ -267,25 +280,25 @@ class Runner:
 
         def check() -> None:
             may_go_on()
-            if throttle is not None:
-                throttle.check(may_go_on)
+            if gate is not None:
+                gate.check(may_go_on, self._present, self.progress.wait)
 
-        follower = self.options.follower
+        hearing = [it.hear for it in self.options.followers if it.hear and lease]
         context = ArchiveContext(
             self.database,
             policy,
             self.now,
             dry if lease is None else lease.guard,
             check,
-            self.progress if throttle is None else throttle.noting(self.progress),
-            spend=freely if throttle is None else throttle.hear,
+            self.progress if gate is None else gate.noting(self.progress),
+            spend=freely if gate is None else gate.hear,
             store=self.store,
             executor=executor,
             keys=self.keys,
             fence=0 if lease is None else lease.fence,
             knows_run=partial(Ledger(self.database).knows, policy.name),
             state=ArchiveState(is_clean=lease is not None and lease.is_clean),
-            heard=follower.hear(self.database, policy) if follower and lease else unheard,
+            heard=hearing[0](self.database, policy) if hearing else unheard,
         )
         others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]
         return Turn(
@@ -312,14 +325,16 @@ class Runner:
         result.error = result.error or failure.message
 
 
-@contextmanager
-def _timed(result: Result, step: Step) -> Iterator[None]:
-    """Notes how long the step takes, also where it fails."""
-    begun = clock.steady()
-    try:
-        yield
-    finally:
-        result.measures.seconds[step.name] = clock.steady() - begun
+def perform(
+    call: Call,
+    steps: Sequence[Step],
+    options: RunOptions = RunOptions(),
+    policies: Sequence[Policy] | None = None,
+) -> list[Result]:
+    """Runs what a verb consists of, for these policies, or those that the command line names."""
+    chosen = call.policies if policies is None else policies
+    with call.database() as database:
+        return Runner.of(call, database, steps, options).run_all(chosen)
 
 
 def _counts(body: Document) -> Document:

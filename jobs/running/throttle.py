@@ -16,7 +16,6 @@ import structlog
 
 from config.durations import format_duration
 from config.errors import BucketwiseError, WindowOverError
-from config.policies import Policy
 from config.tables import Throttle as Limits
 from config.throttling import Rate, Window, parse_rate, parse_window
 from jobs import clock
@@ -45,9 +44,11 @@ class Teller(Protocol):
 
 
 class Gate:
-    """Decides whether a run may go on. `now` are seconds of a steady clock; nothing here sleeps."""
+    """Holds one run of one policy to its limits. `now` are seconds of a steady clock. The window may be over
+    until `finish_by`."""
 
     def __init__(self, limits: Limits, ask: Callable[[], Lag | None], now: float) -> None:
+        """`ask`: the largest lag of a secondary."""
         self._limits = limits
         self._rate: Rate | None = None if limits.max_rate is None else parse_rate(limits.max_rate)
         self._window: Window | None = None if limits.window is None else parse_window(limits.window)
@@ -57,6 +58,8 @@ class Gate:
         self._lag: Lag | None = None  # where it is too large
         self._lags_since = now
         self._begun = self._paid_at = now
+        self._thread = threading.get_ident()
+        self.finish_by = float("-inf")
 
     def hear(self, buckets: int, size: int) -> None:
         """So many buckets, of so many bytes, were read or deleted. They are paid for by time from when the
@@ -69,7 +72,8 @@ class Gate:
     def wait(self, now: float, at: datetime) -> Wait | None:
         """Returns how long to wait, and why; None: go on. `at`: the run's present. Raises WindowOverError,
         and BucketwiseError where a secondary stays behind for too long."""
-        self.see_window(at)
+        if now >= self.finish_by:
+            self.see_window(at)
         if now < self._paid_at:
             return Wait(self._paid_at - now, f"max_rate is {self._limits.max_rate}")
         if (behind := self._wait_for_secondaries(now)) is not None:
@@ -106,30 +110,6 @@ class Gate:
             raise BucketwiseError(f"{reason}: waited for {minutes} minutes. It is safe to run again")
         return Wait(self._asked_at + _BETWEEN_ASKS - now, reason)
 
-
-class Throttle:
-    """Holds one run of one policy to its limits."""
-
-    def __init__(
-        self, policy: Policy, ask: Callable[[], Lag | None], present: Callable[[], datetime], tell: Teller
-    ) -> None:
-        """`ask`: the largest lag of a secondary. `present`: the run's. `tell` hears why it waits."""
-        self._policy = policy.name
-        self._gate = Gate(policy.throttle, ask, clock.steady())
-        self._present = present
-        self._tell = tell
-        self._thread = threading.get_ident()
-        self.hear = self._gate.hear
-
-    @property
-    def is_open(self) -> bool:
-        """Returns whether this is a time to work."""
-        return self._gate.opens(self._present()) is None
-
-    def see_window(self) -> None:
-        """Raises WindowOverError unless this is a time to work."""
-        self._gate.see_window(self._present())
-
     def noting(self, progress: Progress) -> Progress:
         """Returns what tells of progress, which is work."""
 
@@ -139,16 +119,16 @@ class Throttle:
 
         return told
 
-    def check(self, may_go_on: Callable[[], None]) -> None:
-        """Wait as long as it takes. `may_go_on` raises meanwhile where the run must stop. Raises what
-        `Gate.wait` does."""
+    def check(self, may_go_on: Callable[[], None], present: Callable[[], datetime], tell: Teller) -> None:
+        """Wait as long as it takes. `may_go_on` raises meanwhile where the run must stop. `present` is the
+        run's own. `tell` hears why it waits. Raises what `wait` does."""
         if threading.get_ident() != self._thread:  # those that copy wait for the run in any case
             return
         waits = False
-        while (wait := self._gate.wait(clock.steady(), self._present())) is not None:
+        while (wait := self.wait(clock.steady(), present())) is not None:
             waits = True
-            self._tell(wait.reason)
+            tell(wait.reason)
             sleep(min(wait.seconds, _TICK))
             may_go_on()
         if waits:
-            self._tell(None)
+            tell(None)

@@ -20,7 +20,7 @@ from jobs.failures import explain
 from jobs.output.page.service import service_page
 from jobs.output.report import Report, Result
 from jobs.running.ledger import RUNNING, Ledger, Run
-from jobs.running.turn import Document
+from jobs.running.turn import Document, pick
 from jobs.service.judge import Seen, troubles
 from jobs.service.metrics import Metrics
 from jobs.service.scheduler import Service
@@ -202,5 +202,5 @@ def _left(run: Run) -> int | None:
 
 
 def _of_run(run: Run) -> Body:
-    told = {key: getattr(run, key) for key in ("policy", "verb", "started", "ended", "outcome", "runs")}
+    told = pick(run, "policy", "verb", "started", "ended", "outcome", "runs")
     return {**told, "error": (run.error or "").partition("\n")[0], "good": run.exit_code in (None, 0, 3)}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.policies import Policy
+from config.throttling import parse_window
 from jobs import clock
 from jobs.output.report import Result
 from jobs.output.text.failed import UNTOLD
@@ -64,10 +65,20 @@ def troubles(policy: Policy, seen: Seen, now: datetime, config: Path | None) -> 
         completed = next(
             (it.started for it in seen.runs if it.verb == SCHEDULED and it.exit_code in COMPLETED), None
         )
-        if late := missed_since(policy.schedule, completed, now):
-            text = f"late: no run was completed since it was due at {clock.iso(late)}"
-            found.append(Trouble("error", text, typed("run")))
+        if late := missed_since(policy.schedule, completed, now, policy.throttle.window):
+            found.append(
+                _late(policy, f"no run was completed since it was due at {clock.iso(late)}", now, config)
+            )
     return sorted(found, key=lambda it: it.severity)
+
+
+def _late(policy: Policy, text: str, now: datetime, config: Path | None) -> Trouble:
+    window = parse_window(policy.throttle.window or "always")
+    if window is None or window.is_open(now):
+        return Trouble("error", f"late: {text}", command("run", policy.name, (), config))
+    opens = clock.iso(window.next_open(now))
+    anyway = command("run", policy.name, ["--no-throttle"], config)
+    return Trouble("warning", f"waits for its window, which opens at {opens}: {text}", anyway)
 
 
 def _of_runs(seen: Seen, again: str) -> Iterator[Trouble]:

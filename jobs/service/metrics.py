@@ -15,11 +15,13 @@ from prometheus_client import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from config.errors import InterruptedRun
 from jobs import clock
 from jobs.failures import OUTCOMES
 from jobs.output.measures import Measures
 from jobs.output.report import Result
 from jobs.running.ledger import SCHEDULED
+from jobs.running.pausing import PAUSABLE
 
 _SUCCESSES = (0, 3)
 _PREFIX = "bucketwise_"
@@ -51,6 +53,7 @@ class Metrics:
         self._quarantined = self._gauge("quarantined_buckets", "Buckets that break their model, last run")
         self._findings = self._gauge("audit_findings", "Findings of the last audit", "severity")
         self._differing = self._gauge("drill_differing_buckets", "Buckets that the last drill found changed")
+        self._waits = self._gauge("waits_for_window", "Whether the next run waits for its window to open")
         self._standing = {
             name: self._gauge(name, text)
             for name, text in {
@@ -64,13 +67,17 @@ class Metrics:
     def record(self, verb: str, result: Result) -> None:
         """Count one run of one policy; of none, where it is called "": the command could not start."""
         policy, now = result.policy, (result.measures.ended or clock.current()).timestamp()
+        if policy and verb in PAUSABLE:
+            self._waits.labels(policy).set(result.next_window is not None)
         if result.is_idle:  # no run, but its lags grow
             self._record_measures(policy, result.measures)
             return
-        self._runs.labels(policy, verb, OUTCOMES[result.exit_code]).inc()
+        # Of one that its window ended, as the ledger has it.
+        code = InterruptedRun.exit_code if result.stopped else result.exit_code
+        self._runs.labels(policy, verb, OUTCOMES[code]).inc()
         self._last_run.labels(policy, verb).set(now)
         self._exit_code.labels(policy, verb).set(result.exit_code)
-        if result.exit_code in _SUCCESSES:
+        if code in _SUCCESSES:
             self._last_success.labels(policy, verb).set(now)
         if policy:  # the last command did start
             self._last_run.remove("", verb)

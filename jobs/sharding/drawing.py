@@ -20,6 +20,7 @@ from buckets.sharding.drawn import SIZE, Drawn
 from buckets.sharding.queries import Query
 from config.errors import UsageError
 from config.policies import Policy
+from jobs.advising.server import measurements
 from jobs.connect import APPLICATION
 
 Document = dict[str, Any]
@@ -36,7 +37,7 @@ def draw(database: Database[Document], policy: Policy, paths: Sequence[str], tim
     """Returns documents of a collection, at random, with what they hold at these paths. Raises UsageError
     where there are none, or they can't be drawn in time."""
     name = policy.collection
-    stats = _stats(database, name)
+    stats = _stats(database, policy)
     documents = int(stats.get("count") or stats.get("timeseries", {}).get("bucketCount") or 0)
     wanted = {*(it for it in paths if "*" not in it), time, "_id"}
     kept = [it for it in wanted if not any(it.startswith(f"{other}.") for other in wanted)]
@@ -56,21 +57,12 @@ def draw(database: Database[Document], policy: Policy, paths: Sequence[str], tim
     return Drawn(docs, policy, wanted_paths, max(documents, len(docs)), stats.get("size"))
 
 
-def _stats(database: Database[Document], name: str) -> Document:
+def _stats(database: Database[Document], policy: Policy) -> Document:
     """What MongoDB tells of a collection; its count alone where the user may not ask for more."""
     try:
-        return database.command("collStats", name)
+        return database.command("collStats", policy.collection)
     except OperationFailure:
-        return {"count": measurements(database[name])}
-
-
-def measurements(collection: Collection[Document]) -> int | None:
-    """Returns how many documents there are, of a native time-series collection measurements; None where that
-    takes too long."""
-    try:
-        return collection.estimated_document_count(maxTimeMS=_LONGEST)
-    except ExecutionTimeout:
-        return None
+        return {"count": measurements(database, policy)}
 
 
 def _drawn(collection: Collection[Document], stages: list[Document]) -> Docs:

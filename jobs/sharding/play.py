@@ -26,10 +26,11 @@ from buckets.sharding.simulate import RANGE_BYTES
 from buckets.sharding.study import Study
 from buckets.source import Source
 from config.policies import Policy
+from jobs.advising.server import measurements
 from jobs.advising.subject import subject_of
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.sharding.drawing import draw, measurements, profiled, queries_of
+from jobs.sharding.drawing import draw, profiled, queries_of
 from jobs.sharding.told import shard_tables
 
 Body = dict[str, Any]
@@ -80,13 +81,13 @@ def _compared(
         some = sample(Source(database, policy))
         keys = [*named, *candidates(policy, decoded(list(some.main)[:_TELLING]))]
         native = made_with(database, policy.collection)
-        taken = [it for it in dict.fromkeys(keys) if it in named or not refusals(it, policy, native)]
+        taken = [it for it in dict.fromkeys(keys) if it in named or not _is_refused(it, policy, native)]
         time, _ = first_and_last(policy)
         drawn = draw(database, policy, [*policy.series_fields, *(p for it in taken for p in it.paths)], time)
         queries, asked = _queries(database, policy, drawn, given)
         readings = drawn.documents * (fit_of(some, policy).readings_a_bucket or 1)
         if native:  # its documents are MongoDB's own buckets
-            readings = measurements(database[policy.collection]) or readings
+            readings = measurements(database, policy) or readings
         wanted = options.readings or readings
         place = _Place(policy, drawn, queries, _shard_names(database, options.shards), call, native)
         found = []
@@ -107,6 +108,10 @@ def _compared(
             "queries": asked,
         },
     }
+
+
+def _is_refused(key: ShardKey, policy: Policy, native: Body | None) -> bool:
+    return any(it.severity == "error" for it in refusals(key, policy, native))
 
 
 def _queries(

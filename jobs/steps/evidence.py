@@ -15,7 +15,7 @@ from buckets.fields.times import DAY_MS, as_date
 from config.errors import HaltedError
 from config.policies import Policy
 from jobs.running.ledger import Ledger
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Done, Step, Turn, pick
 from jobs.steps.holds import hold_body
 from jobs.steps.working import LEFT_SOMETHING, archivable_through
 from rollups.calendar.windows import HOUR
@@ -42,16 +42,8 @@ def _row_body(row: Row, by: str) -> Body:
     return {
         "day": at.date().isoformat(),
         **({"hour": at.hour} if by == "hour" else {}),
-        "state": row.state,
-        "readings": row.readings,
-        "live": row.live,
-        "archived": row.archived,
-        "online": row.online,
-        "summarised": row.summarised,
-        "live_buckets": row.live_buckets,
-        "pinned": row.pinned,
-        "held": row.held,
-        "quarantined": row.quarantined,
+        **pick(row, "state", "readings", "live", "archived", "online", "summarised"),
+        **pick(row, "live_buckets", "pinned", "held", "quarantined"),
         "expires_at": row.expires,
         "commits": [_commit_body(it) for it in row.commits],
     }
@@ -61,10 +53,8 @@ def _commit_body(commit: HeldCommit) -> Body:
     """Whoever only reads records nothing: what is known of its proof is its commit, and drills."""
     proven = [at for at in (commit.committed, commit.drilled) if at is not None]
     return {
-        "commit": commit.commit,
+        **pick(commit, "commit", "buckets", "readings"),
         "committed_at": commit.committed,
-        "buckets": commit.buckets,
-        "readings": commit.readings,
         "verified_at": max(proven),
         "drilled_at": commit.drilled,
         "expires_at": commit.expires,
@@ -94,14 +84,8 @@ def drill_step(days: int, seed: int) -> Step:
 
 
 def _day_body(found: DrilledDay) -> Body:
-    return {
-        "day": found.name,
-        "commits": found.commits,
-        "buckets": found.buckets,
-        "equal": found.equal,
-        "summaries_differing": found.summaries,
-        "drilled_before": found.drilled_before,
-    }
+    told = pick(found, "commits", "buckets", "equal", "drilled_before")
+    return {"day": found.name, **told, "summaries_differing": found.summaries}
 
 
 def explain_step(question: Question) -> Step:
@@ -137,16 +121,13 @@ def _answer_body(answer: Answer, policy: Policy, runs: Runs) -> Body:
 def _bucket_body(it: Explained, policy: Policy, runs: Runs) -> Body:
     series = None if it.series is None else dict(zip(policy.series_names, it.series, strict=True))
     return {
-        "id": it.id,
+        **pick(it, "id", "readings", "versions"),
         "series": series,
         "first": None if it.first is None else as_date(it.first),
         "last": None if it.last is None else as_date(it.last),
-        "readings": it.readings,
-        "versions": it.versions,
-        "state": it.fate.state,
-        "rule": it.fate.rule,
+        **pick(it.fate, "state", "rule"),
         "history": [_event_body(event, runs) for event in it.history],
-        "next": {"action": it.fate.action, "at": it.fate.at},
+        "next": pick(it.fate, "action", "at"),
         "holds": [hold_body(hold) for hold in it.holds],
     }
 
@@ -154,5 +135,4 @@ def _bucket_body(it: Explained, policy: Policy, runs: Runs) -> Body:
 def _event_body(event: Event, runs: Runs) -> Body:
     """With the run that did it, as far as the ledger still knows."""
     run, verb = runs.get(event.fence, (None, None)) if event.fence is not None else (None, None)
-    told = {"at": event.at, "event": event.event, "commit": event.commit, "receipt": event.receipt}
-    return {**told, "run": run, "verb": verb, "detail": event.detail}
+    return {**pick(event, "at", "event", "commit", "receipt", "detail"), "run": run, "verb": verb}

@@ -32,7 +32,7 @@ from jobs import clock
 from jobs.running import lease, ledger
 from jobs.running.lag import lag_findings
 from jobs.running.pausing import pause_findings
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Done, Step, Turn, pick
 from jobs.steps.audited import evidence_body
 from jobs.steps.ending import ARCHIVE_EXPIRY
 from jobs.steps.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
@@ -86,13 +86,14 @@ def check_archived(turn: Turn) -> None:
         check_kind(context.database, context.policy)
 
 
-def backfill_step(length: timedelta) -> Step:
-    """Returns the step that rolls up the turn's range in slices of a length, and goes on where an earlier
-    call was cut off."""
+def backfill_step(length: timedelta, *, anew: bool) -> Step:
+    """Returns the step that rolls up the turn's range in slices of a length. Unless it is to begin `anew`, it
+    goes on where an earlier call was cut off."""
 
     def do(turn: Turn) -> Done:
         span = turn.within.start_ms, turn.within.end_ms
-        backfill = Backfill(turn.context.database, turn.policy, span, length // timedelta(milliseconds=1))
+        slice_ms = length // timedelta(milliseconds=1)
+        backfill = Backfill(turn.context.database, turn.policy, span, slice_ms, anew=anew)
         rest = TimeRange(as_date(backfill.begins), turn.within.until)
         done = _roll_up(replace(turn, within=rest), backfill.reach)
         backfill.finish()
@@ -177,13 +178,7 @@ def _through_of(turn: Turn, policy: Policy) -> int | None:
 
 def _archive_body(report: ArchiveReport, policy: Policy, mended: int) -> Body:
     return {
-        "to": report.to,
-        "buckets": report.buckets,
-        "readings": report.readings,
-        "parts": report.parts,
-        "bytes": report.bytes,
-        "deleted": report.deleted,
-        "left": report.left,
+        **pick(report, "to", "buckets", "readings", "parts", "bytes", "deleted", "left"),
         "reasons": [{"reason": reason, "count": count} for reason, count in report.reasons.items()],
         "summaries": mended,
         "valueless": valueless(report, policy),
@@ -200,8 +195,7 @@ def _limit_body(limit: DeleteLimit | None) -> Body:
 
 
 def quarantine_body(found: list[Quarantined], total: int) -> Body:
-    named = [{"id": it.id, "field": it.field, "reason": it.reason} for it in found]
-    return {"quarantined": total, "quarantine": named}
+    return {"quarantined": total, "quarantine": [pick(it, "id", "field", "reason") for it in found]}
 
 
 def _compact(turn: Turn) -> Done:
@@ -238,7 +232,7 @@ def held_body(held: Mapping[str, int]) -> Body:
 
 def _verify(turn: Turn) -> Done:
     report = verify(turn.context, turn.within)
-    damage = [{"code": it.code, "place": it.place, "message": it.message} for it in report.bad]
+    damage = [pick(it, "code", "place", "message") for it in report.bad]
     body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
     return Done(body, HaltedError.exit_code if damage else 0)
 
@@ -318,7 +312,7 @@ def _findings(found: Iterable[Any], code: int) -> Done:
 
 
 def finding_body(found: Any) -> Body:
-    return {key: getattr(found, key) for key in ("code", "policy", "place", "severity", "message")}
+    return pick(found, "code", "policy", "place", "severity", "message")
 
 
 ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True)

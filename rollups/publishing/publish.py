@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import islice
@@ -53,7 +53,7 @@ class Publisher:
         some = [] if is_new or changed is None or changed.is_all else list(changed.series.values())
         if not is_new and not some and state.whole is None:
             return self._settle(state, 0)
-        state = self._begin(whole=is_new)
+        state = self._begin(state, whole=is_new)
         writer = self._writer(state.number)
         for at in range(0, len(some), SERIES):
             self.context.check()
@@ -147,11 +147,15 @@ class Publisher:
             return False
         return number(published) != state.number
 
-    def _begin(self, *, whole: bool) -> Bookmark:
-        """Says whose keys these are, before the first is written."""
+    def _begin(self, before: Bookmark, *, whole: bool) -> Bookmark:
+        """Says whose keys these are, before the first is written. Those under another prefix go."""
         [[owner, layout]] = self.ask([("HMGET", self._keys.meta, "owner", "layout")])
         if owner is None and (found := next(self._found(), None)):
             raise PublishError(self._others(found))
+        base = json.loads(before.settings)[0] if before.settings else self._keys.base
+        if base != self._keys.base:
+            prefix = base.removesuffix(f":{self.context.policy.name}")
+            replace(self, redis=self.redis.model_copy(update={"prefix": prefix})).remove(before.owner)
         state = self._bookmarks.begin(self._settings, whole=whole)
         if layout is not None and layout != self._layout:
             self._drop_index(*json.loads(layout))
@@ -185,6 +189,18 @@ class Publisher:
             yield found
             if cursor == "0":
                 return
+
+    def remove(self, owner: str) -> None:
+        """Removes all that was published, if it is this owner's."""
+        try:
+            [[found, layout]] = self.ask([("HMGET", self._keys.meta, "owner", "layout")])
+        except PublishError:  # not allowed any more, say: it goes in its time
+            return
+        if found == owner:
+            self._drop_index(*json.loads(layout))
+            for members in self._members():
+                self._writer(0).remove(members)
+            self.ask([("UNLINK", self._keys.series, self._keys.expires, self._keys.meta)])
 
     def _drop_index(self, fields: list[str], secondary: str | None) -> None:
         """Removes the index sets that went by other settings."""

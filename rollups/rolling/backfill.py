@@ -19,8 +19,11 @@ class Backfill:
     `begins`: where this call begins, which is later than the range where an earlier call was cut off.
     """
 
-    def __init__(self, database: Database[Document], policy: Policy, span: Span, length: int) -> None:
-        """`length`: that of a slice; so often it is stored how far the call came."""
+    def __init__(
+        self, database: Database[Document], policy: Policy, span: Span, length: int, *, anew: bool
+    ) -> None:
+        """`length`: that of a slice; so often it is stored how far the call came. `anew`: how far an earlier
+        one came is forgotten."""
         self._books = books(database)
         self._id = {"backfill": policy.name}
         self._asked = {
@@ -35,6 +38,9 @@ class Backfill:
         self.total = self._slices(span[1] - 1) + 1
         self.before = self._slices(self.begins)
         self._stored = self.before
+        if anew and self.before:
+            self.begins, self.before = span[0], 0
+            self._store(span[0])
 
     def reach(self, at: int) -> None:
         """All windows of the range that end by then are written: stores that, once a slice."""

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,19 +40,20 @@ class Origin:
         irregular = self.read_irregular if kind == "hourly" else None
         return (irregular or self.read)()
 
-    def few(self) -> Origin:
-        """Returns the first readings of each series."""
-
-        @cache
-        def read() -> list[Reading]:
-            by_series = itertools.groupby(self.read(), lambda reading: reading.series)
-            return [it for _, held in by_series for it in itertools.islice(held, 400)]
-
-        return Origin(self.name, self.slot, read)
+    def first(self, number: int) -> Origin:
+        """Returns so many readings of each series, the first ones."""
+        irregular = self.read_irregular and partial(_first, self.read_irregular, number)
+        return Origin(self.name, self.slot, partial(_first, self.read, number), irregular)
 
     def kinds(self, some: Iterable[str]) -> list[str]:
         """Those that it has readings for."""
         return [kind for kind in some if kind != "hourly" or self.read_irregular]
+
+
+@cache
+def _first(read: Callable[[], list[Reading]], number: int) -> list[Reading]:
+    by_series = itertools.groupby(read(), lambda reading: reading.series)
+    return [it for _, held in by_series for it in itertools.islice(held, number)]
 
 
 @cache
@@ -80,7 +81,7 @@ def _skab() -> list[Reading]:
     return found
 
 
-NAB = Origin("nab", "minute", lambda: _nab("[er][cd][2s]_*.csv.gz"), lambda: _nab("*.csv.gz"))
+NAB = Origin("nab", "minute", partial(_nab, "[er][cd][2s]_*.csv.gz"), partial(_nab, "*.csv.gz"))
 SKAB = Origin("skab", "second", _skab)
 #: What the repository holds; and more, of another licence, on machines that have it beside the repository.
 ORIGINS = [NAB, SKAB] if _SKAB.is_dir() else [NAB]

@@ -15,9 +15,9 @@ from archivers.context import ArchiveState
 from archivers.format.checkpoint import CheckpointRecord
 from archivers.format.keys import Keys
 from archivers.format.names import checkpoint_key
-from archivers.moving import checkpointing
-from archivers.moving.checkpointing import is_due
 from archivers.records.heads import Heads
+from archivers.recovering import checkpointing
+from archivers.recovering.checkpointing import is_due
 from config.errors import HaltedError
 from config.tables import Store
 from tests.archivers.builders import Case, slots

@@ -19,6 +19,7 @@ from pymongo.database import Database
 
 from archivers.querying.engine import Engine
 from archivers.querying.explaining import explain
+from archivers.querying.served import Served, Watched
 from archivers.querying.tables import Misfit
 from archivers.querying.views import looking
 from archivers.tasks import Connections
@@ -201,7 +202,7 @@ QUERIES = (
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.sampled_from(QUERIES), conditions(), conditions())
 def test_any_query_finds_what_it_finds_in_a_plain_table(world: World, query: str, one: str, two: str) -> None:
     sql = query.format(one, two)
@@ -279,3 +280,22 @@ def anew(engine: Engine, sql: str) -> pa.Table:
             return engine.run(sql, lambda reader: reader.read_all())
         except Misfit as misfit:
             engine.widen(misfit)
+
+
+def test_what_is_noted_of_queries_does_not_grow_with_them() -> None:
+    """As on a connection of a Python program, which nothing clears."""
+
+    class Broken:
+        schema, time, types = pa.schema([("s", pa.string())]), "time", {"s": "string"}
+
+        def read(self, _narrowed: object) -> Iterator[pa.Table]:
+            raise OSError(f"{len(seen)}")
+
+    watched, seen = Watched(), list[str]()
+    served = Served("ticks", Broken(), watched)
+    for _ in range(1100):
+        with pytest.raises(OSError) as caught:
+            served.scanner().to_reader().read_all()
+        seen.append(str(caught.value))
+    assert len(watched.scans) == 1000
+    assert str(watched.failure) == seen[0]

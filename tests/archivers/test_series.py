@@ -161,7 +161,7 @@ COLUMNS = {
 }
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data(), st.lists(st.sampled_from(sorted(COLUMNS)), max_size=2))
 def test_rows_of_a_series_are_all_found(data: st.DataObject, kinds: list[str]) -> None:
     """In groups of a few rows, so that statistics have a say."""
@@ -402,6 +402,24 @@ def gateway(sensors: dict[str, int], start: datetime = DAY0, gateway: str = "G")
     return {"_id": "x", "gateway": gateway, "a": min(times), "z": max(times), "s": samples}
 
 
+@pytest.mark.parametrize("to", ["offline", "online"])
+def test_a_bucket_without_samples_is_of_no_sensor_and_comes_back(
+    database: Database[Document], file_store: Store, to: str
+) -> None:
+    empty = {"_id": "y", "gateway": "G", "a": DAY0, "z": DAY0 + MINUTE, "s": []}
+    case = gateways(gateway({"one": 0, "two": 2}), empty)
+    cycle = Cycle(database, case.online() if to == "online" else case, file_store).load()
+    assert cycle.run().deleted == 2
+    for name, since, until, expected in (
+        ("all", None, None, "xy"),
+        ("begin", DAY0, DAY0 + MINUTE, "x"),
+        ("later", DAY0 + MINUTE, DAY0 + 2 * MINUTE, "y"),
+    ):
+        assert cycle.restore(name, since=since, until=until).buckets == len(expected)
+        assert sorted(it["_id"] for it in database[name].find()) == [*expected]
+    assert cycle.restore(series={"sensor": "one"}).buckets == 1
+
+
 def test_versions_of_other_sensors_belong_to_the_bucket(
     database: Database[Document], file_store: Store
 ) -> None:
@@ -434,7 +452,7 @@ def test_series_of_any_types_are_found_as_by_plain_python(
 ) -> None:
     """Through several commits, with and without a merge of these, and some of it live."""
 
-    @settings(max_examples=25)
+    @settings(max_examples=10)
     @given(
         st.lists(st.tuples(VALUES, VALUES, st.integers(0, 3), st.floats()), min_size=1, max_size=14),
         st.lists(TEXTS, max_size=2),

@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 import archivers.moving.offline
 from archivers.format.manifest import Manifest
-from archivers.moving.commits import CommitRegistry
+from archivers.recovering.commits import CommitRegistry
 from archivers.restoring.settle import plan_of
 from archivers.restoring.target import How, Mode, Plan
 from archivers.versions.history import Fold, History, Version

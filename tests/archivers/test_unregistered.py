@@ -10,9 +10,9 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.moving.commits import CommitRegistry
 from archivers.reading.reader import archived_reader
 from archivers.reading.readings import Readings
+from archivers.recovering.commits import CommitRegistry
 from archivers.tasks import Connections
 from buckets.fields.times import FIRST_MS, LAST_MS
 from config.tables import Store

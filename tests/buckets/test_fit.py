@@ -25,7 +25,7 @@ def fit(options: dict[str, Any], *documents: dict[str, Any]) -> Fit:
     return fit_of(batch_of(found), Policy(**options))
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_counts_what_a_plain_loop_finds(case: Case) -> None:
     policy, buckets = case

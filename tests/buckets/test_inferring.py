@@ -276,7 +276,7 @@ slotted = st.recursive(
 whatever = st.lists(st.tuples(strategies.names, st.one_of(strategies.anything, slotted)), max_size=5)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     st.lists(whatever, min_size=1, max_size=5), st.sampled_from([None, {"timeField": "d", "metaField": "m"}])
 )
@@ -288,7 +288,7 @@ def test_whatever_documents_hold(documents: list[list[Field]], native: dict[str,
     assert found.evidence
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(strategies.cases())
 def test_buckets_of_any_policy(case: strategies.Case) -> None:
     """There is a guess or a reason."""

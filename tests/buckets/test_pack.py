@@ -32,7 +32,7 @@ from tests.buckets.strategies import Case, cases
 from tests.buckets.test_decode import READING, reading, same, typed
 
 pytestmark = pytest.mark.filterwarnings("error")
-quick = settings(max_examples=100, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 SLOTS = READING.model_copy(update={"model": "slots", "slot": "second"})

@@ -40,7 +40,7 @@ from tests.buckets.test_decode import check_values
 from tests.buckets.test_pack import check_round_trip
 
 pytestmark = pytest.mark.filterwarnings("error")
-quick = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=20, suppress_health_check=list(HealthCheck))
 #: What comes of bytes that are no document.
 NO_BSON = (ValueError, IndexError, struct.error, bson.errors.BSONError)
 seeds = st.integers(0, 2**32)
@@ -489,7 +489,7 @@ def test_a_flipped_bit_is_told_as_one_by_one(policy: Policy) -> None:
     writer.missing, writer.odd, writer.size = 0.1, 0.05, 3
     found = writer.buckets(12)
     bits = [(at, bit) for at in range(len(found[-1].main)) for bit in range(8)]
-    check_flips(policy, found, chance.sample(bits, 60))
+    check_flips(policy, found, chance.sample(bits, 20))
 
 
 @pytest.mark.soak

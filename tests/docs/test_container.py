@@ -67,7 +67,7 @@ def test_the_image_copies_what_the_wheel_is_made_of() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
     metadata = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
-    assert set(copied()) == packages | metadata
+    assert set(copied()) == packages | metadata | {"requirements.lock"}
     assert all((ROOT / name).exists() for name in copied())
 
 

@@ -17,6 +17,7 @@ from tests.docs.rights import (
     MORE,
     READING,
     READINGS,
+    START,
     Client,
     Market,
     Right,
@@ -72,6 +73,8 @@ def test_the_page_shows_roles_that_the_server_takes(market: Market) -> None:
         "restore_online",
         "hold",
         "pause",
+        "advise",
+        "remodel",
     ):
         shown = role(name)
         database.command(
@@ -261,6 +264,49 @@ def test_who_pauses_policies_needs_these_rights_and_no_others(market: Market, ri
         assert market("run", "-p", "ticks").code == 1
     else:
         check_refused(ran, right)
+
+
+def test_who_advises_needs_these_rights_and_no_others(market: Market) -> None:
+    def advise(policy: str, granted: list[Right]) -> list[Ran]:
+        market.allow(granted)
+        asked = (("--no-candidates",), ("--shard-keys", "place"))
+        return [market("advise", policy, *it, now=None) for it in asked]
+
+    market.database.ticks.create_index("note")
+    full = rights("advise")
+    native = [*for_weather(full), Right("system.buckets.weather", "collStats")]
+    assert [it.code for it in advise("weather", native)] == [0, 0]
+    market.database.loose.insert_many(
+        {"_id": it, "d": START, "s": it, "p": {"0": 1.5, "1": 2.5}} for it in range(9)
+    )
+    loose = [Right(it.collection.replace("ticks", "loose"), it.action) for it in full]
+    ran, keys = advise("loose", loose)
+    assert (ran.code, keys.code) == (0, 0)  # though others might hold its overflow
+    assert "the user may not read it" in ran.json["arrival"]["told"]
+    for right in [None, *full]:
+        ran, keys = advise("ticks", [it for it in full if it != right])
+        if right is None or right.action == "indexStats":
+            assert (ran.code, keys.code) == (0, 0), (ran, keys)
+            assert ("index-unused" in ran.out) == (right is None)
+        else:
+            assert ran.code == 1 and f"the user may not {right.action}" in ran.err, (right, ran)
+
+
+def test_who_remodels_needs_these_rights_and_no_others(market: Market) -> None:
+    def remodel(granted: list[Right], model: str) -> Ran:
+        for name in ("ticks_by_hour", "bucketwise_remodel", "bucketwise_lease"):
+            market.database[name].drop()
+        market.allow(granted)
+        call = ("remodel", "ticks", "--to", model, "--into", "ticks_by_hour")
+        return [market(*call, now=None) for _ in range(2)][-1]
+
+    market.database.ticks.delete_one({"_id": "bad"})
+    full = rights("remodel")
+    for model in ("reading", "timeseries"):
+        assert remodel(full, model).json["equal"] is True
+    for right in set(full) - {Right("ticks", "listIndexes")}:
+        ran = remodel([it for it in full if it != right], "reading")
+        assert ran.code == 1 and "the user may not" in ran.err, (right, ran)
 
 
 @pytest.mark.parametrize("right", STREAM)

@@ -206,6 +206,7 @@ def _make_small() -> None:
     for module in ("archivers.writes.delete", "archivers.moving.online"):
         setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010
     setattr(import_module("archivers.ending.end"), "AT_ONCE", 1)  # noqa: B010
+    setattr(import_module("buckets.writing.targets"), "AT_ONCE", 40)  # noqa: B010
     for name, few in (("REPLY", 1), ("MANY_DROPPED", 3), ("READ_AHEAD", 2)):
         setattr(import_module("rollups.changes.drain"), name, few)
     endpoint: Any = import_module("botocore.endpoint")
@@ -356,6 +357,8 @@ def _detail(collection: str, command: Document) -> str:
     if collection == "bucketwise_receipts" and "deletes" in command:
         name = command["deletes"][0]["q"].get("_id", {}).get("name")
         return "tombstone" if str(name).startswith("tombstone-") else ""
+    if collection == "bucketwise_remodel" and change:
+        return "begun" if "task" in change else "made" if "target" in change["$set"] else "reached"
     if collection == "bucketwise_progress" and change:
         about = statements[0]["q"]["_id"]
         return str(next(iter(about))) if isinstance(about, dict) else "through"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bson import ObjectId
+from bson import ObjectId, encode
 from bson.int64 import Int64
+from pymongo.database import Database
 
+from config.loading.load import settings_in
+from jobs.advising.oplog import by_oplog
+from jobs.advising.subject import Subject
+from jobs.running.lease import Lease
 from tests.archivers import builders
 from tests.jobs.command import Ran
 from tests.jobs.place import START, Place
@@ -127,6 +134,10 @@ def test_each_finding(place: Place, code: str) -> None:
     (found,) = [it for it in ran.json["findings"] if it["code"] == code]
     assert fragment in f"{found['message']} {found['cost']} {found['remedy']}", found
     assert all(found[key] for key in ("message", "cost", "remedy"))
+    sample = ran.json["sample"]
+    sizes = list(sample["bucket_bytes"].values())
+    assert sizes == sorted(sizes) and sizes[-1] == max(len(encode(it)) for it in documents)
+    assert sample["fill"] is None or 0 < sample["fill"] <= 1
 
 
 def test_sums_that_are_wrong_and_bounds_that_are(place: Place) -> None:
@@ -142,6 +153,72 @@ def test_sums_that_are_wrong_and_bounds_that_are(place: Place) -> None:
     ] == ["first"]
 
 
+def upsert(place: Place, at: datetime, reading: Document, **more: Any) -> None:
+    """As an application writes a reading into its bucket, which has text for its `_id`."""
+    kept: Document = {"$setOnInsert": {"sensor": 1, **more}, **reading}
+    place.database.iot.update_one({"_id": f"1-{at:%Y%m%dT%H%M}"}, kept, upsert=True)
+
+
+def by_slots(place: Place, now: datetime, age: timedelta) -> None:
+    at = now - age
+    start = at.replace(second=0, microsecond=0)
+    upsert(place, start, {"$set": {f"t.{at.second}": 1.5}}, d=start)
+
+
+def by_samples(place: Place, now: datetime, age: timedelta) -> None:
+    at = now - age
+    start = at.replace(minute=0, second=0, microsecond=0)
+    grown = {"$push": {"samples": {"time": at, "val": 1.5}}, "$inc": {"n": 1}, "$max": {"last": at}}
+    upsert(place, start, {**grown, "$min": {"first": at}})
+
+
+def by_documents(place: Place, now: datetime, age: timedelta) -> None:
+    document = {"_id": f"{now - age}", "sensor": 1, "at": now - age, "t": 1.5}
+    with place.database.client.start_session() as session, session.start_transaction():
+        place.database.iot.insert_one(document, session=session)
+        place.database.other.insert_one({"_id": f"{now - age}"}, session=session)
+
+
+@pytest.mark.parametrize("write", [by_slots, by_samples, by_documents])
+def test_late_readings_of_which_only_the_oplog_tells(place: Place, write: Any) -> None:
+    """Twenty that come as they are measured, into buckets that are begun; then three of some hours ago."""
+    place.write_config("")
+    place.database.iot.drop()
+    now = datetime.now(UTC).replace(microsecond=0)
+    for number in range(20, -1, -1):
+        write(place, now, number * SECOND)
+    place.database.iot.update_many({}, {"$set": {"note": "no reading"}})
+    on_time = advise(place, "iot")
+    told = on_time.json["arrival"]
+    assert (told["by"], told["writes"]) == ("oplog", 21) and "late" not in codes(on_time)
+    for number in range(3):
+        write(place, now, 5 * HOUR + number * MINUTE)
+    (found,) = [it for it in advise(place, "iot").json["findings"] if it["code"] == "late"]
+    assert found["message"].startswith(
+        "3 of 24 writes came more than 10 min after their last reading: up to 5"
+    )
+    assert found["field"] is None
+
+
+def test_the_oplog_is_looked_at_no_further_than_it_is_said(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.database.create_collection("series", timeseries={"timeField": "at", "metaField": "sensor"})
+    place.database.series.insert_many({"_id": it, "sensor": 1, "at": START, "t": 1.0} for it in range(3))
+    assert advise(place, "series").json["arrival"]["by"] is None
+    policy = settings_in(place.config.read_text(), place.config, {"MONGODB_URI": place.uri}).policies["iot"]
+    policy = policy.model_copy(update={"overflow": None})
+    place.database.iot.update_many({}, {"$inc": {"t": 1.5}})
+    place.database.other.insert_many({"_id": it} for it in range(7))
+    subject = Subject(place.database, policy, "collection")
+    for looked, found in ((5, 0), (1_000, 36)):
+        monkeypatch.setattr("jobs.advising.oplog.ENTRIES", looked)
+        arrival = by_oplog(subject, policy)
+        assert (arrival.by, len(arrival.late)) == ("oplog", found)
+        told = re.search("the newest ([0-9,]+) entries of the oplog, back to 20", arrival.told)
+        assert told and 5 <= int(told[1].replace(",", "")) <= looked
+
+
 def test_indexes(place: Place) -> None:
     place.database.iot.create_index([("t", 1)])
     place.database.iot.create_index([("at", 1), ("t", 1)])
@@ -150,7 +227,8 @@ def test_indexes(place: Place) -> None:
     assert "at_1 is the beginning of at_1_t_1" in found["index-redundant"]["message"]
     assert '"sensor": 1, "at": 1' in found["index-missing"]["remedy"]
     place.database.iot.find_one({"t": 20.5})
-    assert "index-unused" not in codes(advise(place, "iot"))
+    place.database.iot.create_index([("sensor", 1), ("at", 1)])
+    assert codes(advise(place, "iot")) & {"index-unused", "index-missing"} == set()
 
 
 def test_the_models_are_tried(place: Place) -> None:
@@ -202,32 +280,80 @@ def test_readings_that_are_years_apart(place: Place) -> None:
     assert ran.json["summaries"]["query_ms"].keys() == {"hour", "day", "month"}
 
 
-def test_what_others_made_in_the_scratch_database_stays(place: Place) -> None:
-    scratch = place.database.client[f"{place.database.name}_try"]
-    ran = place.command.meddled(
-        ("tests.jobs.broken_models", {"moment": "joined"}),
+Scratch = Database[Document]
+
+
+@pytest.fixture
+def scratch(place: Place) -> Iterator[Scratch]:
+    """A name for a database beside the place's."""
+    name = f"{place.database.name}_try"
+    yield place.database.client[name]
+    place.database.client.drop_database(name)
+
+
+def tried(place: Place, scratch: Scratch, moment: str | None) -> Ran:
+    return place.command.meddled(
+        ("tests.jobs.broken_models", {"moment": moment}) if moment else None,
         *("advise", "ticks", "--scratch", scratch.name, "--readings", "500", "--quiet"),
         cwd=place.folder,
         MONGODB_URI=place.uri,
     )
-    try:
-        assert ran.code == 0, ran
-        held = [it for it in scratch.list_collection_names() if not it.startswith("system.")]
-        assert held == ["orders"] and scratch.orders.count_documents({}) == 1
-    finally:
-        place.database.client.drop_database(scratch.name)
 
 
-@pytest.mark.parametrize("moment", ["asked", "failed"])
-def test_the_scratch_database_goes_in_any_case(place: Place, moment: str) -> None:
-    ran = place.command.meddled(
-        ("tests.jobs.broken_models", {"moment": moment}),
-        *("advise", "ticks", "--scratch", f"{place.database.name}_try", "--readings", "500", "--quiet"),
-        cwd=place.folder,
-        MONGODB_URI=place.uri,
-    )
-    assert ran.code == {"asked": 130, "failed": 1}[moment], ran
-    assert f"{place.database.name}_try" not in place.database.client.list_database_names()
+def held(scratch: Scratch) -> set[str]:
+    return {it for it in scratch.list_collection_names() if not it.startswith("system.")}
+
+
+def is_there(scratch: Scratch) -> bool:
+    return scratch.name in scratch.client.list_database_names()
+
+
+def test_what_others_made_in_the_scratch_database_stays(place: Place, scratch: Scratch) -> None:
+    ran = tried(place, scratch, "joined")
+    assert ran.code == 0, ran
+    assert held(scratch) == {"orders"} and scratch.orders.count_documents({}) == 1
+
+
+@pytest.mark.parametrize(("moment", "code"), [("asked", 130), ("failed", 1)])
+def test_the_scratch_database_goes_in_any_case(
+    place: Place, scratch: Scratch, moment: str, code: int
+) -> None:
+    assert tried(place, scratch, moment).code == code
+    assert not is_there(scratch)
+
+
+def test_what_a_killed_process_left_is_dropped_by_the_next(place: Place, scratch: Scratch) -> None:
+    """But not while somebody works there."""
+    assert tried(place, scratch, "killed").code == -9
+    left = held(scratch)
+    assert {"try_reading", "bucketwise_lease"} <= left
+    (lease,) = scratch.bucketwise_lease.find()
+    assert lease["host"]["pid"] and lease["taken_at"]
+    with Lease(scratch, "advise --scratch"):
+        ran = tried(place, scratch, None)
+        assert ran.code == 11 and "advise --scratch: another run holds the lease: pid" in ran.err, ran
+        assert held(scratch) == left
+    assert tried(place, scratch, None).code == 0
+    assert not is_there(scratch)
+
+
+def test_what_a_killed_process_left_beside_what_others_made(place: Place, scratch: Scratch) -> None:
+    """Collections with names like its own, and the books of policies that were run there since."""
+    assert tried(place, scratch, "killed").code == -9
+    scratch.try_orders.insert_one({"_id": 1})
+    scratch.bucketwise_receipts.insert_one({"_id": 1})
+    scratch.bucketwise_lease.insert_one({"_id": "orders"})
+    ran = tried(place, scratch, None)
+    assert ran.code == 2 and "there is such a database already" in ran.err
+    assert held(scratch) == {"try_orders", "bucketwise_receipts", "bucketwise_lease"}
+    assert scratch.bucketwise_receipts.count_documents({}) == 1
+
+
+def test_without_its_mark_nothing_is_dropped(place: Place, scratch: Scratch) -> None:
+    scratch.try_reading.insert_one({"_id": 1})
+    scratch.bucketwise_lease.insert_one({"_id": "orders"})
+    assert tried(place, scratch, None).code == 2
+    assert held(scratch) == {"try_reading", "bucketwise_lease"}
 
 
 def test_what_is_refused(place: Place) -> None:

@@ -74,6 +74,20 @@ def test_it_comes_to_what_one_go_comes_to(filled: Place) -> None:
     assert summaries(filled) == expected
 
 
+def test_it_begins_anew_if_asked_to(filled: Place) -> None:
+    """And where that is cut off, the next one goes on with it."""
+    killed(filled, 2, *SLICES)
+    changed = filled.database.it_daily.update_many({}, {"$set": {"p.sum": -1.0}}).modified_count
+    killed(filled, 2, *SLICES, "--restart")
+    assert 0 < filled.database.it_daily.count_documents({"p.sum": -1.0}) < changed
+    (failed, _) = filled("status", "--failed", "--json").policy("it")["failed"]
+    assert failed["command"].endswith("--slices 10d")
+    assert rolled_up(filled, *SLICES)["slices"] == {"total": 6, "before": 1}
+    assert rolled_up(filled, *SLICES, "--restart")["slices"]["before"] == 0
+    ran = filled("rollup", "--restart")
+    assert (ran.code, "--restart: give --slices as well" in ran.err) == (2, True)
+
+
 @pytest.mark.parametrize("through", [False, True], ids=["never rolled up", "rolled up before"])
 def test_a_killed_one_goes_on_where_it_stopped(filled: Place, through: bool) -> None:
     rolled_up(filled, *RANGE)

@@ -82,7 +82,7 @@ READINGS = st.sets(st.tuples(st.sampled_from("AB"), st.integers(0, DAYS * 24 - 1
 SPANS = st.tuples(st.integers(0, DAYS * 24 - 1), st.integers(1, 72))
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     numbers=READINGS,
     runs=st.lists(st.integers(1, DAYS * 24), max_size=3),

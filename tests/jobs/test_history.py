@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from archivers.moving.commits import CommitRegistry
+from archivers.recovering.commits import CommitRegistry
 from archivers.stores import open_store
 from config.errors import BucketwiseError
 from config.loading.load import load

@@ -46,6 +46,9 @@ def test_runs_register_what_they_archive(place: Place) -> None:
         "added": 0,
     }
     assert findings(place) == (0, [])
+    for _ in range(2):
+        assert place("run", "-p", "ticks").code == 0
+    assert place("status", "--json").policy("ticks")["last_runs"][0]["runs"] == 2, "they did nothing"
     before = place.everything()
     assert "lake" not in place("archive", "--dry-run", "--json").policy("ticks")
     assert "lake" not in place("plan", "--json").policy("ticks")

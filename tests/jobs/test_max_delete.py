@@ -132,3 +132,19 @@ def test_another_policy_runs_all_the_same(place: Place) -> None:
 def test_without_a_limit_nothing_is_counted(place: Place) -> None:
     assert "limit" not in place("plan", "--json").policy("ticks")["archive"]
     assert place("run").code == 0
+
+
+def test_it_is_allowed_for_one_run(place: Place) -> None:
+    """The command for one that failed does not allow it again, and one that is done settles what the limit
+    stopped."""
+    _limited(place, '"20%"')
+    place.database.create_collection("ticks_daily", viewOn="iot", pipeline=[])
+    assert place("run", "-p", "ticks", "--allow-large").code == 1
+    place.database.drop_collection("ticks_daily")
+    for code in (1, 5):
+        (it,) = place("status", "--failed", "--json").policy("ticks")["failed"]
+        assert it["command"] == "bucketwise run --policy ticks"
+        assert ("archive.max_delete (20%) allows 36" in it["error"]) == (code == 5)
+        assert place("run", "-p", "ticks").code == 5
+    assert place("run", "-p", "ticks", "--allow-large").code == 0
+    assert place("status", "--failed", "--json").policy("ticks")["failed"] == []

@@ -168,6 +168,25 @@ def test_a_lease_held_elsewhere(place: Place) -> None:
     assert value(place.folder / FILE, "last_run_exit_code", policy="ticks", verb="run") == 11
 
 
+def test_a_window_that_is_closed() -> None:
+    """A run that it ended was none of the good ones."""
+    metrics, opens = Metrics(), datetime(2018, 9, 2, 1, tzinfo=UTC)
+    for stopped, told in (
+        ("outside window", ["waits"]),
+        ("window over", ["waits", "interrupted"]),
+        (None, ["done"]),
+    ):
+        result = Result("ticks", stopped=stopped, next_window=opens if stopped else None)  # type: ignore[arg-type]
+        metrics.record("run", result)
+        metrics.record("audit", Result("ticks", 0, {"findings": []}))
+        lines = metrics.text().decode().splitlines()
+        assert ('bucketwise_waits_for_window{policy="ticks"} 1.0' in lines) == ("waits" in told)
+        runs = 'bucketwise_runs_total{outcome="%s",policy="ticks",verb="run"} 1.0'
+        assert all(runs % it in lines for it in told if it != "waits")
+        good = [it for it in lines if it.startswith("bucketwise_last_success") and 'verb="run"' in it]
+        assert len(good) == ("done" in told)
+
+
 def test_a_command_that_could_not_start(place: Place) -> None:
     """No policy can be named. It is over once the verb has started again."""
     good = place.config.read_text()

@@ -74,6 +74,15 @@ def test_without_a_name_all_are(place: Place) -> None:
     assert ["archive" in it for it in told] == [False, True]
 
 
+def test_nothing_is_written_where_all_are(place: Place) -> None:
+    """Several policies read the change stream together, and leave a mark there: once one has its lease."""
+    assert place("run").code == 0
+    assert place("pause", "--reason", "All").code == 0
+    before = place.everything()
+    assert place("run").code == 0
+    assert place.everything() == before
+
+
 @pytest.mark.parametrize("verb", WORKING)
 def test_no_verb_works_on_it(place: Place, verb: str) -> None:
     place("run", "-p", "ticks", now="2018-07-30T01:30:00Z")

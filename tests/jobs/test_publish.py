@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 import redis
 
 from config.errors import InterruptedRun
+from jobs import clock
+from jobs.running.turn import Done, Step, Turn
 from jobs.steps.redis_link import Link
+from jobs.steps.working import ROLLUP
 from rollups.publishing import publish as publishing
 from tests.conftest import free_port
 from tests.jobs.place import Db
@@ -72,6 +76,59 @@ def test_only_what_has_changed_is_written(stage: Stage, server: RedisServer) -> 
     stage.well()
     assert stage.held() == stage.expected()
     assert stage.behind() == []
+
+
+def test_a_run_that_its_window_ends_publishes_what_it_wrote(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the next one what has changed since; one that takes too long goes on in the next."""
+    stage.well()
+    late, steady = [0.0], clock.steady
+    monkeypatch.setattr("jobs.clock.steady", lambda: steady() + late[0])
+
+    def end(turn: Turn) -> Done:
+        late[0] += 3600
+        turn.context.check()
+        raise AssertionError("the run went on")
+
+    windowed = replace(stage, window="07:00-08:30")  # a run begins at 08:00
+    for seconds, keys in ((0, {"keys": 3}), (90, None)):
+        late[0] = 0.0
+        windowed.add("MDB", 5, 99.0)
+        if seconds:
+            monkeypatch.setattr(Link, "ask", _slow(late, seconds))
+        result, _ = windowed.run(steps=(ROLLUP, Step("end", end)))
+        assert (result.exit_code, result.stopped) == (0, "window over")
+        assert result.body.get("publish") == keys
+        assert (windowed.held() == windowed.expected()) == (keys is not None)
+    assert stage.behind() != []
+    late[0] = 0.0
+    assert stage.well() == 9
+    assert stage.held() == stage.expected()
+
+
+def _slow(late: list[float], seconds: float) -> Any:
+    ask = Link.ask
+
+    def slowly(link: Link, commands: Any) -> Any:
+        late[0] += seconds
+        return ask(link, commands)
+
+    return slowly
+
+
+def test_what_lies_under_another_prefix_goes(stage: Stage) -> None:
+    """What somebody else wrote there stays, and so does all of it where it is somebody else's."""
+    stage.saying(secondary="exchange").well()
+    stage.client.set("bw:ticks:theirs", 1)
+    stage.client.set("bw:iot:last:{7}", 1)
+    other = stage.saying(prefix="b2")
+    assert other.behind() == ["the settings have changed since: run `bucketwise publish`"]
+    assert other.publish().body == {"keys": 9}
+    assert sorted(stage.client.keys("bw:*")) == ["bw:iot:last:{7}", "bw:ticks:theirs"]
+    stage.client.hset("b2:ticks:meta", "owner", "somebody")
+    assert stage.saying(prefix="b3").publish().body == {"keys": 9}
+    assert len(stage.client.keys("b2:*")) == 12
 
 
 def test_nothing_to_do_is_nothing_written(stage: Stage, server: RedisServer) -> None:

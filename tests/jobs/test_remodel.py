@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +13,10 @@ from bson import encode
 from bson.decimal128 import Decimal128
 
 from config.loading.load import settings_in
+from jobs.remodelling.bookmark import Bookmark, Mark
+from jobs.running.lease import Lease
 from tests.archivers import builders
-from tests.faults.points import counts
-from tests.jobs.command import Ran
+from tests.jobs.command import Ran, started
 from tests.jobs.place import MINUTES, START, Place
 
 Document = dict[str, Any]
@@ -185,6 +187,32 @@ def test_what_comes_in_meanwhile_and_can_not_be_read(place: Place, late: Documen
     assert (ran.code, ran.json["equal"]) == (1, False)
 
 
+def test_two_at_once(place: Place) -> None:
+    """One of them writes; the other is kept out, or finds all done."""
+    with Lease(place.database, "remodel other"):
+        ran = remodel(place, "ticks", "timeseries")
+        assert ran.code == 11 and "remodel other: another run holds the lease: pid" in ran.err
+        assert "other" not in place.database.list_collection_names()
+    arguments = ("remodel", "ticks", "--to", "timeseries", "--into", "other", "--quiet")
+    with ExitStack() as both:
+        runs = [
+            both.enter_context(started(*arguments, cwd=place.folder, MONGODB_URI=place.uri)) for _ in "12"
+        ]
+        codes = {it.wait() for it in runs}
+    assert codes in ({0}, {0, 11})
+    singles = place.database.other.find()
+    assert Counter((it["symbol"], it["d"], it["p"]) for it in singles) == prices(place)
+
+
+def test_who_lost_the_lease_does_not_take_back_what_is_known(place: Place) -> None:
+    bookmark = Bookmark(place.database, "other", {})
+    bookmark.begin()
+    place.database.create_collection("other")
+    bookmark.set(2, done=True)
+    bookmark.set(1)
+    assert bookmark.check() == Mark(2, done=True)
+
+
 @pytest.mark.parametrize("model", ["reading", "timeseries"])
 def test_another_collection_of_the_name_stays_as_it_is(place: Place, model: str) -> None:
     assert remodel(place, "iot", model).code == 0
@@ -194,39 +222,6 @@ def test_another_collection_of_the_name_stays_as_it_is(place: Place, model: str)
     ran = remodel(place, "iot", model)
     assert ran.code == 2 and "there is such a collection already" in ran.err
     assert [it["mine"] for it in place.database.other.find()] == [1]
-
-
-@pytest.mark.parametrize("model", ["reading", "timeseries"])
-@pytest.mark.parametrize(
-    ("step", "nth"),
-    [
-        ("create other", 1),
-        ("update bucketwise_remodel", 1),
-        ("insert other", 2),
-        ("update bucketwise_remodel", 3),
-    ],
-)
-def test_it_is_killed_right_after(place: Place, model: str, step: str, nth: int) -> None:
-    log = place.folder / "log"
-    given = {
-        "log": str(log),
-        "folder": str(place.folder),
-        "at": f"mongo {step}",
-        "nth": nth,
-        "moment": "after",
-    }
-    ran = place.command.meddled(
-        ("tests.faults.points", given),
-        *("remodel", "ticks", "--to", model, "--into", "other", "--quiet"),
-        cwd=place.folder,
-        MONGODB_URI=place.uri,
-    )
-    assert ran.code == -9 and counts(log)[f"mongo {step}"] == nth
-    place.database.bucketwise_lease.delete_many({})
-    ran = remodel(place, "ticks", model)
-    assert (ran.code, ran.json["equal"]) == (0, True)
-    singles = place.database.other.find()
-    assert Counter((it["symbol"], it["d"], it["p"]) for it in singles) == prices(place)
 
 
 def test_readings_of_which_no_archive_can_be(place: Place) -> None:
@@ -241,7 +236,10 @@ def test_targets_that_are_not_its_own(place: Place) -> None:
     assert "there is such a collection already" in remodel(place, "ticks", "reading", "iot").err
     assert "no such model" in remodel(place, "ticks", "sluts").err
     assert "no such collection. Did you mean ticks?" in remodel(place, "tick", "reading").err
-    assert "own" in remodel(place, "ticks", "reading", "bucketwise_x").err
+    for name in ("bucketwise_x", "ticks_hourly", "iot_archive", "iot_archive_versions", "system.x"):
+        ran = remodel(place, "ticks", "reading", name)
+        assert ran.code == 2 and "another" in ran.err, ran
+    assert "policies.ticks.rollup.hourly" in remodel(place, "ticks", "reading", "ticks_hourly").err
     place.database.create_collection("seen", viewOn="ticks", pipeline=[])
     assert "it is a view" in remodel(place, "seen", "reading").err
     place.database.create_collection("none")

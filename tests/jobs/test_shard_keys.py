@@ -38,6 +38,13 @@ model = "timeseries"
 time_field = "at"
 series_fields = ["of.station"]
 value_fields = ["t"]
+[policies.minutes]
+collection = "minutes"
+model = "slots"
+slot = "second"
+time_field = "d"
+series_fields = ["symbol"]
+value_fields = ["p"]
 """
 Advise = Callable[..., dict[str, Any]]
 
@@ -67,6 +74,9 @@ def market(mongodb_uri: str) -> Iterator[Db]:
         database.create_collection("weather", timeseries={"timeField": "at", "metaField": "of"})
         database.weather.insert_many(
             {"at": START + timedelta(minutes=n), "of": {"station": n % 5}, "t": 1.5} for n in range(500)
+        )
+        database.minutes.insert_many(
+            {"symbol": "MDB", "d": START + timedelta(minutes=n), "p": {"0": n / 8}} for n in range(50)
         )
         database.create_collection("empty")
         yield database
@@ -148,6 +158,15 @@ def test_rules(advise: Advise) -> None:
         assert found[key]["hottest_share"] is None
 
 
+def test_values_of_slots_are_no_key(advise: Advise) -> None:
+    """They change as a bucket fills."""
+    found = by_key(advise("minutes", "--shard-keys", "symbol,d;p;p.0"))
+    changing = {
+        key: "immutable" in {it["rule"] for it in one["rules"]} for key, one in found.items() if one["named"]
+    }
+    assert changing == {"symbol:1,d:1": False, "p:1": True, "p.0:1": True}
+
+
 def test_more_readings_than_there_are(advise: Advise) -> None:
     """A key of few values can't split them, and one that ascends has the balancer move all but a part."""
     body = advise("ticks", "--shard-keys", "symbol;d;symbol,d", "--shards", "4", "--shard-readings", "1e12")
@@ -213,6 +232,9 @@ def test_a_native_time_series(advise: Advise) -> None:
     for refused in ("at:1,of.station:1", "_id:1", "at:hashed"):
         assert [it["severity"] for it in found[refused]["rules"]] == ["error"], refused
     assert found["of.station:1"]["cardinality"] == 5
+    likely = by_key(advise("weather", "--shards", "2"))
+    assert {"of.station:1", "of.station:1,at:1", "at:1"} <= set(likely)
+    assert {it["severity"] for it in likely["at:1"]["rules"]} == {"warning"}
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def told(changed: Changed) -> Any:
 
 @pytest.mark.parametrize("leaves_marks", [True, False], ids=["a run", "a dry run"])
 @given(writes=WRITES, ahead=st.integers(1, 3))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_what_is_told_does_not_depend_on_what_is_left_out(
     bench: Bench, leaves_marks: bool, writes: list[tuple[str, int]], ahead: int
 ) -> None:

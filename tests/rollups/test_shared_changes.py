@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from buckets.source import Source
@@ -89,6 +89,7 @@ def shared(bench: Bench, some: list[Policy], *, leaves_marks: bool = True) -> Sh
 
 @pytest.mark.parametrize("leaves_marks", [True, False], ids=["a run", "a dry run"])
 @given(early=WRITES, late=WRITES, later=WRITES, many=st.sampled_from([1, 1000]))
+@example(early=[], late=[], later=[("insert", "a", 30)], many=1)
 @settings(max_examples=5)
 def test_each_is_told_what_it_would_read_alone(
     bench: Bench, leaves_marks: bool, early: Any, late: Any, later: Any, many: int
@@ -127,7 +128,9 @@ def test_each_is_told_what_it_would_read_alone(
         if not later:
             assert some_spans == all_spans
         assert together.take(policy, known) is None  # it is told once
-        assert not stream.drain(found.token, None, nothing).is_anything  # and read from there on
+        # Read from there on there is nothing; but without a mark, what was left out at that very moment.
+        left_out = None if leaves_marks else reached(known)
+        assert not stream.drain(found.token, left_out, nothing).is_anything
     for policy in some:
         bench.database[policy.collection].delete_many({})
 
@@ -151,6 +154,30 @@ def test_what_was_rolled_up_meanwhile_reads_for_itself(bench: Bench) -> None:
     anew = begin(bench, some[0])
     assert together.take(some[0], anew) is None
     assert together.take(some[1], loaded["b"]) is not None
+
+
+def test_marks_of_another_host_end_no_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each goes by its own, though all are one document: what came in before is told, the rest later."""
+    some = policies()
+    loaded, leave = started(bench, some), progress.leave_mark
+
+    def beside(database: Any, marked: Any) -> str:
+        leave(database, marked)
+        bench.database["a"].insert_one(reading(next(NUMBERS), FIRST))
+        mark = leave(database, marked)
+        bench.database["b"].insert_one(document_of(some[1], next(NUMBERS), FIRST))
+        leave(database, marked)
+        return mark
+
+    together = shared(bench, some)
+    with monkeypatch.context() as patch:
+        patch.setattr(progress, "leave_mark", beside)
+        together.read_on(nothing)
+    found = {it.name: together.take(it, loaded[it.name]) for it in some[:2]}
+    assert [it and it.is_anything for it in found.values()] == [True, False]
+    assert found["b"] is not None
+    later = Stream(some[1], Source(bench.database, some[1]), "books").drain(found["b"].token, None, nothing)
+    assert later.events == 1
 
 
 def test_who_lost_a_collection_reads_for_itself(bench: Bench) -> None:

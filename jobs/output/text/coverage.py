@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from jobs.clock import iso
 from jobs.output.report import Result
+from jobs.output.text.tables import plain_table
 
 Body = dict[str, Any]
 #: How the strip shows a state: its letter, and the style of it.
@@ -30,7 +30,6 @@ _SHOWN = {
 _COUNTED = (
     "readings", "live", "archived", "online", "summarised", "live_buckets", "pinned", "held", "quarantined",
 )  # fmt: skip
-_HEADS = {"live_buckets": "live buckets"}
 
 
 def coverage_tables(results: Sequence[Result]) -> list[RenderableType]:
@@ -62,12 +61,9 @@ def coverage_csv(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def _table(policy: str, days: Sequence[Body]) -> Table:
-    table = Table(title=f"Coverage of {policy}", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("day", "state"):
-        table.add_column(head)
     has_ends = any(it["expires_at"] for it in days)
-    for head in (*_COUNTED, "commits", *(["expires"] if has_ends else [])):
-        table.add_column(_HEADS.get(head, head), justify="right")
+    heads = [it.replace("_", " ") for it in (*_COUNTED, "commits", *(["expires"] if has_ends else []))]
+    table = plain_table(f"Coverage of {policy}", "day", "state", *heads, right=heads)
     for it in days:
         counts = [_count(it[key]) for key in _COUNTED]
         state = Text(it["state"], style=_SHOWN[it["state"]][1])

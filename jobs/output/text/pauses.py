@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from jobs.clock import iso
 from jobs.output.report import Result
-from jobs.output.text.tables import printable
+from jobs.output.text.tables import plain_table, printable
 
 
 def pauses_table(results: Sequence[Result]) -> RenderableType:
     """Returns a row for each policy, paused or not."""
-    table = Table(title="Pauses", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("policy", "paused since", "by", "reason"):
-        table.add_column(head, overflow="fold")
+    table = plain_table("Pauses", "policy", "paused since", "by", "reason")
     for result in results:
         it = result.body.get("paused")
         row = (iso(it["since"]), it["by"], it["reason"]) if it else ("–", "–", "–")

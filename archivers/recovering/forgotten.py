@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit
-from archivers.moving.commits import CommitRegistry
+from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import compare_all

@@ -15,9 +15,6 @@ from pymongo.client_session import ClientSession
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit
-from archivers.moving.checkpointing import keep_checkpoint
-from archivers.moving.commits import CommitRegistry
-from archivers.moving.forgotten import ForgottenMerges, may_be_live
 from archivers.records.deletions import latest
 from archivers.records.heads import (
     Heads,
@@ -30,6 +27,9 @@ from archivers.records.heads import (
 from archivers.records.holding import note_held
 from archivers.records.receipt_files import move_old
 from archivers.records.receipts import REPLACED, commit_of
+from archivers.recovering.checkpointing import keep_checkpoint
+from archivers.recovering.commits import CommitRegistry
+from archivers.recovering.forgotten import ForgottenMerges, may_be_live
 from archivers.run import ArchiveRun
 from archivers.writes.delete import units
 from archivers.writes.held import may_cover
