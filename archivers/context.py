@@ -45,7 +45,7 @@ def knows_none(_fence: int, _now: datetime) -> bool:
 
 @dataclass
 class ArchiveState:
-    """What is known of an archive, kept from step to step while nobody else works on it.
+    """What is known of an archive, kept from step to step while no other run works on it.
 
     `is_clean`: no run has left anything half-done that nobody has looked for."""
 

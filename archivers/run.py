@@ -17,9 +17,9 @@ from config.errors import HaltedError
 
 
 class RolledUp(Protocol):
-    """Brings the summaries of the windows up to date that a range (milliseconds) touches.
+    """Rolls up the windows that a range (milliseconds) touches, where they have changed.
 
-    Returns whether they are now. `anew`: also where nothing tells of a change."""
+    Returns whether they are up to date then. `anew`: even where nothing says that they have changed."""
 
     def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool:
         """Rolls up the windows that [start, end) touches, milliseconds. Returns whether they are up to date
@@ -67,7 +67,7 @@ class ArchiveRun(ArchiveContext):
 
 
 class Archiver(Protocol):
-    """One of the two archives, at work."""
+    """One of the two archives, during a run."""
 
     def recover(self) -> None:
         """Undoes or finishes what a crash left."""

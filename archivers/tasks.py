@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Connections:
-    """What a task works with, in the process that does it."""
+    """What a task works with, in the process that executes it."""
 
     database: Database[dict[str, Any]]
     store: ObjectStore | None
@@ -33,7 +33,7 @@ Task = Callable[Concatenate[Connections, P], T]
 
 
 class Executor(Protocol):
-    """Does tasks, for one run of one policy."""
+    """Executes tasks, for one run of one policy."""
 
     @property
     def workers(self) -> int:
@@ -53,7 +53,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class LocalExecutor:
-    """Does tasks in this process, one after another, each when it is submitted."""
+    """Executes tasks in this process, one after another, each when it is submitted."""
 
     connections: Connections
     workers: int = 1

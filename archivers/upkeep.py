@@ -44,8 +44,8 @@ def recompute(context: ArchiveContext, archived: ArchivedReader, resting: Sequen
 
 
 class Upkeep:
-    """Satisfies `RolledUp`: brings windows up to date before their buckets go, since late readings may have
-    come after the roll-up."""
+    """A `RolledUp` that rolls windows up before their buckets go, since late readings may have come after the
+    roll-up."""
 
     def __init__(
         self, context: ArchiveContext, readers: Sequence[Policy], *, is_cleared: bool, dry_run: bool = False

@@ -64,8 +64,8 @@ def _is_script(action: Action) -> bool:
 
 
 class _NoPandas(MetaPathFinder):
-    """It came with a peer, and nobody here needs it. Where pyarrow finds it, it imports it: a third of a
-    second."""
+    """Hides pandas, which came with a peer and which nothing here needs. Where pyarrow finds it, it imports
+    it: a third of a second."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":

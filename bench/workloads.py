@@ -28,7 +28,7 @@ _SAMPLES = 200
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """Some days of documents, and the policy's keys that say how they lie."""
+    """A collection to measure: some days of documents, and the keys of a policy for them."""
 
     name: str  # and what its buckets are
     day: Day

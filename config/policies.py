@@ -75,7 +75,7 @@ class Rollup(Table):
 
 
 class Compact(Table):
-    """How small commits of an offline archive are merged."""
+    """The table `archive.compact`: how small commits of an offline archive are merged."""
 
     after: DurationOrForever = timedelta(days=1)  # nothing was archived into a day for so long; None: never
     budget: Size = ByteSize(1_000_000_000)  # bytes of documents that one run rewrites
@@ -98,7 +98,8 @@ class Archive(Table):
 
 
 class Retain(Table):
-    """How long the archive stays, and summaries, a key a level; None: forever."""
+    """The table `retain` of a policy: how long the archive stays, and summaries of each level; None:
+    forever."""
 
     five_minutes: DurationOrForever = Field(default=None, alias="5m")
     fifteen_minutes: DurationOrForever = Field(default=None, alias="15m")

@@ -24,7 +24,7 @@ _AS_WRITTEN = object()
 
 
 class Fault(NamedTuple):
-    """What is wrong with one value, and how to mend it."""
+    """What is wrong with one value, and how to fix it."""
 
     message: str
     mend: str

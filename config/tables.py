@@ -38,7 +38,8 @@ class MongoDB(Table):
 
 
 class ObjectLock(Table):
-    """How long S3 keeps what a commit consists of from being removed, by anybody."""
+    """The table `store.object_lock`: how long S3 keeps the files of a commit from being removed, by
+    anybody."""
 
     mode: Literal["governance", "compliance"]
     days: int
@@ -73,7 +74,7 @@ class RunLedger(Table):
 
 
 class Notify(Table):
-    """Who is told how runs end."""
+    """The table `notify`: who is notified how runs end."""
 
     url: SecretStr | None = None  # gets the report of what `on` names
     ping_start: SecretStr | None = None
@@ -106,7 +107,7 @@ OWN_CATALOG = "bucketwise"
 
 
 class Lake(Table):
-    """Where offline archives are registered as Iceberg tables."""
+    """The table `lake`: the catalog in which offline archives are registered as Iceberg tables."""
 
     catalog: str = OWN_CATALOG
     properties: dict[str, SecretStr] = {}  # of the catalog, in pyiceberg's words
@@ -119,7 +120,7 @@ class Lake(Table):
 
 
 class Redis(Table):
-    """Where the newest summaries are published, and how many of each series."""
+    """The table `publish.redis`: where the newest summaries are published, and how many of each series."""
 
     url: SecretStr
     prefix: str = "bw"
@@ -135,7 +136,7 @@ class Publish(Table):
 
 
 class PolicyRedis(Table):
-    """What is otherwise than in `[publish.redis]`."""
+    """The table `publish.redis` of a policy: where it differs from that of the file."""
 
     enabled: bool = True
     latest_hours: int | None = None
@@ -150,7 +151,7 @@ class PolicyPublish(Table):
 
 
 class Throttle(Table):
-    """How gentle runs are on the cluster, and when they may work."""
+    """The table `throttle`: how gentle runs are on the cluster, and when they may work."""
 
     max_lag: DurationOrForever = None  # of a secondary, over which a run waits; None: it never does
     max_rate: RateText | None = None  # buckets or bytes a second

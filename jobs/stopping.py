@@ -19,7 +19,7 @@ _SHOW_CURSOR = b"\x1b[?25h\n"
 
 
 class Stop:
-    """Whether this process was asked to stop; `check` is for the places where a run may."""
+    """Whether this process was asked to stop. Runs call `check` where they may stop."""
 
     # No threading.Event: a signal's handler asks, in the midst of whatever the main thread does. Were that
     # waiting for the event, with the event's lock in its hand, the handler would wait for the lock for good.

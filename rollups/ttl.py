@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 
 class Expiry(NamedTuple):
-    """Where MongoDB deletes by itself, and after how long."""
+    """A rule by which MongoDB itself deletes documents, and after how long."""
 
     place: str
     after: timedelta

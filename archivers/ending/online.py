@@ -43,8 +43,8 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sorted:
-    """Some buckets that are past their time: which of them go, which a hold keeps and which one, and which
-    are live as well."""
+    """Buckets that are past their time: those that go, those that a hold keeps (and which hold), and those
+    that are live as well."""
 
     going: NDArray[np.int64]
     held: Counter[str]

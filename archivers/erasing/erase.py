@@ -40,7 +40,7 @@ from config.policies import Policy
 
 @dataclass(frozen=True)
 class Beside:
-    """What else bears on an erasure: `others` are policies that read the same collection. `is_cleared`:
+    """Other facts that matter to an erasure. `others`: policies that read the same collection. `is_cleared`:
     something removes raw data that is in no archive of this policy."""
 
     others: Sequence[Policy] = ()

@@ -26,8 +26,8 @@ _LONGEST = 1000
 
 
 class Sorted(NamedTuple):
-    """Of a batch: the indices of the buckets that go, and of those that hold something beyond the range as
-    well, or whose time can't be read."""
+    """Indices of a batch: of buckets that go, and of those that hold something beyond the range as well, or
+    whose time can't be read."""
 
     going: NDArray[np.int64]
     across: NDArray[np.int64]

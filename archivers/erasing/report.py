@@ -23,7 +23,7 @@ class Remaining(NamedTuple):
 
 @dataclass
 class ErasureReport:
-    """What was erased; of a dry run, what would be."""
+    """What was erased, or would be in a dry run."""
 
     counts: Mapping[str, int]
     remaining: list[Remaining]

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Work:
-    """One erasure at work, under the lease."""
+    """The state of one erasure, under the lease."""
 
     context: ArchiveContext
     erasure: Erasure

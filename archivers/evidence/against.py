@@ -26,7 +26,8 @@ _PAGE = 1000
 
 @dataclass
 class Weight:
-    """Some buckets, and what they hold. `bytes`: of their BSON, with overflow; `days`: since 1970, UTC."""
+    """Counts of buckets and what they hold. `bytes`: of their BSON, with overflow; `days`: since 1970,
+    UTC."""
 
     buckets: int = 0
     readings: int = 0
@@ -44,8 +45,8 @@ class Weight:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a policy does with its buckets up to the instant that is `now` in the context. They are archived,
-    and deleted, if their last reading is before these (milliseconds)."""
+    """What a policy does with its buckets up to `now` of the context. They are archived, and deleted, if
+    their last reading is before these instants (milliseconds)."""
 
     context: ArchiveContext
     archived_before: int
@@ -54,8 +55,8 @@ class Rule:
 
 @dataclass
 class Outcome:
-    """How the buckets of a rule fare. `total`: in the collection; `broken`: of those that were read, the ones
-    that break their model."""
+    """What happens to buckets under a rule. `total`: in the collection; `broken`: of those that were read,
+    the ones that break their model."""
 
     archived: Weight = field(default_factory=Weight)
     deleted: int = 0  # buckets

@@ -14,7 +14,8 @@ from archivers.records.heads import read_heads
 
 
 class Attestation(NamedTuple):
-    """`heads`, `checkpoint` and `receipt` as MongoDB records them. `key`: the id of the key that signs."""
+    """What proves an archive. `heads`, `checkpoint` and `receipt` as MongoDB records them. `key`: the id of
+    the key that signs."""
 
     heads: tuple[Link, ...]
     checkpoint: CheckpointRecord | None

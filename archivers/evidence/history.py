@@ -24,7 +24,8 @@ What = Literal["quarantined", "copied", "merged", "rewritten", "deleted", "pinne
 
 
 class Event(NamedTuple):
-    """`at`: None where nothing tells. `fence`: of the lease of the run that did it, where that is known."""
+    """Something that happened to a bucket. `at`: None where no record has it. `fence`: of the lease of the
+    run that did it, where that is known."""
 
     at: datetime | None
     event: What
@@ -35,7 +36,7 @@ class Event(NamedTuple):
 
 
 class BucketHistory:
-    """Of the buckets of one policy."""
+    """Finds the history of buckets of one policy."""
 
     def __init__(self, context: ArchiveContext) -> None:
         self._context = context

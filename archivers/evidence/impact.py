@@ -19,10 +19,10 @@ from rollups.summaries.targets import target
 @dataclass(frozen=True)
 class RollupImpact:
     """What a roll-up by the changed policy makes. Where it reads readings again: how many buckets are live
-    and archived, the latter with their readings and bytes of BSON, None where nothing tells.
+    and archived, the latter with their readings and bytes of BSON, None where they are not known.
 
-    `standing`: summaries by the policy of today, by level. `lost`: those that end before `first`, when the
-    first reading is that is live or archived; None where none is.
+    `standing`: summaries by the policy of today, by level. `lost`: those that end before `first`, the first
+    reading that is live or archived; None where there is none.
     """
 
     levels: Sequence[str]

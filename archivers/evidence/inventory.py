@@ -33,7 +33,7 @@ from rollups.holds import Holds
 
 
 class HeldPart(NamedTuple):
-    """A part of a commit, as its manifest tells of it."""
+    """A part of a commit, as its manifest describes it."""
 
     manifest: Manifest
     part: Part

@@ -47,7 +47,7 @@ class Volume:
 
 @dataclass
 class Month:
-    """What is there of a month of readings, in UTC. `summaries`: of windows that begin in it."""
+    """What there is of a month of readings, in UTC. `summaries`: of windows that begin in it."""
 
     month: str  # 2018-06
     live: Volume = field(default_factory=Volume)

@@ -33,7 +33,7 @@ Vouching = TypeVar("Vouching", Manifest, Checkpoint)
 
 
 class ChainPosition(NamedTuple):
-    """Where in the chain a new manifest comes."""
+    """The place of a new manifest in the chain."""
 
     sequence: int
     previous: tuple[Link, ...]
@@ -45,8 +45,8 @@ def unknown(_commit: str) -> None:
 
 
 class Chain:
-    """`seal_of` tells the seal that a commit's manifest has to have, where that is known. Without `keys`
-    signatures are not looked at."""
+    """The chain of manifests of a policy. `seal_of` returns the seal that a commit's manifest must have,
+    where that is known. Without `keys` signatures are not verified."""
 
     def __init__(
         self, store: ObjectStore, policy: str, seal_of: Callable[[str], str | None], keys: Keys | None

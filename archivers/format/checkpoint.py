@@ -26,7 +26,7 @@ _MEND = (
 
 
 class CheckpointRecord(NamedTuple):
-    """What MongoDB keeps of the last checkpoint. `commits`: how many it lists."""
+    """The record of the last checkpoint in MongoDB. `commits`: how many it lists."""
 
     sequence: int
     sha256: str

@@ -16,7 +16,7 @@ from config.policies import Policy
 
 
 class CommitIndex(Protocol):
-    """What is known of the commits without a look at the store."""
+    """Answers questions about commits without reading the store."""
 
     def seal(self, commit: str) -> str | None:
         """Returns the seal that a commit's manifest has to have, where that is known."""
@@ -168,18 +168,23 @@ class ArchivedCommits:
         days = [*(known or ()), *(day_number(it) for commit in self.tail for it in commit[1:3])]
         return (min(days) * DAY_MS, (max(days) + 1) * DAY_MS) if days else None
 
-    def missing(self, registered: Callable[[], Iterable[Commit]]) -> list[Commit]:
+    def missing(
+        self, registered: Callable[[], Iterable[Commit]], listed: Iterable[Commit] | None = None
+    ) -> list[Commit]:
         """Returns the registered commits that have no manifest, by name. Where some are missing, reads the
-        receipts again: a concurrent run may have dropped them since."""
-        missing = self._missing(registered())
+        receipts again: a concurrent run may have dropped them since, or made them since the commits were
+        `listed`."""
+        missing = self._missing(registered(), listed)
         if not missing:
             return []
         still = self._missing(registered())
         return [still[name] for name in sorted(missing.keys() & still.keys())]
 
-    def _missing(self, registered: Iterable[Commit]) -> dict[str, Commit]:
+    def _missing(
+        self, registered: Iterable[Commit], listed: Iterable[Commit] | None = None
+    ) -> dict[str, Commit]:
         wanted = {commit.name: commit for commit in registered}  # before the listing
-        for commit in self.commits():
+        for commit in self.commits() if listed is None else listed:
             wanted.pop(commit.name, None)
         return wanted
 

@@ -14,7 +14,8 @@ from config.tables import Store
 
 
 class Keys:
-    """The first signs, all verify. Without any, nothing may be signed: nobody could tell whether rightly."""
+    """Keys for signatures: the first signs, all verify. Without any, nothing may be signed, since no
+    signature could be verified."""
 
     def __init__(self, *secrets: str, is_strict: bool = True) -> None:
         self._keys = {key_id(secret): secret for secret in secrets}

@@ -47,7 +47,7 @@ class CommitName(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A commit, as its manifest's key tells it."""
+    """A commit, as the key of its manifest names it."""
 
     name: str
     first: str  # UTC days that it covers

@@ -12,8 +12,9 @@ _MOST_PARTS = 16 << 20
 
 
 class Recent:
-    """The last commit that was read, and small ones before it: callers go by days, and commits span some.
-    And the files of parts of which rows were read: several commits may lie over one another."""
+    """Caches the last commit that was read, and small ones before it: callers go by days, and commits
+    span some. Also caches the files of parts of which rows were read, since several commits may overlap
+    in time."""
 
     def __init__(self) -> None:
         self._parts: dict[str, bytes] = {}  # by their SHA-256

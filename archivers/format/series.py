@@ -27,7 +27,7 @@ _MOST_HASHES = 7
 
 
 class HeldSeries(BaseModel):
-    """What a manifest tells of the series of its commit."""
+    """The series of a commit, as its manifest has them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

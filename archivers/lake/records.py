@@ -29,7 +29,7 @@ class LakeState(NamedTuple):
 
 
 class LakeRecords:
-    """Those of one policy."""
+    """The records of one policy's table."""
 
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts

@@ -49,7 +49,7 @@ def sync(context: ArchiveContext, lake: Lake, *, whole: bool = False) -> LakeRep
 
 @dataclass
 class _Changes:
-    """What becomes of a table: commits of which it lacks parts, those that go, and those it has already."""
+    """Changes to a table: commits of which it lacks parts, those that go, and those that it has already."""
 
     joining: list[Commit]
     leaving: list[Commit]

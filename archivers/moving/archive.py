@@ -30,12 +30,12 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class ArchiveOptions:
-    """What is asked of one archive run.
+    """The options of an archive run.
 
-    `range`: only buckets that end in it. `through`: every window that ends at or before it
-    (milliseconds) is rolled up; None: the policy rolls nothing up. `rolled_up` says whether the summaries of
-    the windows that a range touches hold what is there now. Where they don't, the buckets
-    stay. `allow_large`: it may delete more than `max_delete` says.
+    `range`: only buckets that end in it. `through`: every window that ends at or before it (milliseconds) is
+    rolled up; None: the policy rolls nothing up. `rolled_up` says whether the summaries of the windows that a
+    range touches hold what is there now. Where they don't, the buckets stay. `allow_large`: it may delete
+    more than `max_delete` says.
     """
 
     range: TimeRange = EVER

@@ -35,7 +35,7 @@ class _Begun(NamedTuple):
 
 
 class Copies:
-    """Of one run."""
+    """The copies of one run."""
 
     def __init__(
         self, archive: OfflineArchive, maker: Maker, executor: Executor, check: Callable[[], None]

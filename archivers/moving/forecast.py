@@ -14,7 +14,7 @@ from buckets.decoding.decode import Lot
 
 
 class Forecast:
-    """Satisfies `Archiver`: asks the real one what stays, and counts what would go."""
+    """An `Archiver` that moves nothing: asks the real one what stays, and counts what would go."""
 
     def __init__(self, work: ArchiveRun, archiver: Archiver) -> None:
         self._work = work

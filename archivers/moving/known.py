@@ -28,7 +28,7 @@ _IN_ONE = 200_000
 
 
 class KnownBuckets(NamedTuple):
-    """What of a batch is known to be archived as it is."""
+    """The buckets of a batch that are known to be archived as they are."""
 
     buckets: NDArray[np.bool_]  # n
     commits: set[str]  # nothing else of the batch is in these
@@ -49,7 +49,7 @@ class _Prints(NamedTuple):
 
 
 class KnownCopies:
-    """Of one run."""
+    """The copies that one run knows of without reading the archive."""
 
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work

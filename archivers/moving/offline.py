@@ -33,7 +33,7 @@ Indices = NDArray[np.int64]
 
 
 class OfflineRun:
-    """Satisfies `Archiver`."""
+    """The `Archiver` of an offline archive."""
 
     def __init__(self, work: ArchiveRun) -> None:
         archive = work.offline(work.keys)

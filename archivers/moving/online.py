@@ -53,7 +53,7 @@ def archived_source(
 
 
 class OnlineRun:
-    """Satisfies `Archiver`."""
+    """The `Archiver` of an online archive."""
 
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work

@@ -66,7 +66,7 @@ class Days:
 
 
 class Numeric:
-    """Of what is to be copied: what may be."""
+    """Decides which buckets may be copied: those with a number where there should be one."""
 
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work

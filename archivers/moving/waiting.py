@@ -27,7 +27,7 @@ class _UnderWay(NamedTuple):
 
 
 class _Names(NamedTuple):
-    """Of buckets of one lot: where they lie."""
+    """Where the names of a lot's buckets lie in the file."""
 
     first: int
     last: int
@@ -37,9 +37,9 @@ class _Names(NamedTuple):
 
 
 class Waiting:
-    """Buckets that this run has copied, and not deleted, or not yet, or that somebody else has. As many may
-    stay as the collection has: their names, eight bytes each, are kept in a file, and those of lots of the
-    same time are read again."""
+    """Buckets that this run has copied and that are not deleted: not yet, kept, or gone by somebody else. As
+    many may stay as the collection has, so that their names, eight bytes each, are kept in a file, and those
+    of lots of the same time are read back."""
 
     def __init__(self) -> None:
         self._under_way: deque[_UnderWay] = deque()

@@ -95,7 +95,7 @@ def _versions(store: ObjectStore) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class Checked:
-    """What the check of one policy has found."""
+    """The result of the check of one policy."""
 
     findings: list[Finding]
     fit: Fit | None  # None: the documents can't be looked at

@@ -46,7 +46,7 @@ def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: boo
 
 @dataclass(frozen=True)
 class Privileges:
-    """What the user may do. `granted` is None where the server asks nobody who they are."""
+    """What the user may do. `granted` is None where the server has no access control."""
 
     database: str
     granted: Sequence[Document] | None

@@ -22,7 +22,7 @@ _FEWEST = 11
 
 
 class Turns(NamedTuple):
-    """So many turns, and how many of them one audit has."""
+    """The number of turns, and how many of them one audit takes."""
 
     number: int
     at_once: int

@@ -28,7 +28,8 @@ class Told:
 
 @dataclass(frozen=True)
 class Explained:
-    """`unread`: views that are named, and of which it depends on what is found elsewhere how much is read."""
+    """What a statement would read. `unread`: views that are named, but how much of them is read depends on
+    what is found elsewhere."""
 
     reads: Sequence[Told]
     unread: Sequence[str]

@@ -37,8 +37,8 @@ _FORMAT, _NOWHERE = ds.ParquetFileFormat(), LocalFileSystem()
 
 @dataclass(frozen=True)
 class Narrowed:
-    """What has to be read: [start, end) in milliseconds, in order and apart; and series, that any of these
-    selects. No selectors: all series. No ranges: nothing."""
+    """What has to be read: ranges [start, end) in milliseconds, in order and apart, and the series that any
+    selector matches. No selectors: all series. No ranges: nothing."""
 
     ranges: tuple[Range, ...] = EVER
     selectors: tuple[Selector, ...] = ()

@@ -45,7 +45,7 @@ class Misfit(BucketwiseError):
 
 
 class Table(Protocol):
-    """What is behind a view."""
+    """The source of a view's rows."""
 
     schema: pa.Schema
     time: str  # the column by which ranges are found

@@ -63,9 +63,9 @@ _KEPT = threading.local()
 
 @dataclass(frozen=True)
 class SourceIdentity:
-    """What tells the collections and the archive of a policy from others of the same name. A URI such as
+    """Tells the collections and the archive of a policy from others of the same name. A URI such as
     mongodb://localhost, or a file:// store, is another place on another machine: a worker that found nothing
-    there would give what passes for an empty slice."""
+    there would return what looks like an empty slice."""
 
     collections: frozenset[tuple[str, str]]  # name, uuid
     has_heads: bool  # the store has the last commits that the database knows of

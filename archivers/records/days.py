@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 
 class CommitDays:
-    """Those of one policy."""
+    """Finds commits of one policy by the day on which they begin."""
 
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts

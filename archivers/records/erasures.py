@@ -38,7 +38,7 @@ class Begun(NamedTuple):
 
 
 class Erasures:
-    """Of one policy."""
+    """The records of erasures of one policy."""
 
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts

@@ -25,8 +25,8 @@ HEADS = "heads"
 
 
 class Heads(NamedTuple):
-    """`sequence` is the largest of theirs. `lost` are seals that a person has given up. `checkpoint` is the
-    last one that was made."""
+    """The heads of a chain. `sequence` is the largest of theirs. `lost` are seals that a person has given up.
+    `checkpoint` is the last one that was made."""
 
     sequence: int
     links: tuple[Link, ...]

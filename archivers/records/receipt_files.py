@@ -37,8 +37,8 @@ MEND = "Restore the file from the store's older versions or a backup, or find ou
 
 
 class ReceiptFile(NamedTuple):
-    """`first` and `last` are numbers of receipts, `since` and `until` the earliest and latest of their times.
-    `sha256` is the seal of the last of them."""
+    """A file of receipts. `first` and `last` are numbers of receipts, `since` and `until` the earliest and
+    latest of their times. `sha256` is the seal of the last of them."""
 
     first: int
     last: int
@@ -59,7 +59,7 @@ class ReceiptFile(NamedTuple):
 
 
 class ReceiptFiles:
-    """Those of one policy. Without a store there are none."""
+    """The files of receipts of one policy. Without a store there are none."""
 
     def __init__(self, receipts: Receipts, store: ObjectStore | None) -> None:
         self._receipts = receipts

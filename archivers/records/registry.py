@@ -13,7 +13,7 @@ from buckets.fields.times import DAY_MS
 
 
 class Registry:
-    """Of one policy. Satisfies `CommitIndex`."""
+    """The registry of one policy: a `CommitIndex` in MongoDB."""
 
     def __init__(self, receipts: Receipts, session: ClientSession | None = None) -> None:
         """`session`: for what is registered at one instant."""

@@ -26,7 +26,7 @@ from rollups.guarded import transaction
 
 
 class CommitRegistry:
-    """Of one run. All is written in transactions that fail for a run that has lost its lease."""
+    """The commit registry of one run. It writes in transactions that fail once the run has lost its lease."""
 
     def __init__(self, work: ArchiveRun, archive: OfflineArchive, maker: Maker) -> None:
         self.receipts = work.receipts

@@ -20,7 +20,7 @@ from config.policies import Policy
 
 
 class ArchivedBuckets(NamedTuple):
-    """Some of what is archived; `span` and `readings` where they are known without a look at the buckets."""
+    """Some archived buckets; `span` and `readings` where they are known without reading the buckets."""
 
     lot: Lot
     note: Note
@@ -31,7 +31,7 @@ class ArchivedBuckets(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """What is asked for of it."""
+    """The archived buckets that match."""
 
     batch: Batch
     policy: Policy  # as which it was archived
@@ -44,7 +44,7 @@ class Matched(NamedTuple):
 
 @dataclass(frozen=True)
 class RestoreFilter:
-    """Which buckets: those with a reading in [start, end), in milliseconds, of some series."""
+    """Selects buckets with a reading in [start, end), milliseconds, of some series."""
 
     policy: Policy
     start: int

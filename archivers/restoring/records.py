@@ -21,8 +21,9 @@ from buckets.fields.times import FIRST_MS, as_date
 
 @dataclass(frozen=True)
 class RestoreRecords:
-    """What is restored into the source is live again: the receipt has to say so, for later versions to take
-    the place of the archived ones. And it is pinned, since the next run would take it for expired."""
+    """Records restored buckets. One that is restored into the source is live again: its receipt has to say
+    so, so that later versions replace the archived ones. And it is pinned, since the next run would take it
+    for expired."""
 
     receipts: Receipts
     pins: Pins

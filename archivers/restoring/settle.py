@@ -41,7 +41,7 @@ IN_THE_WAY = (
 
 @dataclass
 class Settled:
-    """What settling did: documents in the target, beyond those that were counted when they were put."""
+    """What settling added: documents in the target, beyond those that were counted when they were put."""
 
     buckets: int = 0
     readings: int = 0

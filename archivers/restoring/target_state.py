@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 class TargetState:
-    """Of some plans, as one transaction sees it."""
+    """The state of the target of some plans, as one transaction sees it."""
 
     def __init__(self, target: Target, plans: Sequence[Plan], session: ClientSession) -> None:
         self._target = target

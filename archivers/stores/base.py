@@ -22,7 +22,7 @@ _USERINFO = re.compile(r"//[^/@\s]+@")
 
 @dataclass(frozen=True)
 class StoreObject:
-    """An object of a store, as a listing or a look at it tells."""
+    """An object of a store, as `list` and `head` return it."""
 
     key: str
     size: int  # bytes
@@ -39,8 +39,8 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Versioning:
-    """What a store does with what is deleted or replaced. `lock`: how it is told to lock what is put there;
-    None: it is not."""
+    """What a store does with objects that are deleted or replaced. `lock`: the lock that it is configured to
+    put on objects; None: none."""
 
     keeps_versions: bool = False
     has_locks: bool | None = False  # None: it can't be asked
@@ -49,8 +49,8 @@ class Versioning:
 
 @dataclass(frozen=True)
 class OlderVersions:
-    """What a store keeps of objects that were deleted or replaced. `locked_until`: the last of the instants
-    before which some can't be removed."""
+    """What a store keeps of objects that were deleted or replaced. `locked_until`: the last instant before
+    which some can't be removed."""
 
     count: int = 0
     locked_until: datetime | None = None
@@ -72,12 +72,12 @@ class NotFound(StoreError):
 
 
 class AlreadyExists(StoreError):
-    """`if_absent` was asked for, and an object has this key."""
+    """An object has this key, and `if_absent` was set."""
 
 
 class Corrupt(StoreError):
-    """It can't be what was put there: its bytes never had the checksum that the store keeps of it, they are
-    more or fewer, or a symbolic link stands in its place."""
+    """The object can't be what was put there: its bytes don't match the checksum that the store keeps, their
+    number is wrong, or a symbolic link stands in its place."""
 
     exit_code = 5
 
@@ -163,7 +163,7 @@ def checked_key(key: str, place: str) -> str:
 
 @dataclass(frozen=True)
 class Rights:
-    """What a store calls the rights that the suite needs."""
+    """The names that a store has for the rights that the suite needs."""
 
     write: str
     read: str

@@ -40,7 +40,7 @@ _PUT_TRIES = 5
 
 
 class FileStore:
-    """The directory may be absent: the first write makes it."""
+    """A store in a directory. It may be absent: the first write creates it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

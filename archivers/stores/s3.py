@@ -49,8 +49,7 @@ _DELETE_BATCH = 1000  # what S3 takes in one request
 
 
 class Patience(NamedTuple):
-    """`attempts` bounds the tries of one request, `timeout` (seconds) the wait for a connection or for
-    bytes."""
+    """Limits of a request: `attempts` at most, and `timeout` (seconds) for a connection or for bytes."""
 
     attempts: int = 5
     timeout: float = 30.0
@@ -60,8 +59,8 @@ USUAL = Patience()
 
 
 class S3Store:
-    """Credentials come from boto3's own chain. Safe to use from several threads. `lock`: how long the files
-    of a commit are locked; None: they are not."""
+    """A store in an S3 bucket. Credentials come from boto3's own chain. Safe to use from several threads.
+    `lock`: how long the files of a commit are locked; None: they are not."""
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ class History(NamedTuple):
 
 
 class Histories(Protocol):
-    """Finds them in one of the archives."""
+    """Finds histories of buckets in one of the archives."""
 
     def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
         """Returns the histories of these buckets by `same_id`. `policy`: the one under which they were
@@ -79,7 +79,7 @@ class Histories(Protocol):
 
 
 class _Place(NamedTuple):
-    """Where versions lie: a commit, or what left one."""
+    """Where versions lie: a commit, or a file of what left one."""
 
     name: str
     manifest: Manifest
@@ -119,7 +119,8 @@ def _alike(buckets: Batch, policy: Policy) -> Callable[[Manifest], bool]:
 
 
 class OfflineHistories:
-    """Commits lie in the order of time, and their age follows from the chain."""
+    """Finds histories in an offline archive. Commits lie in the order of time, and their age follows from the
+    chain."""
 
     def __init__(self, archive: OfflineArchive) -> None:
         self._archive = archive
@@ -231,7 +232,8 @@ def _hashes(buckets: Batch) -> NDArray[np.int64]:
 
 
 class OnlineHistories:
-    """The archive holds a bucket's versions merged, and each beside."""
+    """Finds histories in an online archive, which holds the versions of a bucket merged, and each one beside
+    it."""
 
     def __init__(self, database: Database[Document], policy: Policy, archived: Source) -> None:
         self._policy, self._archived = policy, archived

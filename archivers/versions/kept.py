@@ -51,7 +51,7 @@ def counting(versions: Sequence[KeptVersion]) -> list[KeptVersion]:
 
 
 class KeptVersions:
-    """Those of one policy."""
+    """The kept versions of one policy."""
 
     def __init__(self, database: Database[Document], policy: Policy) -> None:
         assert policy.archive is not None and policy.archive.collection is not None

@@ -46,7 +46,7 @@ def still_live(source: Source, copies: Batch) -> list[int]:
 
 
 class SupersededFile(NamedTuple):
-    """One of these files, by its name."""
+    """A file of superseded versions, by its name."""
 
     key: str
     commit: CommitName
@@ -54,14 +54,14 @@ class SupersededFile(NamedTuple):
 
 
 class RemovedBuckets(NamedTuple):
-    """What has left a commit."""
+    """Buckets that have left a commit."""
 
     batch: Batch
     positions: Sequence[int]  # in the commit
 
 
 class Superseded:
-    """Those of one policy."""
+    """The superseded versions of one policy."""
 
     def __init__(self, store: ObjectStore, policy: str) -> None:
         self._store = store

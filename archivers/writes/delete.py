@@ -34,7 +34,7 @@ Document = dict[str, Any]
 
 
 class Outcome(NamedTuple):
-    """Of a batch: indices of the buckets that went, that had changed, and that were gone already."""
+    """Indices of the buckets of a batch that were deleted, that had changed, and that were gone already."""
 
     deleted: list[int]
     changed: list[int]

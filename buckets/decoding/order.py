@@ -17,7 +17,7 @@ from buckets.layouts.layout import spread
 
 @dataclass(frozen=True)
 class Order:
-    """Where each of n readings, in b buckets, has its row."""
+    """The row of each of n readings, in b buckets."""
 
     columns: Columns
     #: The buckets that hold any reading, in the order in which they follow one another as a whole; None: they

@@ -13,7 +13,7 @@ from buckets.layouts.layout import spread
 
 
 class Place(NamedTuple):
-    """Of a piece: which of its n × k readings go into the columns, and to which rows."""
+    """Which of a piece's n × k readings go into the columns, and to which rows."""
 
     chosen: NDArray[np.int64] | None  # one after another; None: all
     rows: NDArray[np.int64] | slice

@@ -55,8 +55,8 @@ _T, _BEHIND = len("0000-00-00T"), "["
 
 @dataclass(frozen=True)
 class TimeForm:
-    """What a time may be beside a date: a number of this unit, or text. `is_plain`: texts are asked for as if
-    none had an offset from UTC. One that has is found where its own clock's date lies: at most a day off."""
+    """The form of a time that is no date: a number of this unit, or text. `is_plain`: texts are queried as if
+    none had an offset from UTC. A text that has one is found by its own clock's date: at most a day off."""
 
     unit: Unit | None = None
     is_text: bool = False

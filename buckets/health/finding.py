@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """`code` is stable; the texts are for people."""
+    """Something to improve. `code` is stable; the texts are for people."""
 
     code: str
     field: str | None

@@ -19,8 +19,8 @@ _SETTLED_MS = 600_000
 
 @dataclass(frozen=True)
 class Arrival:
-    """Of each write that is known, the milliseconds from its last reading to it. `by`: "_id" or "oplog", None
-    where neither tells; `told`: what was looked at, or why nothing was."""
+    """The milliseconds from its last reading to each known write. `by`: "_id" or "oplog", None where neither
+    tells; `told`: what was looked at, or why nothing was."""
 
     late: NDArray[np.float64]
     by: str | None

@@ -27,7 +27,7 @@ _OFFSETS = ("offset", "tz", "timezone", "utcoffset")
 
 @dataclass(frozen=True)
 class Sampled:
-    """Some buckets, and what a policy makes of them. `total`: buckets of the whole collection, if known."""
+    """Sampled buckets, as a policy reads them. `total`: buckets of the whole collection, if known."""
 
     batch: Batch
     decoded: Decoded

@@ -28,7 +28,7 @@ _TOTALS = ("count_field", "sum_fields")
 
 @dataclass(frozen=True)
 class Guess:
-    """What a collection is taken for. `policy` is None if no model fits, for these `reasons`."""
+    """The guessed policy of a collection. `policy` is None if no model fits, for these `reasons`."""
 
     collection: str
     policy: Policy | None = None

@@ -46,7 +46,7 @@ Cell = tuple[Element, ...]
 
 
 class Variants(NamedTuple):
-    """What of a union need not be there."""
+    """The elements of a union that may be absent."""
 
     #: Of the document and each element in it: its flag; may its length differ? Then that is part of its hole.
     marks: list[tuple[int, bool]]
@@ -240,7 +240,7 @@ ByType = list[tuple[int, list[int], list[Element]]]
 
 
 class Cells(list[Cell]):
-    """Those of all readings of a layout, which are asked for again with each batch."""
+    """The cells of all readings of a layout, which are read again for each batch."""
 
     @cached_property
     def by_type(self) -> ByType:

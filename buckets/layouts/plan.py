@@ -17,7 +17,7 @@ _TELLING = 6
 
 
 class Alternative(NamedTuple):
-    """What may stand in a place: a value of this type."""
+    """A type of value that an element may have."""
 
     kind: int
     value: bytes  # zeros in its holes; of a text of any length the longest

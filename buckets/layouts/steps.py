@@ -60,7 +60,7 @@ class Step(Protocol):
 
 
 class Test(NamedTuple):
-    """Does this name with this type come next? If so, go on behind the element's bytes."""
+    """Tests whether this name with this type comes next. If so, moves behind the element's bytes."""
 
     flag: int
     parent: int
@@ -83,7 +83,7 @@ class Test(NamedTuple):
 
 
 class Skip(NamedTuple):
-    """Go on behind bytes that are there if the flag is set."""
+    """Moves behind bytes that are there if the flag is set."""
 
     flag: int
     width: int
@@ -97,7 +97,8 @@ class Skip(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A text of up to so many bytes, which it says in front. Each byte has a flag: is the text as long?"""
+    """A text of up to so many bytes, preceded by its length. Each byte has a flag: whether the text is that
+    long."""
 
     flag: int
     first: int  # flag of its first byte
@@ -116,7 +117,7 @@ class Text(NamedTuple):
 
 
 class Open(NamedTuple):
-    """A document whose length may differ has begun with the 4 bytes that say it."""
+    """Begins a document whose length may differ, with the 4 bytes that tell it."""
 
     def follow(self, walk: Walk) -> None:
         """Remembers where the document begins."""
@@ -124,7 +125,7 @@ class Open(NamedTuple):
 
 
 class Close(NamedTuple):
-    """It ends. Whether it is as long as it says is looked at last."""
+    """Ends a document. Whether it is as long as it says is checked last."""
 
     flag: int
 
@@ -134,7 +135,7 @@ class Close(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Of these no document has two; where `certain`, it has one."""
+    """Alternatives, of which no document has two; where `certain`, it has one."""
 
     parent: int
     flags: list[int]
@@ -148,8 +149,8 @@ class Choice(NamedTuple):
 
 
 class Each(NamedTuple):
-    """An array of documents, alike but for their names. Each says how long it is, so that where they lie is
-    found first, one after another; then the same steps lead through all of them at once."""
+    """An array of documents that are alike but for their names. Each tells its length, so that their places
+    are found first, one after another; then the same steps lead through all of them at once."""
 
     parent: int
     first: int  # flag of the first: others follow, those inside of each behind its own

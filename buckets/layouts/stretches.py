@@ -18,7 +18,7 @@ from buckets.layouts.layout import Bytes2D, Flags
 
 
 class _Stretches(NamedTuple):
-    """Of some padded documents, one after another."""
+    """Stretches of padded documents, one after another."""
 
     edges: NDArray[np.int64]  # s + 1: where each begins, and the last ends
     there: Flags  # s: by turns

@@ -29,7 +29,8 @@ class Breach(Exception):
 
 @dataclass(frozen=True)
 class Shape:
-    """The k readings of a document. Times lie in it (`times`), or follow from its start (`offsets`)."""
+    """Where the k readings of a document lie. Times lie in it (`times`), or follow from its start
+    (`offsets`)."""
 
     values: Mapping[str, Sequence[Cell]]  # value field -> k
     times: Sequence[Cell] | None = None  # k

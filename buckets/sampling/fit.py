@@ -25,7 +25,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Fit:
-    """What was found in some buckets. Value fields go by their names."""
+    """What a policy finds in sampled buckets. Value fields go by their names."""
 
     sampled: int  # buckets
     buckets: int  # of these, that keep to the model

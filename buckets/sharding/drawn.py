@@ -28,7 +28,7 @@ _TELLING = 0.5
 
 @dataclass(frozen=True)
 class Column:
-    """What the documents hold in one field. `raws`: type and bytes; empty where there is nothing."""
+    """The values of documents in one field. `raws`: type and bytes; empty where there is nothing."""
 
     raws: list[bytes]
     has_arrays: bool

@@ -12,7 +12,8 @@ from config.policies import Policy
 
 
 class Rule(NamedTuple):
-    """`severity`: "error" where MongoDB refuses the key, "warning" where it is costly, else "note"."""
+    """A remark on a key. `severity`: "error" where MongoDB refuses the key, "warning" where it is costly,
+    else "note"."""
 
     rule: str
     severity: str

@@ -30,7 +30,8 @@ _SLICES = 512
 
 @dataclass(frozen=True)
 class Study:
-    """`growth`: how many times the documents of the collection there are to be."""
+    """A shard key on drawn documents. `growth`: how many times the documents of the collection there are to
+    be."""
 
     drawn: Drawn
     key: ShardKey

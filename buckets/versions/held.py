@@ -44,7 +44,7 @@ def faults_of(decoded: Decoded, size: int) -> dict[int, str]:
 
 
 class Holdings:
-    """What buckets hold: they are decoded whatever their counts and sums say."""
+    """The readings of buckets, which are decoded whatever their counts and sums say."""
 
     def __init__(self, policy: Policy, batch: Batch) -> None:
         self._policy = policy

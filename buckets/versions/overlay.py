@@ -77,7 +77,7 @@ def with_field(document: bytes, path: Path, value: Typed) -> bytes:
 
 @dataclass(frozen=True)
 class Overlay:
-    """How the versions of one policy's buckets are laid over one another."""
+    """How the versions of one policy's buckets are merged: one laid over another."""
 
     slots: frozenset[Path]  # what holds slots
     levels: int  # so many lie inside each other

@@ -37,7 +37,7 @@ _INSERTED, _UPDATED, _ROUNDS = 1_000, 3_000, 3
 
 @dataclass
 class Measured:
-    """What some readings take in one model. Bytes; readings a second; milliseconds a query."""
+    """Measurements of some readings in one model. Bytes; readings a second; milliseconds a query."""
 
     model: str
     documents: int = 0

@@ -78,8 +78,7 @@ def cluster(url: str, where: Where, memory: int) -> Iterator[DaskExecutor]:
 
 @dataclass
 class DaskExecutor:
-    """Does tasks on a cluster. A worker that dies is none of our business: the scheduler gives its tasks to
-    others."""
+    """Executes tasks on a cluster. If a worker dies, the scheduler gives its tasks to others."""
 
     url: str
     client: Any

@@ -55,12 +55,11 @@ class _Worker:
 
 @dataclass
 class ProcessExecutor:
-    """Does tasks in processes of this machine, started when there is work for them. The task of one that dies
+    """Executes tasks in processes of this machine, started when there is work for them. If one dies, its task
     is tried again.
 
     A thread waits for each task that is under way; one more has the next task ready while an outcome is
-    unpickled. To leave, workers are told by a pipe whose other end is closed: also where this process is
-    killed.
+    unpickled. Workers end when the other end of a pipe is closed: also where this process is killed.
     """
 
     workers: int

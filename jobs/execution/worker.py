@@ -33,8 +33,8 @@ _VERSIONS = f"bucketwise {VERSION} with {WRITTEN_BY}"
 
 @dataclass(frozen=True)
 class Where:
-    """All that a worker has to know. Its text hides the password; the signing key is not in it: what is
-    signed, the run signs."""
+    """All that a worker has to know. Its text hides the password. It lacks the signing key: only the run
+    signs."""
 
     mongodb: MongoDB
     store: Store | None
@@ -49,7 +49,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What a task gave or raised. It is handed back, not raised: a cluster logs what is raised."""
+    """What a task returned or raised. It is handed back, not raised: a cluster logs what is raised."""
 
     value: T | None = None
     error: BucketwiseError | None = None

@@ -29,7 +29,7 @@ _UNAUTHORIZED = 13
 
 @dataclass
 class Looker:
-    """What is in a database; each collection is looked at once."""
+    """Looks at the collections of a database, each once."""
 
     database: Database[Document]
 

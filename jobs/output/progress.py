@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class Estimate:
-    """How long what is under way is going to take, told by the share of it that is done. Pure: `now` are
+    """Estimates how long the step under way will take, by the share of it that is done. Pure: `now` are
     seconds of a steady clock."""
 
     def __init__(self, now: float) -> None:

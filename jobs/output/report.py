@@ -33,8 +33,8 @@ def worst(codes: Iterable[int]) -> int:
 
 @dataclass
 class Result:
-    """How one policy fared. `body` is its part of the JSON, beside name, exit code and error. `paused`: the
-    pause that kept it from being worked on. `stopped`: its window was over, or had not opened, and
+    """The result of one policy. `body` is its part of the JSON, beside name, exit code and error. `paused`:
+    the pause that kept it from being worked on. `stopped`: its window was over, or had not opened, and
     `next_window` is when it opens. `late_since`: the first firing of its schedule that was missed before.
     `measures` are for the metrics."""
 
@@ -72,7 +72,7 @@ class Result:
 
 @dataclass
 class Report:
-    """How a command fared. `tables` are what people see; `error` is what kept it from working at all."""
+    """The result of a command. `tables` are what people see; `error` is what kept it from working at all."""
 
     command: str | None
     now: datetime

@@ -29,7 +29,7 @@ MOST_SHOWN = 1_000
 
 
 class Format(StrEnum):
-    """How rows are written."""
+    """The format of rows."""
 
     table = "table"
     csv = "csv"

@@ -30,7 +30,7 @@ _MOST_MS = 60_000
 
 @dataclass
 class Survey:
-    """What a look at all readings has found."""
+    """The result of a look at all readings."""
 
     readings: int = 0
     is_whole_minutes: bool = True

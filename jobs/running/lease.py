@@ -38,10 +38,10 @@ log = structlog.get_logger()
 class Lease:
     """The right to work on one policy, renewed in the background until the block ends.
 
-    `with Lease(database, policy) as lease:` raises LeaseHeldError where another run holds it.
-    `fence` grows by one with each taking: the later holder has the higher one. `taken_at` is when that was,
-    by the server's clock. `is_clean`: those that held it before have come to their end, and left nothing.
-    `pausable`: it is not taken while the policy is paused, and `check` ends the run once it is; both raise
+    `with Lease(database, policy) as lease:` raises LeaseHeldError where another run holds it. `fence` grows
+    by one each time it is acquired: the later holder has the higher one. `taken_at` is when that was, by the
+    server's clock. `is_clean`: those that held it before have come to their end, and left nothing.
+    `pausable`: it is not acquired while the policy is paused, and `check` ends the run once it is; both raise
     PausedError.
     """
 

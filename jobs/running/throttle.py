@@ -31,14 +31,14 @@ log = structlog.get_logger()
 
 
 class Wait(NamedTuple):
-    """For so many seconds; then it is to be asked again."""
+    """How long to wait before asking again, and why."""
 
     seconds: float
     reason: str
 
 
 class Teller(Protocol):
-    """Says why a run waits; None: it goes on."""
+    """Takes the reason for which a run waits; None: it goes on."""
 
     def __call__(self, reason: str | None, /) -> None:
         """Takes the reason for which a run waits; None once it goes on."""

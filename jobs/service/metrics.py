@@ -29,7 +29,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for 
 
 
 class Metrics:
-    """The numbers, by policy. A registry of its own: nothing of this process itself is told."""
+    """The metrics, by policy. They have a registry of their own, without metrics of this process."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

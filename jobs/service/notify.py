@@ -41,7 +41,7 @@ def events_of(exit_code: int, results: Iterable[Result]) -> list[str]:
 
 
 class Notifier:
-    """Sends in threads of its own. `complain` hears of what could not be delivered."""
+    """Sends notifications in threads of its own. `complain` takes what could not be delivered."""
 
     def __init__(self, notify: Notify, complain: Callable[[str], None]) -> None:
         self._urls = {key: url.get_secret_value() for key, url in notify.urls.items()}
@@ -98,7 +98,7 @@ def _with(report: Report, events: Sequence[str]) -> Report:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A redirect would take the report to where nobody said."""
+    """Follows no redirects: they would take the report to a place that nobody named."""
 
     def redirect_request(self, *_: Any) -> None:
         return None

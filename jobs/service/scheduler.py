@@ -62,8 +62,8 @@ class CronTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler has no type
 
 @dataclass(frozen=True)
 class Task:
-    """What is done for one policy when `cron` fires. `runner_at(now)` makes the runner of one turn;
-    `on_result` hears how each went."""
+    """The work on one policy when `cron` fires. `runner_at(now)` makes the runner of one turn; `on_result`
+    takes each result."""
 
     policy: Policy
     cron: Cron
@@ -79,7 +79,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Hand:
-    """A run in hand."""
+    """A run under way."""
 
     task: Task
     since: datetime

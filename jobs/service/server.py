@@ -14,7 +14,7 @@ from jobs.failures import explain
 
 
 class Answer(NamedTuple):
-    """What a path gives."""
+    """The response of a path."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"

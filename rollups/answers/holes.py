@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 class Hole(NamedTuple):
-    """Of one series: no reading in [start, end), milliseconds."""
+    """A span [start, end), milliseconds, without a reading of a series."""
 
     start: int
     end: int
@@ -43,7 +43,7 @@ class Hole(NamedTuple):
 
 
 class _Heard(NamedTuple):
-    """What summaries have told of a series so far."""
+    """How far the summaries of a series have been read."""
 
     reached: int  # everything before it is told
     end: int  # of the last window

@@ -57,10 +57,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the summaries of a range tell together.
+    """The merged summaries of a range.
 
     `states`: each series asked for that has a reading, sorted, with its state over the range; where all
-    series were asked for as one, one state of the series () at most. What `tiling.missing` covers is not in.
+    series were asked for as one, at most one state, of the series (). What `tiling.missing` covers is not in.
     """
 
     policy: Policy

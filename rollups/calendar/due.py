@@ -13,7 +13,7 @@ from rollups.calendar.windows import HIGHEST, LOWEST, day_of, span_ms, to_ms
 
 
 class Spans:
-    """Spans of time: sorted, apart from one another, none empty."""
+    """Sorted spans of time that do not touch. None is empty."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         merged: list[Span] = []

@@ -34,7 +34,7 @@ MINUTE = HOUR // 60
 
 @dataclass(frozen=True)
 class Row:
-    """What is the same of a level in every policy.
+    """The properties of a level that are the same in every policy.
 
     `step`: the length of its windows, which are counted from the epoch; or `edges`: where they begin and end
     in a time zone. `parts`: the levels whose windows may make its own up, the coarsest first. `is_long`: a

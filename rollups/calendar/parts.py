@@ -62,8 +62,8 @@ class Slice:
 @dataclass(frozen=True)
 class StandingSummaries:
     """Which summaries stand as earlier runs made them: how far each level is rolled up, and before when its
-    summaries have gone by their `retain`, which is asked only where it counts. What is `doubted` may have
-    changed without being told."""
+    summaries are gone by `retain`, which is asked for only where it counts. Those in `doubted` may have
+    changed without any record of it."""
 
     through: Mapping[LevelName, int] = field(default_factory=dict)
     gone: Callable[[], Mapping[LevelName, int]] = dict

@@ -30,7 +30,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Tiling:
-    """Together they are the range, each instant of it once."""
+    """Pieces and gaps that together make up a range, each instant of it once."""
 
     pieces: Sequence[Piece]  # what there are summaries of
     missing: Sequence[Piece]  # what there are none of

@@ -76,7 +76,7 @@ class Followed:
 
 @dataclass(frozen=True)
 class End:
-    """How far to read: up to the mark, where one was left; else to what was written after this time."""
+    """How far to read: up to the mark, where one was left; else to events after this time."""
 
     mark: str | None = None
     time: Timestamp | None = None

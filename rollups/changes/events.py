@@ -31,7 +31,7 @@ class Change:
 
 
 class Transaction(NamedTuple):
-    """What tells a transaction from others. Its events come one after the other."""
+    """The identity of a transaction. Its events come one after the other."""
 
     session: Any
     number: int

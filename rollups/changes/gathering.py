@@ -25,8 +25,8 @@ OPERATIONS = ("insert", "update", "move", "delete")
 
 @dataclass
 class Changed:
-    """What has changed since the last run: by operation (`EventReader.operation`), the time that was touched,
-    and how many of them don't tell what time that was. `is_anything`: deletes of an archive run count too."""
+    """What has changed since the last run: the spans of time, by operation (`EventReader.operation`), and how
+    many events don't tell which time they changed. `is_anything`: deletes of an archive run count too."""
 
     token: Mapping[str, Any]
     spans: Mapping[str, Spans]
@@ -57,7 +57,7 @@ def flat(spans: Mapping[str, Spans]) -> list[Span]:
 
 
 class Gathering:
-    """What the events add up to. Grows with the spans of time that have changed, not with the changes."""
+    """Adds up events. Grows with the spans of time that have changed, not with the number of changes."""
 
     def __init__(self, source: Source, reader: EventReader) -> None:
         self._source = source

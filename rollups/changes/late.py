@@ -34,10 +34,10 @@ _PRE_IMAGES = (
 
 @dataclass(frozen=True)
 class Late:
-    """Spans of time to look at again, in milliseconds, and where to go on from next time.
+    """Spans of time to look at again, in milliseconds, and where to continue next time.
 
-    `changed`: what a stream told, by operation; None where it did not tell of all. `reason`: why it is not
-    just that.
+    `changed`: the spans of a stream, by operation; None where it did not tell of all. `reason`: why more than
+    that is looked at.
     """
 
     mode: Mode

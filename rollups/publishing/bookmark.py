@@ -29,7 +29,8 @@ _MOST = 100_000
 
 @dataclass(frozen=True)
 class Bookmark:
-    """`number` counts publications; `expires`: when the last of what was published goes from Redis."""
+    """How far a policy is published. `number` counts publications; `expires`: when the last of what was
+    published goes from Redis."""
 
     owner: str = ""
     number: int = 0

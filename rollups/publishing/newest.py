@@ -28,8 +28,8 @@ _AT_ONCE = 2000  # summaries that one query names
 
 @dataclass(frozen=True)
 class Newest:
-    """`levels`: those of the policy, the finest first. `counts`: how many windows of which level are kept; of
-    the finest at least the last one is."""
+    """Finds the newest summaries. `levels`: those of the policy, the finest first. `counts`: how many windows
+    of each level are kept; of the finest, at least the last one."""
 
     context: RunContext
     levels: Sequence[Level]

@@ -35,7 +35,7 @@ class Known(NamedTuple):
 @dataclass(frozen=True)
 class Place:
     """Where the series of a policy lie, and for how long (milliseconds since the last write of a series).
-    `fields` are those of its series; of one of them, `secondary`, there is an index."""
+    `fields`: its series fields; `secondary`: the one that has an index."""
 
     keys: Keys
     fields: Sequence[str]

@@ -74,10 +74,10 @@ class SliceFinder:
 class ReadAhead:
     """Reads slices, some while an earlier one is written.
 
-    That a reading comes in, or goes, between the read and the write is nothing new: its event is behind the
-    mark up to which the stream was read, which was before all of this, so that the next run hears of it. And
-    all reads are made after this is called: where buckets are to go once it is done, what they held before
-    doesn't count.
+    A reading may come in, or go, between the read and the write, as always: its event is behind the mark up
+    to which the stream was read, which was before all of this, so that the next run finds it. And all reads
+    are made after this is called: where buckets are to go once it is done, what they held before doesn't
+    count.
     """
 
     database: Database[Document]

@@ -14,7 +14,7 @@ from rollups.summaries.documents import milliseconds
 
 
 class Backfill:
-    """How far the summaries of a range are computed anew. Times are in milliseconds.
+    """How far the summaries of a range are computed again. Times are in milliseconds.
 
     `begins`: where this call begins, which is later than the range where an earlier call was cut off.
     """

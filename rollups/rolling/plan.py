@@ -135,7 +135,7 @@ class Planner:
 
 
 class Watermark:
-    """How far the policy is rolled up, as it moves while the plan is carried out."""
+    """How far the policy is rolled up, moved as the plan is carried out."""
 
     def __init__(self, plan: RollupPlan, calendar: Calendar, save: Callable[[Progress], None]) -> None:
         self._through = dict(plan.standing.through)

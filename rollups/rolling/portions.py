@@ -81,7 +81,7 @@ class Shelf:
 
 
 class Shelved:
-    """What is read once, whole, and asked for by portions. `portion` tells in which one a record is."""
+    """Records that are read once, whole, and taken by portions. `portion` returns the portion of a record."""
 
     def __init__(self, portion: Callable[[bytes], int]) -> None:
         self._portion = portion

@@ -33,7 +33,7 @@ MAX_DETAILS = 1000
 
 
 class Quarantine:
-    """What one run finds broken. Each bucket counts once, however often it is met."""
+    """The broken buckets of one run. Each counts once, however often it is met."""
 
     def __init__(self, database: Database[Document], policy: Policy, now: datetime) -> None:
         self.details: list[Quarantined] = []
@@ -117,7 +117,7 @@ class Quarantine:
 
 
 class UnrecordedQuarantine(Quarantine):
-    """What a dry run finds broken: reported, and not recorded."""
+    """The broken buckets of a dry run: reported, and not recorded."""
 
     def forget(self) -> None:
         """Leaves the records of earlier runs as they are."""

@@ -16,7 +16,7 @@ from rollups.summaries.targets import Changes
 
 
 class Records(Protocol):
-    """Where a run puts what it came to."""
+    """Where a run writes its results."""
 
     @property
     def quarantine(self) -> Quarantine:
@@ -37,7 +37,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Written:
-    """Writes everything."""
+    """Records of a run: writes everything."""
 
     context: RunContext
     quarantine: Quarantine
@@ -64,7 +64,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Unwritten:
-    """Writes nothing: what a dry run finds is only counted."""
+    """Records of a dry run: writes nothing, and only counts."""
 
     quarantine: Quarantine
 

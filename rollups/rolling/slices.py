@@ -70,8 +70,8 @@ def shares(bounds: Sequence[Any]) -> list[Share]:
 class SliceRequest:
     """What to read: the readings in the cells between these edges (milliseconds), by whether the cells go by
     the readings' own clocks; of one share of the live buckets, the archived ones with the first. `is_plain`:
-    the times of all live ones are plain, as who asks has seen. See `Source.look_at_texts`. `memory`: what the
-    states may take, see `SliceStates`."""
+    the times of all live ones are plain, as the caller has checked. See `Source.look_at_texts`. `memory`:
+    what the states may take, see `SliceStates`."""
 
     edges: Mapping[bool, Sequence[int]]
     share: Share = WHOLE
@@ -134,8 +134,8 @@ class Portion:
 
 @dataclass
 class SliceStates:
-    """What a slice holds; by whether its cells go by the readings' own clocks. Where the states take more
-    than `memory` (bytes; 0: any), they are put aside in a file."""
+    """The states of a slice, by whether its cells go by the readings' own clocks. Where they take more than
+    `memory` (bytes; 0: any), they are put aside in a file."""
 
     cells: dict[bool, Cells]
     memory: int = 0
@@ -207,7 +207,7 @@ class SliceStates:
 
 @dataclass(frozen=True)
 class Reader:
-    """How slices are read. `read(asked)` may be under way for several at once; `memory` (bytes) is what those
+    """Reads slices. `read(asked)` may be under way for several at once; `memory` (bytes) is what the slices
     that wait for their turn may take, and what a run may take at all; 0: any."""
 
     read: Callable[[SliceRequest], Future[SliceStates]]

@@ -24,7 +24,7 @@ _VERSION = 1
 
 
 class Completeness(NamedTuple):
-    """How much of a window was heard of."""
+    """How complete the readings of a window are."""
 
     expected: int  # intervals
     missing: int  # of them, those without a reading

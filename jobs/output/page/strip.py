@@ -21,14 +21,14 @@ _NAMES = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 class Mark(NamedTuple):
-    """What is told under the pointer, and the path of the days that it is told of."""
+    """The text shown under the pointer, and the path of its days."""
 
     title: str
     path: str
 
 
 class Row(NamedTuple):
-    """`lines`: each a state, and the path of its days."""
+    """A row of the calendar. `lines`: each a state, and the path of its days."""
 
     label: str
     title: str
@@ -44,7 +44,8 @@ class Tick(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """`columns`: days in a row. Ticks tell where months begin in a year; those of a month are its days."""
+    """The calendar. `columns`: days in a row. In a year, ticks mark the beginnings of months; in a month,
+    days."""
 
     columns: int
     ticks: list[Tick]
