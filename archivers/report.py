@@ -9,11 +9,11 @@ from buckets.columns import Quarantined, Series
 from buckets.fields.times import DAY_MS, as_date
 from config.limits import at_most
 
-#: So many quarantined buckets are reported one by one; the rest is counted.
+#: Quarantined buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000
-#: Why buckets stay though all they hold is before what is rolled up.
+#: Why buckets stay though they end before the watermark.
 NOT_ROLLED_UP = "its windows have changed since they were rolled up"
-#: Why buckets stay that hold nothing of what they are for.
+#: Why buckets stay that hold no numbers.
 VALUELESS = (
     "no finite value in a value field for a whole day, of a series that had some: mend the field, or name it "
     "in nonnumeric_ok"

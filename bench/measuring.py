@@ -34,7 +34,7 @@ class Measured(NamedTuple):
 
 
 def measure(action: Action, place: Place) -> Measured:
-    """Raises RuntimeError where the action failed: its traceback is on stderr."""
+    """Returns what one action took. Raises RuntimeError where it failed: its traceback is on stderr."""
     # As cron starts one; of a forked one, each page that it touches would be copied first.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)

@@ -58,7 +58,8 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
 
 
 def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
-    """Raises UsageError if --now is not a valid timestamp."""
+    """Returns the call of a verb with its common options. Raises UsageError if --now is not a valid
+    timestamp."""
     text = given.get("now")
     return Call(
         command=name,

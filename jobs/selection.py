@@ -17,7 +17,8 @@ Series = Annotated[
 
 
 def one_policy(call: Call) -> Policy:
-    """Raises UsageError where --policy does not name exactly one, and there are more."""
+    """Returns the policy of the call. Raises UsageError where --policy does not name exactly one, and there
+    are more."""
     if len(call.policies) != 1:
         known = ", ".join(call.settings.policies)
         raise UsageError(f"{call.command} works on one policy: name it with --policy. There are: {known}")

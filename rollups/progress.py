@@ -60,7 +60,7 @@ def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[s
 def _progress(found: Document | None, policy: Policy) -> Progress:
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return Progress()
-    # Other collections for hours and days change the fingerprint; for a further level only its own progress.
+    # New collections for hours and days change the fingerprint; one for a further level only its progress.
     known = {**(policy.rollup.targets if policy.rollup else {}), **found.get("targets", {})}
     levels = [
         level.name

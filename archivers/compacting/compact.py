@@ -1,9 +1,9 @@
 """Merges the small commits of each UTC day into one.
 
-A merged commit is made as any other: the documents are read from the store, and have to be those that were
-archived; they are packed together, written, read back and compared byte for byte; its manifest is written
-last. Then one transaction lets it take the place of all the others at once. These stay in the store for a
-while, so that a query which is under way keeps its files; who goes by manifests does not count them.
+A merged commit is made like any other. The documents are read from the store, and must be those that were
+archived. They are packed together, written, read back and compared byte for byte; the manifest is written
+last. Then one transaction replaces all the others by it at once. These stay in the store for a while, so that
+a query under way keeps its files; readers of manifests do not count them.
 """
 
 from __future__ import annotations

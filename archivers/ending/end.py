@@ -18,7 +18,7 @@ from buckets.fields.times import DAY_MS, EVER, TimeRange
 from rollups.guarded import transaction
 
 Document = dict[str, Any]
-#: Tombstones that are lifted in one transaction.
+#: Tombstones that one transaction lifts.
 AT_ONCE = 1000
 
 

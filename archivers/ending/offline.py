@@ -1,8 +1,8 @@
 """The end of an offline archive: commits all of whose readings are past their time.
 
-A tombstone is a part of the commit's receipt. When it is due, one transaction looks at the holds and at the
-tombstone again, lets the commit end, and records that; then its files go, and its manifest stays as a link of
-the chain. Where a crash comes in between, the next recovery removes the files.
+A tombstone is a part of the commit's receipt. When it is due, one transaction checks the holds and the
+tombstone again, lets the commit end, and records that. Then its files go, and its manifest stays as a link of
+the chain. After a crash in between, the next recovery removes the files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rollups.holds import Holds
 from rollups.progress import note_ended
 
 Document = dict[str, Any]
-#: So many commits get their tombstones in one transaction; so many that can't go are counted.
+#: Commits that get their tombstones in one transaction. Of those with live originals, so many are counted.
 _AT_ONCE = 1000
 _TOLD = ("days", "buckets", "bytes", "first", "last", "tombstone", "state", "sequence", "seal")
 

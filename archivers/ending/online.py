@@ -1,7 +1,7 @@
 """The end of an online archive: buckets whose last reading is past its time, a UTC day of them at a time.
 
-A day has one tombstone, a document among the receipts. When it is due, transactions of some buckets each look
-at the holds and at the tombstone again, delete, and record what went. What comes into a day meanwhile goes
+A day has one tombstone, a document among the receipts. When it is due, transactions of some buckets each
+check the holds and the tombstone again, delete, and record what went. What comes into a day meanwhile goes
 with it.
 """
 
@@ -208,7 +208,7 @@ class OnlineEnd:
         found = self._sort(piece, session)
         if len(found.going):
             self._remove(piece.take(found.going), tombstone["at"], session)
-            # Whoever lifts the tombstone meanwhile conflicts with this.
+            # This conflicts with a transaction that lifts the tombstone meanwhile.
             counted = {"$inc": {"expired": len(found.going)}}
             self._receipts.collection.update_one({"_id": identity}, counted, session=session)
         return found

@@ -21,7 +21,7 @@ from buckets.bson.raw import LOSSLESS, Batch
 from buckets.fields.selectors import selector_query
 from buckets.source import Source
 
-#: While somebody writes on, more is found each time: what is left after so many is reported.
+#: Rounds of deletes. While an application still writes, each round finds more: what is left is reported.
 _MOST_PASSES = 10
 
 

@@ -1,8 +1,8 @@
 """Erases one series from everything that a policy keeps.
 
-The order: it is written down that the erasure has begun; then the series goes from MongoDB, from commits of
-the archive, from files beside them, and from summaries; everything is searched for it; a receipt says that it
-is done. Each step finds what there is to do by itself, so that an erasure that was cut off is begun anew.
+First it is recorded that the erasure has begun. Then the series goes from MongoDB, from commits of the
+archive, from files beside them, and from summaries. Everything is searched for it, and a receipt says that it
+is done. Each step finds its own work, so that an erasure that was cut off is simply started again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What policies make of the buckets that are there now, each by some instant: counted, nothing is moved."""
+"""What policies do with the buckets that are there now, each by some instant: counted, nothing is moved."""
 
 from __future__ import annotations
 

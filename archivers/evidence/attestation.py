@@ -1,4 +1,4 @@
-"""What proves an archive: where its chain ends, under which key, and which of its days were restored."""
+"""What proves an archive: the end of its chain, the key that signs, and which of its days were restored."""
 
 from __future__ import annotations
 

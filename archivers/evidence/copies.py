@@ -1,7 +1,7 @@
 """Finds buckets wherever they lie: in the source, and in the archive with all their versions.
 
-Which commit holds an `_id` only its files tell. So it is looked for in the commits of the days that it may
-lie in; where nothing tells these, in all commits, if they are few.
+Only a commit's files tell which `_id`s it holds. So an `_id` is looked for in the commits of the days that it
+may lie in; where these are not known, in all commits, if they are few.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from buckets.models.covered import covered_span
 from buckets.models.slots import length_ms
 from config.policies import Policy
 
-#: Commits that are read for an `_id` of which nothing tells the day.
+#: Commits that are read for an `_id` whose day is not known.
 MOST_COMMITS = 32
-#: Buckets that one instant is explained by.
+#: Buckets that are explained for one instant.
 MOST_BUCKETS = 100
 Span = tuple[int, int]  # [start, end) in milliseconds
 

@@ -28,7 +28,7 @@ from buckets.models.slots import length_ms
 from config.errors import UsageError
 
 State = Literal["live", "archived", "both", "online", "summarised", "expired", "gap"]
-#: Rows that one answer may have.
+#: Rows of one answer, at most.
 MOST_ROWS = 50_000
 #: Days without live readings are looked at together.
 _QUIET_DAYS = 32

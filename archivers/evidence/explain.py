@@ -1,4 +1,4 @@
-"""What becomes of a bucket, or of all that cover an instant: where they are, why, and what comes next."""
+"""Explains a bucket, or all that cover an instant: where they are, why, and what comes next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a bucket got to where it is: what manifests, receipts, pins and the quarantine tell of it."""
+"""How a bucket got to where it is, by manifests, receipts, pins and the quarantine."""
 
 from __future__ import annotations
 

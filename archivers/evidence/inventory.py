@@ -151,7 +151,7 @@ class InventoryReader:
         context = self._context
         tally = Tally(grid, context.policy, self._selector)
         pinned, broken = grid.zeros(), grid.zeros()
-        # Manifests count all series: what is archived of some follows from what is live of all.
+        # Manifests count all series: counts of some series follow from what is live of all.
         may_hold = any(it.may_hold for it in parts)
         narrow = None if may_hold else selector_query(context.policy, self._selector)
         source = Source(context.database, context.policy, session=session)

@@ -1,8 +1,8 @@
-"""How many readings of each row are archived, and how many there are in all: decided from what is counted.
+"""How many readings of each row are archived, and how many there are in all: decided from counts.
 
-Manifests count the readings of a commit by UTC day, of all series together. Where less is asked for, of an
-hour or of some series, summaries tell, if those of the whole day agree with the manifests and with what is
-live. What can't be told exactly is None.
+Manifests count the readings of a commit by UTC day, of all series together. For an hour, or for some series,
+summaries tell, if those of the whole day agree with the manifests and with what is live. What can't be told
+exactly is None.
 """
 
 from __future__ import annotations

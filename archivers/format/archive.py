@@ -1,9 +1,9 @@
 """The offline archive: buckets as Parquet in an object store.
 
-The order, here and nowhere else: parts and buckets file are written; all are read back from where they
-lie, and the documents rebuilt from them are compared byte for byte with what was read from MongoDB; then
-the manifest is written. A crash before that leaves files that no manifest names: they are not part of
-the archive, and the next run removes them.
+This is the one place that decides the order. Parts and buckets file are written. All are read back from where
+they lie, and the documents rebuilt from them are compared byte for byte with those read from MongoDB. Then
+the manifest is written. A crash before that leaves files that no manifest names: they are not part of the
+archive, and the next run removes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commits of an offline archive, and how those are found that hold something of a range."""
+"""The commits of an offline archive, and how to find those that hold something of a range."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _counting(manifests: Sequence[Manifest], commits: Iterable[Commit]) -> list[
     return [it for it in manifests if it.commit in registered or registered.isdisjoint(it.replaces)]
 
 
-#: By policy: what was listed of an archive behind its registered commits.
+#: Commits that were listed behind the registered ones, by policy.
 Listed = dict[str, list[Commit]]
 
 
@@ -76,7 +76,8 @@ class ArchivedCommits:
         return list(commits(self.store, self.policy.name))
 
     def manifest(self, commit: Commit) -> Manifest:
-        """Raises NotFound, and DamagedError where it is not the one that was committed."""
+        """Returns the manifest of a commit. Raises NotFound, and DamagedError where it is not the one that
+        was committed."""
         return self.chain.manifest(commit)
 
     @property

@@ -98,7 +98,7 @@ class Origin(_Model):
     buckets: int
 
 
-#: Of the archive's format.
+#: The version of the archive's format.
 SCHEMA_VERSION = 5
 
 
@@ -204,7 +204,7 @@ class Manifest(_Model):
         return sum(file.bytes for file in self.files)
 
 
-#: What of a layout the series of a bucket depend on.
+#: The keys of a layout that the series of a bucket depend on.
 _OF_SERIES = ("model", "series_fields", "samples_field", "overflow")
 
 
@@ -214,7 +214,8 @@ def layout_of(policy: Policy) -> dict[str, Any]:
 
 
 def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:
-    """Raises NotFound, and DamagedError where it is no manifest, or not the one that was written."""
+    """Returns the manifest of a commit. Raises NotFound, and DamagedError where it is no manifest, or not the
+    one that was written."""
     key = manifest_key(policy, commit.sequence, commit.name)
     manifest = _read(store, policy, commit.name, key)
     if manifest.sequence != commit.sequence:

@@ -16,20 +16,20 @@ from buckets.columns import Series
 from buckets.fields.selectors import series_text
 from buckets.packing.pack import PackedGroup, Rows
 
-#: What decides on the bytes of a file, beside the release and what lies in it.
+#: Options that decide on the bytes of a file, beside pyarrow's release and the contents.
 WRITTEN_BY = f"pyarrow {pa.__version__} and numpy {np.__version__}"
-#: Who looks for one series reads the groups alone in which it may be.
+#: Rows of a row group: a query for one series reads only the groups in which it may be.
 ROW_GROUP = 250_000
 _ZSTD_LEVEL = 4  # a sixth smaller than 1 where values are ticks, in a tenth more time
 #: Columns with fewer distinct values than this share of their rows are written as a dictionary.
 _DICTIONARY_SHARE = 0.25
 _SAMPLE = 20_000
-#: Rows that are encoded at once. Arrow's usual 1024 have it look for the texts of each thousand.
+#: Rows that are encoded at once. With Arrow's default of 1024, it looks up the texts for each thousand.
 _WRITE_BATCH = 1 << 14
-#: Columns of lists of fewer bytes are not compressed: as differences they are small, and to compress and read
-#: them took longer than all else that is done for them.
+#: List columns of fewer bytes are not compressed: as differences they are small, and compressing and reading
+#: them takes longer than all else that is done for them.
 _SHORT_BYTES = 1 << 16
-#: The one that Iceberg's specification has for instants in Parquet.
+#: The type that Iceberg's specification has for instants in Parquet.
 _TIME = pa.timestamp("us", tz="UTC")
 _LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading", "field", "flag")
 
@@ -96,7 +96,7 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
 def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
     """Returns a Parquet file with the rows of one UTC day."""
     columns = as_table(rows, span, types, coded=True)
-    # Plain ints take as little where they repeat, each row like the one before it, and less where they don't.
+    # Plain ints take no more where each row repeats the one before it, and less where they don't repeat.
     dictionary = [column_name(field) for field, kind in types.items() if kind != "int64"]
     # Noisy values stay plain: Spark's vectorized reader does not know BYTE_STREAM_SPLIT.
     dictionary += [column_name(name) for name, column in rows.values.items() if _repeats(column[span])]

@@ -1,7 +1,7 @@
 """A policy's table in its Iceberg catalog: one of pyiceberg's, or the pointer that MongoDB keeps.
 
-Without a catalog of its own the suite needs no server: the metadata lies in the store, and where the last one
-lies is noted in MongoDB, under the lease. For the time of a sync a catalog in memory holds it.
+Without a catalog of its own, the suite needs no server: the metadata lies in the store, and MongoDB records
+where the last one lies, under the lease. During a sync, a catalog in memory holds it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from config.errors import BucketwiseError
 from config.secrets import hide_secrets
 from config.tables import OWN_CATALOG, Lake
 
-#: So many snapshots are kept for readers that have begun: each lists the parts that stood then.
+#: Snapshots that are kept for readers under way: each lists the parts that stood then.
 SNAPSHOTS = 20
 _PROPERTIES = {
     "format-version": "2",
@@ -42,7 +42,7 @@ _PROPERTIES = {
     "commit.manifest.min-count-to-merge": "25",
 }
 _MEND = "The archive is whole without it. Once this is mended, the next run registers what is missing"
-#: Of catalogs, what may be shown.
+#: Properties of catalogs that may be shown.
 _PLAIN = ("type", "uri", "warehouse")
 
 
@@ -176,7 +176,7 @@ class LakeTable:
                     ExpireSnapshots(work).by_ids([it.snapshot_id for it in old]).commit()
             last = table.current_snapshot()
             assert last is not None
-            # Manifests that were merged with others at once are in no snapshot.
+            # Manifests that were merged right away are in no snapshot.
             named = {last.manifest_list, *(it.manifest_path for it in self._manifests(last))}
         return [*unused, *(it for it in written if it.endswith(".avro") and it not in named)]
 

@@ -1,4 +1,4 @@
-"""Archives what has expired of one policy, and sees that what was archived is all there."""
+"""Archives the expired buckets of one policy, and checks that what was archived is all there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much makes a commit: lots are filled to a bounded number of readings, bytes and days."""
+"""Fills lots up to a bounded number of readings, bytes and days: each makes a commit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from buckets.decoding.decode import Lot
 from buckets.fields.times import DAY_MS
 from config.tables import USUAL_MEMORY
 
-#: A commit is closed at about so many readings, or bytes of BSON, where memory is as usual; with twice the
-#: memory, at twice as many. At fewer readings where these take more memory: `Lot.cells` has what does.
+#: A commit is closed at about so many readings, or bytes of BSON, with the default memory; with twice the
+#: memory, at twice as many. At fewer readings where these take more memory: see `Lot.cells`.
 MAX_READINGS = 900_000
 MAX_BYTES = 32_000_000
-#: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
+#: … or a month: sparse readings make few commits, and a query of a day reads no more than a month.
 MAX_SPAN_MS = 31 * DAY_MS
-#: Bytes of BSON that a cell takes where it takes few: while no reading was seen.
+#: Bytes of BSON that a cell takes, a low estimate: while no reading was seen.
 _LEAST_PER_CELL = 12
 
 

@@ -1,8 +1,8 @@
-"""Copies whose originals stay, known without a look at the archive.
+"""Copies whose originals stay, recognized without reading the archive.
 
-With `delete = false`, while a grace lasts, and of native time series, each run meets buckets again that
-are copied already. Of each copy MongoDB has a fingerprint, so that no file is read to see that nothing has
-changed. Nothing is deleted on the account of fingerprints.
+With `delete = false`, during a grace, and with native time series, each run meets buckets again that are
+copied already. MongoDB has a fingerprint of each copy, so that no file is read to see that nothing has
+changed. Nothing is ever deleted on the strength of a fingerprint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from buckets.bson.raw import Batch
 
 #: Bytes of the fingerprint of a bucket, and of its `_id`.
 _BUCKET, _ID = 16, 8
-#: So many are in one document.
+#: Fingerprints in one document.
 _IN_ONE = 200_000
 
 

@@ -1,4 +1,4 @@
-"""How many buckets a run would delete, told by counts: before anything is copied or deleted."""
+"""How many buckets a run would delete, counted before anything is copied or deleted."""
 
 from __future__ import annotations
 

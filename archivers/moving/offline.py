@@ -1,4 +1,4 @@
-"""The offline archive at work: what is copied, and what may go."""
+"""The offline archive in a run: copies, commits and deletes."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 from buckets.source import Source
 from rollups.context import share_of
 
-#: So many buckets tell how many bytes a reading takes, before all that were read are decoded.
+#: Buckets that are decoded first, to tell how many bytes a reading takes.
 SAMPLED = 100
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from buckets.bson.raw import Batch
 
-#: Bytes of names that need no file.
+#: Bytes of names that are kept in memory, without a file.
 MOST_IN_MEMORY = 1 << 20
 
 

@@ -34,10 +34,10 @@ from rollups.calendar.levels import Span
 from rollups.rolling.expiry import count_expired
 
 Document = dict[str, Any]
-#: What fell due less than this ago is not late: the next run takes it.
+#: What fell due less than this ago is not overdue: the next run takes it.
 SLACK = timedelta(days=1)
 MAX_QUARANTINED = MAX_HOLES = 100
-#: So many are looked for in the archive; the next audit finds the others.
+#: Buckets that are looked for in the archive; the next audit finds the others.
 MAX_ORPHANS = 10_000
 
 
@@ -65,7 +65,7 @@ def audit(
         for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
             found += more()
     except DamagedError as error:
-        # Without a manifest nothing of its commit can be held against anything; that it is gone is found.
+        # Without a manifest nothing of its commit can be compared; that it is missing is a finding.
         if "/meta/manifests/" not in error.place or all(it.place != error.place for it in found):
             raise
     found += [*auditor.parts(), *auditor.drills(drilled_every)]

@@ -1,9 +1,9 @@
-"""What a filter of DuckDB leaves to be read: ranges of time, and series.
+"""What has to be read for a filter of DuckDB: ranges of time, and series.
 
-Arrow decides that, as it decides which files of a data set to open: a filter and what is known of some rows
-("`time` lies between these two instants") give whether any of these may pass. The literals of the filter cut
-time, and the values of a series field, into points and the gaps between them; within a gap the filter can't
-tell two values apart. What Arrow can't decide stays, so that more may be read, and never less.
+Arrow decides that, as it decides which files of a data set to open: from a filter, and what is known of some
+rows ("`time` lies between these two instants"), it tells whether any of these may pass. The literals of the
+filter cut time, and the values of a series field, into points and the gaps between them; within a gap the
+filter can't tell two values apart. What Arrow can't decide is read: maybe more than needed, and never less.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 INSTANT = pa.timestamp("us", tz="UTC")
 Range = tuple[int, int]
 EVER: tuple[Range, ...] = ((FIRST_MS, LAST_MS + 1),)
-#: With more literals than this it is not worth while to look at each.
+#: With more literals than this, looking at each is not worth it.
 _MOST_POINTS = 1000
 _MOST_SELECTORS = 100
 #: Ranges with less than this between them are read as one; and all of them where there are too many.

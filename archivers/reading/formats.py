@@ -1,7 +1,7 @@
 """Readings as CSV, as JSON (an object a line), and as Parquet: the columns of the archive's parts, by time.
 
-What is no finite number is written NaN, Infinity or -Infinity; in JSON, which has no such numbers, as text.
-Where a reading has no number for a field there is nothing (CSV) or null.
+Numbers that are not finite are written NaN, Infinity or -Infinity; in JSON, which has no such numbers, as
+text. Where a reading has no number for a field, CSV has nothing, and JSON null.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Format(StrEnum):
     parquet = "parquet"
 
 
-#: So many lines are made at once.
+#: Lines that are made at once.
 _LINES = 20_000
 _ROW_GROUP = 250_000
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

@@ -1,4 +1,4 @@
-"""What is archived and no longer live, as batches: the other half of every summary's readings."""
+"""Archived buckets that are no longer live, as batches: the other half of every summary's readings."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class ArchivedReader:
 
     def _holding(self, archive: OfflineArchive, asked: RowFilter) -> Iterator[Manifest]:
         """Commits that may hold something of it. (Days with readings may lie before and after.)"""
-        # What reaches into the next range is read last: it is at hand when that is asked for.
+        # Commits that reach into the next range are read last: they are cached when that range is read.
         for manifest in sorted(archive.manifests(asked.start, asked.end), key=lambda it: (it.first, it.last)):
             is_around = any(it.touches(asked.start, asked.end) for it in manifest.parts)
             if is_around and (not asked.series or manifest.may_hold(self._policy, *asked.series)):

@@ -1,9 +1,9 @@
 """The readings of a range, live and archived as one: each once, in the order of time, in bounded memory.
 
 The range is read slice by slice. A slice that holds too many readings is cut, so that memory is bounded by
-what a slice may hold and by the commits that lie across it, one at a time. MongoDB is read as it was at one
-instant, a new one for each slice, and the store after that instant: a bucket that is on its way into the
-archive meanwhile is found on one side, and not on both.
+what a slice may hold and by the commits that overlap it, one at a time. MongoDB is read as it was at one
+instant, a new one for each slice, and the store after that instant: a bucket that moves into the archive
+meanwhile is found on one side, and not on both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from config.policies import Policy
 
 Document = dict[str, Any]
 MAX_READINGS = 250_000
-#: So many quarantined buckets are reported one by one; the rest is counted.
+#: Quarantined buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000
 #: Lengths of slices. Each begins and ends at a multiple of its length.
 _LENGTHS = (

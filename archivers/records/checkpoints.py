@@ -1,4 +1,4 @@
-"""Which checkpoint counts: the one that MongoDB names beside the heads of the chain."""
+"""Finds the checkpoint that counts: the one that MongoDB names beside the heads of the chain."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from archivers.records.receipts import Receipts
 from config.errors import HaltedError
 
 Document = dict[str, Any]
-#: The receipt that names them.
+#: The document among the receipts that names the heads.
 HEADS = "heads"
 
 

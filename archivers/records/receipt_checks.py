@@ -1,6 +1,5 @@
-"""Checks the receipts: each has to be there as it was written, behind the one before; and the holds, which
-they tell of.
-"""
+"""Checks receipts: each must be there as it was written, behind the one before; and holds against
+receipts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Receipts of old deletes, in files of the store: MongoDB need not keep them as long as the archive lasts.
 
-A file holds receipts of consecutive numbers as they were in MongoDB, as BSON, one behind the other,
-compressed with gzip. Each contains the seal of the one before, across files as well. MongoDB keeps the list
-of the files, with the seal of the last receipt in each: one that is missing, changed or exchanged is found.
+A file holds receipts of consecutive numbers as they were in MongoDB, as BSON, one after the other, compressed
+with gzip. Each contains the seal of the one before, across files as well. MongoDB keeps the list of the
+files, with the seal of the last receipt in each: one that is missing, changed or exchanged is found.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from config.errors import HaltedError
 
 Document = dict[str, Any]
 Step = Callable[[ClientSession], None]
-#: So many receipts lie in one file, at most: some megabytes of BSON.
+#: Receipts in one file, at most: some megabytes of BSON.
 MOST = 5000
 #: The seal comes last, and the signature behind it; neither is sealed.
 _UNSEALED = ("sha256", "signature")

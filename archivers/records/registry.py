@@ -1,4 +1,4 @@
-"""The registry of offline commits: what MongoDB knows of an archive, so that nobody has to list the store."""
+"""The registry of offline commits: what MongoDB knows of an archive, so that the store need not be listed."""
 
 from __future__ import annotations
 

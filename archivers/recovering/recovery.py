@@ -1,7 +1,7 @@
-"""What a crash left of an offline archive: finished, undone, or taken on.
+"""Recovery of an offline archive after a crash: commits are finished, undone, or adopted.
 
-Each commit gets its receipt right after its manifest. A manifest without one is of a run that was cut off
-there, or of one that had lost its lease: nothing was deleted on its account, and the next run adopts it.
+Each commit gets its receipt right after its manifest. A manifest without one is from a run that was cut off
+there, or from one that had lost its lease: nothing was deleted because of it, and the next run adopts it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rollups.holds import Hold, Holds
 Document = dict[str, Any]
 _logger = logging.getLogger(__name__)
 
-#: Receipts are moved so many milliseconds of them at a time, counted from 1970: few files, of some size.
+#: Receipts are moved by spans of so many milliseconds, counted from 1970: few files, of some size.
 MONTH_MS = 30 * 24 * 3_600_000
 
 

@@ -1,4 +1,4 @@
-"""What of an archive is asked for."""
+"""Which buckets of an archive to restore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restore: archived buckets come back as they were, byte for byte, into any collection."""
+"""Restores archived buckets as they were, byte for byte, into any collection."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class _Restoring:
         return [is_wanted and has_passed for is_wanted, has_passed in zip(wanted, passed, strict=True)]
 
     def finished(self) -> RestoreReport:
-        """Raises BucketwiseError where documents were in the way."""
+        """Returns the report. Raises BucketwiseError where documents were in the way."""
         report, settled, blocked = self._report, self._settling.report, self._settling.blocked
         for count in fields(settled):
             setattr(report, count.name, getattr(report, count.name) + getattr(settled, count.name))

@@ -1,7 +1,7 @@
 """Restored buckets of which the archive holds several versions.
 
-Such a bucket is told by what stands in its way: a document of the same `_id`, which is another version of it,
-or some of them merged. Only such a document is ever replaced, and the transaction that does compares it.
+Such a bucket shows by what stands in its way: a document with the same `_id`, which is another version of it,
+or some versions merged. Only such a document is ever replaced, and the transaction that does so compares it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from buckets.bson.raw import Batch
 from config.policies import Policy
 from rollups.guarded import transaction
 
-#: So many buckets, and so many bytes of them, wait for their other versions to be looked up.
+#: Buckets, and bytes of them, that wait for their other versions to be looked up together.
 MAX_WAITING, MAX_WAITING_BYTES = 10_000, 16 << 20
 IN_THE_WAY = (
     "another document has the same _id. What is there was left as it is. Restore into a new collection"

@@ -1,8 +1,8 @@
 """A store in a directory: each object is a file, written aside and moved into place.
 
-No symbolic link below the directory is followed: what lies behind one is not in the store. A link itself
-is listed, can't be read, and is removed or replaced without a look at where it leads. The directory may be
-one.
+No symbolic link below the directory is followed: what lies behind one is not in the store. A link itself is
+listed, can't be read, and is removed or replaced without a look at where it leads. The directory itself may
+be one.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class S3Store:
         locked_from: datetime | None = None,
     ) -> None:
         """Uploads an object. After a reply that was lost, finds out what the bucket holds."""
-        # The look comes first for servers that ignore the condition.
+        # Look first, for servers that ignore the condition.
         if if_absent and self.head(key) is not None:
             raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
         options: dict[str, Any] = {} if storage_class is None else {"StorageClass": storage_class}
@@ -177,7 +177,7 @@ class S3Store:
             ]
         except FAILURES as error:
             raise self._error("list", prefix, error) from error
-        # S3 lists in order of keys; not everything that speaks S3 does.
+        # S3 lists in the order of keys; not every server that speaks S3 does.
         yield from sorted(found, key=lambda item: item.key)
 
     def delete(self, keys: Iterable[str]) -> None:

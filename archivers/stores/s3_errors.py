@@ -1,4 +1,4 @@
-"""What botocore's errors mean: which of ours, why, and how to mend it."""
+"""Translates botocore's errors: which of ours it is, why, and how to fix it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from config.policies import Policy
 
 Document = dict[str, Any]
 Days = tuple[int, int]  # first and last, since 1970
-#: What some versions give is found in so many steps, and so many merges, or not at all.
+#: Steps, and merges, after which the search for what some versions give ends.
 _MOST_STEPS, _MOST_MERGED = 4096, 64
 
 

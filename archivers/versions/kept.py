@@ -1,4 +1,4 @@
-"""The versions of buckets that an online archive holds merged, each as it was, beside it.
+"""The versions of buckets that an online archive holds merged: each as it was, beside the archive.
 
 A document holds the bytes of a bucket, or of one of its overflow documents, and their SHA-256. They are
 written, and read back, before anything is merged.
@@ -31,7 +31,7 @@ from config.checks.targets import versions_archive
 from config.policies import Policy
 
 Document = dict[str, Any]
-#: A document can't be larger, and this one holds another.
+#: Documents can't be much larger, and this one holds another.
 MAX_BYTES = 16_000_000
 
 

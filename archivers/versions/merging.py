@@ -1,8 +1,8 @@
-"""Later versions of buckets that an online archive holds: merged into these, their own bytes kept beside.
+"""Later versions of buckets in an online archive: merged with the archived ones, each version kept beside.
 
-The order: both versions are written to the collection of versions. Then they are read back, and in one
-transaction the late bucket is deleted where it still equals its copy, and the archived document becomes the
-merged one. Until then the archive is what it was, and both count.
+Both versions are written to the collection of versions and read back. Then, in one transaction, the late
+bucket is deleted if it still equals its copy, and the archived document becomes the merged one. Until then
+the archive is what it was, and both count.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ def check_client(url: str) -> None:
 
 @contextmanager
 def cluster(url: str, where: Where, memory: int) -> Iterator[DaskExecutor]:
-    """Raises BucketwiseError where no scheduler with workers answers."""
+    """Yields an executor on a dask cluster. Raises BucketwiseError where no scheduler with workers
+    answers."""
     library, parts = distributed(), urlsplit(url)
     address = f"{SCHEMES[parts.scheme]}://{parts.netloc}"
     try:

@@ -150,7 +150,7 @@ class Runner:
             self._read_again_at = clock.steady() + _FRESH_S
 
     def run_one(self, policy: Policy) -> Result:
-        """Raises nothing: what went wrong is in the result."""
+        """Returns the result of one policy. Raises nothing: errors are in the result."""
         result = self.run_if(policy, lambda: True)
         assert result is not None
         return result

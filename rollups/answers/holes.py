@@ -104,13 +104,13 @@ def _spans(summary: Mapping[str, Any], window: Span, interval: int) -> list[Span
 def _summaries(database: Database[Document], policy: Policy) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The name of its collection, and the summary: each series' in the order of time."""
     after = LOWEST
-    # Days first. Weeks and months do not hold each other: only where there is nothing finer.
+    # Days first. Weeks and months do not contain each other: only where there is nothing finer.
     levels = levels_that_meet(policy)
     for level in reversed([it for it in levels if not it.is_long] or levels[:1]):
         collection: Collection[Document] = database.get_collection(
             level.collection, codec_options=documents.OPTIONS
         )
-        # Where an hour reaches over the last day's end, both tell of it.
+        # An hour that reaches over the last day's end is in both.
         wanted = {"start": {"$gt": DatetimeMS(after - HOUR)}, "_id.series": {"$exists": True}}
         for summary in collection.find(wanted, {"start": 1, "end": 1, "coverage": 1}).sort("start", 1):
             after = max(after, documents.milliseconds(summary["end"]))

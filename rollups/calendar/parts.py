@@ -1,4 +1,4 @@
-"""What due windows are made of: finer summaries, standing or of the same run; else readings. Pure."""
+"""Decides what due windows are made of: finer summaries, standing or of the same run; else readings. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where late and changed readings may be: told by a change stream, or looked for."""
+"""Finds where late and changed readings may be: by a change stream, or by a scan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rollups.progress import Bookmark, Progress, load, store
 
 Document = dict[str, Any]
 Mode = Literal["stream", "scan"]
-#: Where archived copies lie whose bucket is live.
+#: Spans of archived copies whose bucket is live.
 Superseded = Callable[[], Iterable[Span]]
 _MOST_DAYS = 400  # a query each
 _PRE_IMAGES = (
@@ -83,7 +83,7 @@ class LateFinder:
             return self._scan(loaded, f"there is no change stream to read: {error}")
 
     def _scan(self, loaded: Progress, reason: str | None) -> Late:
-        # The bookmark stays: a stream may yet go on from it.
+        # The bookmark stays: a stream may still continue from it.
         span = (self.calendar.recheck_from, HIGHEST)
         return Late("scan", [span], reason=reason, bookmark=loaded.bookmark)
 
@@ -100,7 +100,7 @@ class LateFinder:
                 raise LostError("the collection is another one than it was: dropped, renamed or restored")
             changed = self.told() or self.stream.drain(standing.token, reached, check)
             if changed.is_anything and self.stream.leaves_marks:
-                # Before another mark: what is live at that was live now, or came in since.
+                # Before another mark: what is live at the mark is live now, or came in since.
                 live = live_days(self.source)
                 changed = changed.then(self.stream.drain(changed.token, reached, check))
         except LostError as error:

@@ -17,7 +17,7 @@ from rollups.calendar.tiling import instant
 from rollups.summaries.documents import milliseconds, series_of, value_at
 
 Document = dict[str, Any]
-#: Of a summary, what is told beside series and values.
+#: Fields of a summary that are published beside series and values.
 _HEAD = (
     "start", "end", "timezone", "hours", "count", "expected", "missing", "longest_hole", "longest_hole_at",
 )  # fmt: skip

@@ -21,7 +21,7 @@ from rollups.summaries import documents
 from rollups.summaries.targets import ensure_indexes, stored_fields, target
 
 Document = dict[str, Any]
-#: By the name of their level; of each level the last one first.
+#: Summaries by the name of their level; in each level the last one first.
 ByLevel = dict[str, list[Document]]
 _AT_ONCE = 2000  # summaries that one query names
 

@@ -1,7 +1,7 @@
 """Brings Redis up to date with the summaries of a policy.
 
 Redis holds nothing that MongoDB doesn't: each key can be written again at any time, and a publication that
-was cut off is begun again, or goes on.
+was cut off is started again, or continues.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from rollups.summaries.targets import target
 from rollups.tasks import result_of
 
 Document = dict[str, Any]
-#: So many tell which series there are.
+#: Summaries, the last ones, that tell which series there are.
 _LAST_SUMMARIES = 10_000
 
 
@@ -90,7 +90,7 @@ class ReadAhead:
     def read(self, slices: Iterator[Slice]) -> Iterator[tuple[Slice, SliceStates | None]]:
         """Yields the states of each slice; None where no readings of it are needed."""
         first = list(islice(slices, self.reader.workers))
-        # A run has often no more than one slice to read, and several to read it.
+        # Often a run has only one slice to read, and several workers to read it.
         of_each = -(-self.reader.workers // len(first)) if first else 1
         under_way: deque[tuple[Slice, list[Future[SliceStates]]]] = deque()
         largest = 0

@@ -120,6 +120,6 @@ class _Expiry:
 
 def _expired(before: int) -> Document:
     limit = {"$lt": DatetimeMS(before)}
-    # A start before the limit is implied; it is there because it has an index. Only summaries have such an
-    # `_id`: were the collection somebody's by mistake, their documents stay.
+    # A start before the limit is implied; it is in the query because it has an index. Only summaries have
+    # such an `_id`: if the collection is somebody else's by mistake, their documents stay.
     return {"start": limit, "end": limit, "_id.series": {"$exists": True}}

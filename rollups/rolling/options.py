@@ -1,4 +1,4 @@
-"""What a roll-up is asked for, what the archive adds to it, and what it reports."""
+"""The options of a roll-up, what the archive adds to it, and what it reports."""
 
 from __future__ import annotations
 

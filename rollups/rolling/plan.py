@@ -59,14 +59,14 @@ class Planner:
         span = self.options.range
         if span is not None:
             self.records.note_live(self.source)
-            # Of a day that it touches, other hours may have changed: no stream was asked.
+            # Other hours of a day that it touches may have changed: no stream was read.
             standing = replace(self._standing, doubted=self.calendar.days_of([span]))
             return RollupPlan({level.name: [span] for level in self.calendar.levels}, standing)
         if self.options.whole:
             gone, resting = self._gone, Spans(self.options.resting)
             names = [level.name for level in self.calendar.levels]
             wanted = {name: list(resting.gaps(gone.get(name, LOWEST), HIGHEST)) for name in names}
-            # Nothing is taken as it stands where all is looked at.
+            # Where everything is looked at, no summary is taken as it stands.
             return RollupPlan(wanted, self._standing if resting.spans else StandingSummaries())
         return self._catch_up()
 
@@ -83,7 +83,7 @@ class Planner:
 
     @cached_property
     def _standing(self) -> StandingSummaries:
-        # Clipped: a run with a later `--now` than this one's said more than is true now.
+        # Clipped: a run with a later `--now` than this one's has recorded more than is true now.
         known, ends = self.loaded.through, self._ends
         through = {name: min(known[name], end) for name, end in ends.items() if name in known}
         return StandingSummaries(through, lambda: self._gone)

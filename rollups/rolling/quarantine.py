@@ -28,7 +28,7 @@ from rollups.guarded import majority
 Document = dict[str, Any]
 COLLECTION = "bucketwise_quarantine"
 _AT_ONCE = 500
-#: So many are reported one by one; the rest is counted.
+#: Buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000
 
 
@@ -41,7 +41,7 @@ class Quarantine:
         self._now = now
         self._met: set[int] = set()  # hashes: a few bytes a bucket, however many are broken
         self._may_heal = False
-        # As it lies there: an `_id` that is a document must name the same bucket again.
+        # Raw: an `_id` that is a document must name the same bucket again.
         self._collection = database.get_collection(
             COLLECTION, codec_options=TOLERANT, write_concern=majority(database)
         )

@@ -1,7 +1,7 @@
-"""Reading one slice of time into mergeable states: the part of a roll-up that writes nothing.
+"""Reads one slice of time into mergeable states: the part of a roll-up that writes nothing.
 
-So it may be done anywhere, by several at once. What it gives is taken in the order of time, by the run that
-writes: see `rollups.rolling.rollup`.
+So it may run anywhere, several at once. The run that writes takes the results in the order of time: see
+`rollups.rolling.rollup`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from rollups.summaries.summary import State, aggregate, merge, plain, state_of
 
 Document = dict[str, Any]
 Archived = Callable[[int, int], Iterable[Batch]]
-#: Bytes of a state of one value field, and of a bin of it, as Python holds them: about.
+#: Approximate bytes of a state of one value field, and of a bin of it, as Python objects.
 STATE, _BIN = 1000, 100
 #: Buckets that are decoded at once.
 _PIECE = 10_000
-#: Of what a run may take, states of a slice take so much less: documents are made of them, and compared.
+#: States of a slice take one in so many bytes of a run's memory: documents are made of them, and compared.
 _TIMES = 4
 
 

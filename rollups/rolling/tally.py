@@ -1,4 +1,4 @@
-"""What due windows come to: states from readings and from finer summaries, until all parts are there."""
+"""Adds up due windows: states from readings and from finer summaries, until all parts are there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rollups.summaries import documents
 from rollups.summaries.summary import State, merge
 from rollups.summaries.targets import identity_of, target
 
-#: One series, by its key, in one window.
+#: A series, by its key, and a window.
 Cell = tuple[bytes, Span]
 
 

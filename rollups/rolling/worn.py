@@ -1,4 +1,4 @@
-"""Summaries that are kept though their readings are gone: those were cleared away, not taken back."""
+"""Summaries that are kept though their readings are gone: those were cleared away, not withdrawn."""
 
 from __future__ import annotations
 

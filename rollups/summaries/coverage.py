@@ -89,7 +89,7 @@ def pack(runs: Runs, start_ms: int, interval: int) -> bytes:
 
 
 def unpack(data: object, start_ms: int, interval: int) -> Runs:
-    """Raises ValueError where the bytes are none, or of another interval."""
+    """Returns the runs. Raises ValueError where the bytes are none, or of another interval."""
     if not isinstance(data, bytes):
         raise ValueError("the summary has no coverage")
     reader = Reader(data)

@@ -117,7 +117,7 @@ def _pieces(
     """Pieces that add up to the values, and of which runs they don't: its magnitudes differ so much that it
     would take more than a few. Piece i, from 1, of a run is a multiple of its scale * 2**(-i * _PIECE).
     `is_short`: what the first two leave of any value is such a multiple already."""
-    # Adding so much makes a sum round to these multiples; taking it off again is exact.
+    # Adding this makes a sum round to these multiples; subtracting it again is exact.
     shift = np.repeat(scale * (1.5 * 2.0 ** (52 - _PIECE)), np.diff(starts, append=len(values)))
     rest = values
     pieces: list[Doubles] = []

@@ -1,4 +1,4 @@
-"""Which series have ever held a finite number in a value field, as a policy's summaries tell."""
+"""Which series have ever held a finite number in a value field, by a policy's summaries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rollups.calendar.levels import Level, bases, levels_of
 from rollups.summaries import documents
 
 Document = dict[str, Any]
-#: Series that are asked for at once.
+#: Series that one query asks for.
 _AT_ONCE = 100
 
 

@@ -1,7 +1,7 @@
-"""Where the readings of each cell lie: a cell is a series in a window, and a run a stretch of its readings.
+"""Finds the readings of each cell: a cell is a series in a window, and a run a stretch of its readings.
 
 Buckets mostly hold their readings in order, each inside one window. Then a bucket is a run, its readings stay
-where they are, and what is put in order are the runs. Else all readings are sorted, and each cell is one run.
+where they are, and only the runs are sorted. Else all readings are sorted, and each cell is one run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from buckets.decoding.order import Order
 from buckets.layouts.layout import spread
 
 Integers = NDArray[np.int64]
-#: Readings of a run, on average, from which on it pays to keep them where they are.
+#: Average readings in a run from which on it pays to leave them where they are.
 LONG = 8
 
 
