@@ -26,7 +26,7 @@ _WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
 
 
 def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) -> int:
-    """Run `verb` with the common options `given`, print what it reports, give the exit code."""
+    """Runs `verb` with the common options `given`, prints what it reports, and returns the exit code."""
     as_json, quiet = given.get("json", False), given.get("quiet", False)
     logs.configure(quiet=quiet, form=given.get("log_format", logs.LogFormat.text), verb=name)
     call: Call | None = None
@@ -78,14 +78,14 @@ def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
 
 
 def failed(name: str | None, error: BaseException, now: datetime, hosts: str = "") -> Report:
-    """The report of a command that could not work at all."""
+    """Returns the report of a command that could not start its work."""
     failure = explain(error, hosts)
     extra = {"problems": error.as_dicts()} if isinstance(error, ConfigError) else {}
     return Report(name, now, error=failure.message, error_code=failure.exit_code, extra=extra)
 
 
 def measure(call: Call, report: Report) -> None:
-    """Add the run to the file with its metrics. No data depends on it: that it can't be written is told, and
+    """Adds the run to the file with its metrics. No data depends on it: a failure to write is reported, and
     the exit code stays that of the run."""
     try:
         file = call.metrics_file
@@ -102,7 +102,7 @@ class _Console(Console):
 
 
 def emit(report: Report, *, as_json: bool) -> None:
-    """Results to stdout, complaints to stderr."""
+    """Prints results to stdout, and complaints to stderr."""
     try:
         _print(report, as_json=as_json)
     except BrokenPipeError:  # who reads has enough: `head`, for one

@@ -64,14 +64,14 @@ class FoundBucket:
 
 
 class Searched(NamedTuple):
-    """How many commits were read for an `_id`, of how many there are."""
+    """How many commits were read to find an `_id`, of how many there are."""
 
     read: int
     commits: int
 
 
 class Finder:
-    """Of one policy."""
+    """Finds the buckets of one policy."""
 
     def __init__(self, context: ArchiveContext) -> None:
         self._context = context

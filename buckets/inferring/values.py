@@ -37,7 +37,7 @@ def numeric(columns: Columns, notes: Notes) -> list[str]:
 
 
 def usable(paths: list[str], notes: Notes) -> list[str]:
-    """Returns those that can have their own column, and a place in summaries; all if there is no other."""
+    """Returns the fields that can have a column of their own, and a place in summaries; all if none can."""
     free: dict[str, str] = {}
     for path in paths:
         name = path.rpartition("*.")[2]

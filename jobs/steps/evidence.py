@@ -89,7 +89,7 @@ def _day_body(found: DrilledDay) -> Body:
 
 
 def explain_step(question: Question) -> Step:
-    """Returns the step that tells what becomes of a bucket, or of those of an instant."""
+    """Returns the step that tells what happens to a bucket, or to those of an instant."""
 
     def do(turn: Turn) -> Done:
         answer = explain(turn.context, question, archivable_through(turn))

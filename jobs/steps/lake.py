@@ -40,8 +40,8 @@ def sync_step(lake: Lake) -> Step:
 
 
 def registering(lake: Lake | None) -> tuple[Follower, ...]:
-    """Returns what registers in the end what a run has archived, or nothing. Where the run failed or was
-    stopped, something may be half-done, and the next one registers it."""
+    """Returns the follower that registers, at the end, what a run has archived; or none. Where the run failed
+    or was stopped, something may be half-done, and the next one registers it."""
     return (
         ()
         if lake is None
