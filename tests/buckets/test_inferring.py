@@ -187,6 +187,15 @@ def test_a_count_that_differs_now_and_then_is_left_out() -> None:
     assert '"n"' in questions(found) and "left out" in questions(found)
 
 
+def test_sums_beyond_the_greatest_double() -> None:
+    def bucket(at: int) -> Document:
+        samples = [{"t": T0 + at * MINUTE, "v": value} for value in (1.7e308, 1.7e308, -1.7e308, float(at))]
+        return {"dev": 1, "first": T0 + at * MINUTE, "last": T0 + at * MINUTE, "s": at, "samples": samples}
+
+    found = keys(infer([bucket(at) for at in range(1, 9)]))
+    assert found["value_fields"] == ("v",) and "sum_fields" not in found
+
+
 def test_what_is_read_in_part_is_told() -> None:
     found = infer([*READINGS, {"sensor": "s0", "t": 1.5}])
     assert found.evidence[0].startswith("40 of 41 sampled documents")

@@ -156,6 +156,24 @@ def test_samples(older: list[tuple[int, Any]], newer: list[tuple[int, Any]], by_
     assert encode(found) == encode(expected)
 
 
+def test_samples_that_sum_to_more_than_a_double() -> None:
+    under = samples(sum_fields={"v": "sum"})
+
+    def bucket(seconds: range, total: float) -> Document:
+        inner = [{"v": 1.7e308, "t": HOUR + timedelta(seconds=at)} for at in seconds]
+        return {
+            "_id": 1,
+            "dev": 7,
+            "first": inner[0]["t"],
+            "last": inner[-1]["t"],
+            "sum": total,
+            "samples": inner,
+        }
+
+    found = merged(under, bucket(range(1), 1.7e308), bucket(range(1, 3), math.inf))
+    assert found == encode(bucket(range(3), math.inf))
+
+
 def test_pairs_and_times_in_milliseconds() -> None:
     at = int(HOUR.timestamp() * 1000)
     under = samples(samples_as="pairs", sample_time_field=None, sample_time_unit="ms", end_field=None)
