@@ -230,6 +230,16 @@ def test_an_instant_has_as_many_buckets_as_series(place: Place) -> None:
     assert archived["buckets"][0]["series"] == {"symbol": "ORCL"}
 
 
+@pytest.mark.parametrize("at", ["2018-07-01T00:00:10Z", "2018-07-01T00:00:50Z"])
+def test_an_instant_beside_the_readings_of_its_bucket(place: Place, at: str) -> None:
+    """Of slots, a bucket covers its minute, also where it is at the edge of its commit."""
+    place.database.ticks.insert_one({"symbol": "X", "d": START + timedelta(days=1), "p": {"30": 1.5}})
+    assert _said(place, "--at", at)["state"] == "live"
+    assert place("rollup", "-p", "ticks").code == 0
+    assert place("archive", "-p", "ticks", "--since", "2018-07-01", "--until", "2018-07-02").code == 0
+    assert [it["state"] for it in _said(place, "--at", at)["buckets"]] == ["archived"]
+
+
 @pytest.mark.parametrize("at", ["2018-06-30T12:00:00Z", "1970-01-01", "9999-12-31T23:59:59Z"])
 def test_an_instant_without_any(place: Place, at: str) -> None:
     said = _said(place, "--at", at)
@@ -250,7 +260,9 @@ def test_any_id_can_be_written(place: Place, identity: str) -> None:
     place.database.ticks.insert_one({"_id": value, "symbol": "X", "d": START, "p": {"0": 1.5}})
     assert _said(place, "--id", identity)["buckets"][0]["series"] == {"symbol": "X"}
     place("run")
-    assert _said(place, "--id", identity)["state"] == "archived"
+    said = _said(place, "--id", identity)
+    assert said["state"] == "archived"
+    assert _said(place, "--id", json.dumps(said["buckets"][0]["id"]))["state"] == "archived"
 
 
 def test_an_unknown_one(place: Place) -> None:
