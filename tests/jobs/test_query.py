@@ -122,6 +122,16 @@ def test_files(mixed: Place) -> None:
     assert not list(mixed.folder.glob("*bad.csv*"))
 
 
+def test_a_table_in_a_file(mixed: Place) -> None:
+    sql = "SELECT symbol, time FROM ticks"
+    for statement in (f"{sql} LIMIT 3", sql):
+        printed = mixed("query", statement)
+        ran = mixed("query", statement, "--format", "table", "--output", "t.txt", "--yes")
+        assert ran.code == 0, ran
+        assert (mixed.folder / "t.txt").read_text() == printed.out
+    assert ran.out == "1,000 rows in t.txt\n"
+
+
 def test_what_json_lacks_is_text(mixed: Place) -> None:
     sql = (
         "SELECT 'nan'::DOUBLE a, '-inf'::DOUBLE b, NULL c, '' d, 'x,\"y' e, [1, 2] f, 1.50::DECIMAL(4, 2) g, "
