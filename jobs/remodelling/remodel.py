@@ -125,8 +125,8 @@ class Remodel:
         self.documents = at
 
     def _insert(self, documents: list[Document]) -> None:
-        """Of a run that fell asleep before and lost its lease, another has written these: MongoDB refuses them
-        then by their `_id`s, but not in a native time series."""
+        """If this run fell asleep before and lost its lease, another has written these. MongoDB then refuses
+        their `_id`s, but takes them once more in a native time series."""
         try:
             self._target.insert_many(documents, ordered=False)
         except BulkWriteError:
