@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
-from archivers.compacting.plan import StandingCommit, at_rest, groups, most
+from archivers.compacting.plan import Size, StandingCommit, at_rest, groups, most
 from archivers.context import ArchiveContext
 from archivers.format.archive import Maker, OfflineArchive, Replaced
+from archivers.format.manifest import Manifest
 from archivers.moving.archive import recover
 from archivers.moving.known import KnownCopies
 from archivers.records.days import CommitDays
@@ -70,13 +72,29 @@ def compact(context: ArchiveContext, options: CompactOptions) -> CompactReport:
 
 
 def plan_compaction(context: ArchiveContext, options: CompactOptions) -> CompactReport:
-    """Returns what `compact` would do. Changes nothing."""
+    """Returns what `compact` would do, as far as receipts tell: of irregular buckets it makes more commits.
+    Changes nothing."""
     report = CompactReport(bytes_after=None)
     archive = context.offline(context.keys)
     if archive is not None:
         for group in _Compactor(context, options, archive).groups():
             report.add(group)
     return report
+
+
+class _Loaded(NamedTuple):
+    commit: StandingCommit
+    manifest: Manifest
+    batch: Batch
+
+
+def _joined(some: Sequence[_Loaded]) -> Lot:
+    return Lot(Batch.concat([it.batch for it in some]), some[0].manifest.archived_policy)
+
+
+def _cells(some: Sequence[_Loaded]) -> int:
+    """What is decoded for that is given back."""
+    return _joined(some).cells
 
 
 @dataclass
@@ -90,9 +108,10 @@ class _Compactor:
 
     def run(self) -> None:
         for group in self.groups():
-            self._merge(group)
-            self.report.add(group)
-            self.context.progress("merged commits", len(group), self.done)
+            for some in self._fitting(group):
+                self._merge(some)
+                self.report.add([it.commit for it in some])
+                self.context.progress("merged commits", len(some), self.done)
 
     def groups(self) -> Iterator[list[StandingCommit]]:
         """Yields the commits that become one, day by day, as far as the budget goes."""
@@ -101,7 +120,7 @@ class _Compactor:
             self.context.check()
             self.done = number / len(days)
             resting = at_rest(self._day(day), self.options.quiet_since)
-            for group in groups(self._movable(resting), most(self.context.executor.memory)):
+            for group in groups(self._movable(resting), self._most):
                 if not self._affords(group):
                     return
                 yield group
@@ -126,7 +145,8 @@ class _Compactor:
 
     def _day(self, day: int) -> list[StandingCommit]:
         found = [(commit_of(it), it) for it in self._known_days.commits_of(day)]
-        return [StandingCommit.of(commit, it) for commit, it in found if commit is not None]
+        policy = self.context.policy
+        return [StandingCommit.of(commit, it, policy) for commit, it in found if commit is not None]
 
     def _affords(self, group: Sequence[StandingCommit]) -> bool:
         size = sum(it.held.bytes for it in group)
@@ -144,15 +164,36 @@ class _Compactor:
             self.context.check()
             self._known_days.note_compacted(names)
 
-    def _merge(self, group: Sequence[StandingCommit]) -> None:
-        manifests = [self.archive.manifest(it.commit) for it in group]
-        whole = Batch.concat([self.archive.load(it) for it in manifests])
+    @property
+    def _most(self) -> Size:
+        return most(self.context.executor.memory)
+
+    def _fitting(self, group: Sequence[StandingCommit]) -> Iterator[list[_Loaded]]:
+        """Yields those of a group that become one. Irregular buckets take more memory than receipts tell: no
+        more of them are decoded at once than fit."""
+        filled: list[_Loaded] = []
+        cells, limit = 0, self._most.cells
+        for it in group:
+            self.context.check()
+            manifest = self.archive.manifest(it.commit)
+            loaded = _Loaded(it, manifest, self.archive.load(manifest))
+            more = _cells([loaded])
+            if filled and cells + more > limit:
+                cells = _cells(filled)  # together they may share layouts
+                if cells > limit // 2 or cells + more > limit:
+                    yield from [filled] if len(filled) > 1 else []
+                    filled, cells = [], 0
+            filled.append(loaded)
+            cells += more
+        yield from [filled] if len(filled) > 1 else []
+
+    def _merge(self, group: Sequence[_Loaded]) -> None:
+        manifests = [it.manifest for it in group]
         first, context = manifests[0], self.context
         maker = Maker(first.database, context.fence, context.now, first.timeseries)
         origins = [origin for it in manifests for origin in it.all_origins]
         replaced = Replaced(tuple(it.commit for it in manifests), tuple(origins))
-        lot = Lot(whole, first.archived_policy)
-        copied = self.archive.copy(lot, first.series_types, maker, context.check, replaced)
+        copied = self.archive.copy(_joined(group), first.series_types, maker, context.check, replaced)
         run = ArchiveRun.of(context)
         successor = CommitRegistry(run, self.archive, maker).merge(manifests, copied)
         KnownCopies(run).note_merged(successor, copied.batch)

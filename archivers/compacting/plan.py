@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from archivers.format.names import Commit
 from archivers.moving.filling import MAX_BYTES, MAX_READINGS
+from buckets.decoding.decode import cells_of
 from buckets.fields.times import as_ms
+from config.policies import Policy
 from config.tables import USUAL_MEMORY
 
 #: So many commits of a day are merged though the day has not come to rest.
@@ -19,7 +21,7 @@ MANY = 100
 class Size(NamedTuple):
     """How much commits hold."""
 
-    readings: int
+    cells: int  # see `Lot.cells`; of irregular buckets more, as their documents tell
     bytes: int  # of BSON
 
 
@@ -38,13 +40,14 @@ class StandingCommit:
     span: tuple[int, int]  # from its first reading until after its last, milliseconds
 
     @classmethod
-    def of(cls, commit: Commit, receipt: dict[str, Any]) -> StandingCommit:
-        """Returns what a receipt tells of a commit."""
+    def of(cls, commit: Commit, receipt: dict[str, Any], policy: Policy) -> StandingCommit:
+        """Returns what a receipt tells of a commit of this policy."""
+        cells = cells_of(receipt["readings"], receipt["buckets"], policy)
         return cls(
             commit,
             receipt["committed"],
             receipt["buckets"],
-            Size(receipt["readings"], receipt["documents_bytes"]),
+            Size(cells, receipt["documents_bytes"]),
             receipt["bytes"],
             receipt["kin"],
             receipt["compacted"],
@@ -84,5 +87,5 @@ def groups(day: Iterable[StandingCommit], limit: Size) -> Iterator[list[Standing
 
 
 def _exceeds(group: Sequence[StandingCommit], limit: Size) -> bool:
-    readings = sum(it.held.readings for it in group)
-    return readings > limit.readings or sum(it.held.bytes for it in group) > limit.bytes
+    cells = sum(it.held.cells for it in group)
+    return cells > limit.cells or sum(it.held.bytes for it in group) > limit.bytes

@@ -299,11 +299,17 @@ class OfflineArchive(ArchivedCommits):
 
     def unlisted(self) -> Iterator[tuple[str, CommitName | None]]:
         """Files under `data/` and `meta/buckets/` of no commit, and the commit they are named for."""
-        files = list(self.sizes())
-        listed = {commit.name for commit in self.commits()}  # after the files: one committed since counts
+        files = self.sizes()
+        yield from self.of_none(files, self.commits())  # after the files: one committed since counts
+
+    def of_none(
+        self, files: Iterable[str], commits: Iterable[Commit]
+    ) -> Iterator[tuple[str, CommitName | None]]:
+        """Those of some files that belong to none of these commits, and the commit they are named for."""
+        names = {it.name for it in commits}
         for key in files:
             commit = commit_of_file(self.policy.name, key)
-            if commit is None or commit.name not in listed:
+            if commit is None or commit.name not in names:
                 yield key, commit
 
     def clear(

@@ -167,18 +167,23 @@ class ArchivedCommits:
         days = [*(known or ()), *(day_number(it) for commit in self.tail for it in commit[1:3])]
         return (min(days) * DAY_MS, (max(days) + 1) * DAY_MS) if days else None
 
-    def missing(self, registered: Callable[[], Iterable[Commit]]) -> list[Commit]:
+    def missing(
+        self, registered: Callable[[], Iterable[Commit]], listed: Iterable[Commit] | None = None
+    ) -> list[Commit]:
         """Returns those of the registered commits that have no manifest, by their names. They are asked for
-        again where some are missing: a run at work may have dropped them since."""
-        missing = self._missing(registered())
+        again where some are missing: a run at work may have dropped them since, or made them since the
+        commits were `listed`."""
+        missing = self._missing(registered(), listed)
         if not missing:
             return []
         still = self._missing(registered())
         return [still[name] for name in sorted(missing.keys() & still.keys())]
 
-    def _missing(self, registered: Iterable[Commit]) -> dict[str, Commit]:
+    def _missing(
+        self, registered: Iterable[Commit], listed: Iterable[Commit] | None = None
+    ) -> dict[str, Commit]:
         wanted = {commit.name: commit for commit in registered}  # before the listing
-        for commit in self.commits():
+        for commit in self.commits() if listed is None else listed:
             wanted.pop(commit.name, None)
         return wanted
 

@@ -112,18 +112,17 @@ class _Audit:
             )
 
     def records(self) -> Iterator[Finding]:
-        report, self.standing = verify_records(self.context)
+        report, self.standing, unlisted = verify_records(self.context)
         yield from self._bad(report)
         for gap in self.context.receipts.gaps():
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
             message = f"the receipts of deletes {numbers} were lost: this database was put back"
             yield self._finding("receipts-lost", RECEIPTS, message, "warning")
-        if (archive := self.context.offline()) is None:
-            return
-        for key, _ in archive.unlisted():
+        for key in unlisted:
+            assert self.context.store is not None
             yield self._finding(
                 "part-unlisted",
-                f"{archive.store.url}/{key}",
+                f"{self.context.store.url}/{key}",
                 "no manifest names this file: of a run cut off (the next one removes it), or put there",
             )
 

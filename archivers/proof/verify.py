@@ -51,6 +51,15 @@ class Verified(NamedTuple):
     parts: int
 
 
+class Records(NamedTuple):
+    """What `verify_records` found: `standing` are the commits of which nothing is amiss, `unlisted` the keys
+    of files that no manifest names."""
+
+    report: VerifyReport
+    standing: list[Verified]
+    unlisted: list[str]
+
+
 def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
     """Reads every file of every commit that touches the range: size, SHA-256, page checksums, and that
     the documents rebuilt from them are those that were archived. Of all there is, without a range, also the
@@ -65,16 +74,19 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
     return report
 
 
-def verify_records(context: ArchiveContext) -> tuple[VerifyReport, list[Verified]]:
+def verify_records(context: ArchiveContext) -> Records:
     """Verifies all there is, but reads no file of a commit: each has to be there, as long as its manifest
-    says. Returns the commits as well, for `verify_commits` to read."""
+    says. The store's files are listed once. Returns the commits as well, for `verify_commits` to read."""
     report, archive = VerifyReport(), context.offline(context.keys)
-    seer = None
-    if archive is not None:
-        look = partial(archive.see, sizes=archive.sizes())
-        seer = _Verifier(context, archive, report, look, told="parts that are there")
+    if archive is None:
+        _verify_all(context, None, report)
+        return Records(report, [], [])
+    sizes = archive.sizes()  # before the commits: what was committed since names its files
+    seer = _Verifier(context, archive, report, partial(archive.see, sizes=sizes), told="parts that are there")
     _verify_all(context, seer, report)
-    return report, list(seer.done.values()) if seer is not None else []
+    unlisted = [key for key, _ in archive.of_none(sizes, seer.listed)]
+    there = [key for key in unlisted if archive.store.head(key) is not None]  # a run may have dropped some
+    return Records(report, list(seer.done.values()), there)
 
 
 def verify_commits(context: ArchiveContext, commits: Sequence[Commit]) -> tuple[VerifyReport, list[Verified]]:
@@ -113,6 +125,7 @@ class _Verifier:
     within: TimeRange = EVER
     told: str = "verified parts"  # as progress
     count: int = 0  # of the commits to look at; 0: not known
+    listed: list[Commit] = field(default_factory=list)  # all that the store has
     seen: set[str] = field(default_factory=set)  # commits
     done: dict[str, Verified] = field(default_factory=dict)  # those of them that are as they should be
 
@@ -130,10 +143,11 @@ class _Verifier:
         registered = receipts.all_registered()  # before the heads, which then lead to all of these
         archive.chain.expect({name: it.seal for name, it in registered.items()})
         replaced = {it["_id"]["name"] for it in receipts.replaced()}
-        there = {it.name: it for it in archive.commits() if it.name not in replaced}
+        self.listed = archive.commits()
+        there = {it.name: it for it in self.listed if it.name not in replaced}
         self.count = len(there)
         told = self._verify_chain(registered, there)
-        for commit in archive.missing(receipts.commits):
+        for commit in archive.missing(receipts.commits, self.listed):
             if not is_forgotten(receipts, archive, commit):
                 self.report.add(_missing(archive, commit))
         for commit in sorted(there.values(), key=lambda it: it.first):

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers.moving import filling
 from archivers.stores import open_store
 from config.policies import Compact, Policy
 from config.tables import Store
@@ -89,11 +87,8 @@ class History:
             for number in range(self.series):
                 yield {"symbol": f"S{number}", "d": at, "p": number / 8 + hour}
 
-    def archive(self, *, a_commit_each: bool = False) -> None:
-        """`a_commit_each`: of what one hour holds, as by runs of every hour."""
-        most = 2 * self.series if a_commit_each else filling.MAX_READINGS
-        with patch.object(filling, "MAX_READINGS", most):
-            self.cost(RUN)
+    def archive(self) -> None:
+        self.cost(RUN)
 
     def cost(self, steps: Sequence[Step], **options: Any) -> Cost:
         """Raises RuntimeError where a policy's result is an error."""

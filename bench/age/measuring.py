@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from bench.age.commits import commit_hourly
 from bench.age.history import START, Cost, History, histories
 from buckets.fields.times import TimeRange
 from jobs.running.turn import Step
@@ -51,8 +52,7 @@ def after_commits(uri: str, counts: Sequence[int]) -> Columns:
     """A commit an hour, before and after they are merged."""
     for count in counts:
         with tempfile.TemporaryDirectory() as folder, histories(uri, Path(folder)) as it:
-            it.write(count)
-            it.archive(a_commit_each=True)
+            commit_hourly(it, count)
             it.cost(RUN)
             yield _measured(f"{it.commits():,} commits", it)
             it.cost((COMPACT_ALL,))

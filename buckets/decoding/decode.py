@@ -80,12 +80,8 @@ class Lot:
         pieces = self.decoded.pieces
         room = sum(piece.time.size for piece in pieces if piece.there is not None)
         alone = [len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1]
-        numbers = 1 + len(self.policy.value_fields)  # of each reading, with its time
-        return (
-            (self.readings + room * 3 // 4) * numbers // 2
-            + len(self.batch)
-            + sum(_CELLS_OF_LAYOUT + _CELLS_OF_ELEMENT * size for size in alone)
-        )
+        layouts = sum(_CELLS_OF_LAYOUT + _CELLS_OF_ELEMENT * size for size in alone)
+        return cells_of(self.readings + room * 3 // 4, len(self.batch), self.policy) + layouts
 
     def forget(self) -> None:
         """Give back the memory; who asks again has it decoded again."""
@@ -100,6 +96,12 @@ class Lot:
     def concat(cls, lots: Sequence[Lot]) -> Lot:
         """Of one policy; at least one."""
         return lots[0] if len(lots) == 1 else cls(Batch.concat([it.batch for it in lots]), lots[0].policy)
+
+
+def cells_of(readings: int, buckets: int, policy: Policy) -> int:
+    """Returns `Lot.cells` of regular buckets."""
+    numbers = 1 + len(policy.value_fields)  # of each reading, with its time
+    return readings * numbers // 2 + buckets
 
 
 def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decoded:

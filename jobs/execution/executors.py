@@ -7,15 +7,16 @@ from contextlib import closing, contextmanager
 
 from archivers.tasks import Connections, Executor, LocalExecutor
 from config.policies import Settings
+from config.tables import USUAL_MEMORY
 from jobs.execution.cluster import cluster
 from jobs.execution.processes import ProcessExecutor
 from jobs.execution.worker import Where
 
 
 @contextmanager
-def local(connections: Connections) -> Iterator[Executor]:
+def local(connections: Connections, memory: int = USUAL_MEMORY) -> Iterator[Executor]:
     """For what has no tasks, or few."""
-    yield LocalExecutor(connections)
+    yield LocalExecutor(connections, memory=memory)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
 from config.errors import InterruptedRun, PausedError, WindowOverError
 from config.policies import Policy
+from config.tables import USUAL_MEMORY
 from jobs import clock
 from jobs.call import Call
 from jobs.execution.executors import local
@@ -53,11 +54,12 @@ log = structlog.get_logger()
 @dataclass(frozen=True)
 class RunOptions:
     """What is asked of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease.
-    `allow_large`: it may delete more than `max_delete` says. `followers`: what comes after all steps."""
+    `staff`: who does the tasks; None: this process. `allow_large`: it may delete more than `max_delete` says.
+    `followers`: what comes after all steps."""
 
     within: TimeRange = EVER
     dry_run: bool = False
-    staff: Staff = local
+    staff: Staff | None = None
     allow_large: bool = False
     followers: Sequence[Follower] = ()
 
@@ -79,6 +81,7 @@ class Runner:
     keys: Keys = UNSIGNED
     arguments: Sequence[str] | None = ()  # given with the verb; None: they name series
     known: Sequence[Policy] = ()  # all policies of the file
+    memory: int = USUAL_MEMORY  # of this process, where nobody else does the tasks
     keep: timedelta | None = None  # entries of the ledger; None: forever
     tells_late: bool = False  # whether a firing was missed before
     is_measured: bool = False  # for metrics
@@ -111,6 +114,7 @@ class Runner:
             keys=call.keys,
             arguments=call.arguments,
             known=tuple(call.settings.policies.values()),
+            memory=call.settings.work.memory,
             keep=call.settings.ledger.keep,
             tells_late=call.command == SCHEDULED and call.settings.notify.tells_late,
             is_measured=call.metrics_file is not None,
@@ -162,7 +166,7 @@ class Runner:
             result.late_since = self._late_since(policy)
             if (gate := self._gate(policy)) is not None:
                 gate.see_window(self._present())
-            with self.options.staff(Connections(self.database, self.store)) as executor:
+            with self._staff(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
                     self._read_on()
                     self._do(result, self._turn(policy, None, executor))
@@ -258,6 +262,10 @@ class Runner:
             body = {"error": explain(error, self.hosts).message}
             log.warning(f"{name} failed", policy=policy, reason=body["error"])
         result.body.update({} if body is None else {name: body})
+
+    @property
+    def _staff(self) -> Staff:
+        return self.options.staff or partial(local, memory=self.memory)
 
     def _turn(
         self, policy: Policy, lease: Lease | None, executor: Executor, gate: Gate | None = None

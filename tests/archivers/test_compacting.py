@@ -16,17 +16,21 @@ from pymongo.database import Database
 
 from archivers.compacting.compact import CompactOptions, plan_compaction
 from archivers.context import ArchiveState
+from archivers.format.archive import OfflineArchive
 from archivers.moving import filling
 from archivers.records.receipts import COLLECTION as RECEIPTS
+from archivers.tasks import LocalExecutor
+from buckets.decoding.decode import Lot
 from buckets.fields.times import TimeRange
 from config.errors import HaltedError
 from config.policies import Compact
-from config.tables import Store
+from config.tables import USUAL_MEMORY, Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,
     LATER,
     Case,
+    encode,
     insert,
     reading,
     samples_overflow,
@@ -36,7 +40,7 @@ from tests.archivers.builders import (
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Cycle, expected_rows, parquet_rows
 from tests.archivers.test_crash import World
-from tests.jobs.counting import CountingStore
+from tests.jobs.counting import CountingStore, ticks_policy
 
 Document = dict[str, Any]
 HOUR, DAYS = timedelta(hours=1), timedelta(days=1)
@@ -263,6 +267,63 @@ def test_a_budget_is_kept(database: Database[Document], file_store: Store) -> No
     for _ in range(whole.into):
         assert cycle.compact(LATER, CompactOptions(budget=1)).into == 1
     assert cycle.compact(LATER, CompactOptions(budget=1)).into == 0
+
+
+def uneven() -> Case:
+    """Buckets of which each has fields of its own, so that each is a layout for itself."""
+    documents = [
+        encode(
+            {
+                "_id": i,
+                "symbol": "A",
+                "d": DAY0 + i * HOUR / 8,
+                "p": i / 7,
+                **{f"x{i}_{j}": j for j in range(i % 9)},
+            }
+        )
+        for i in range(190)
+    ]
+    return Case("ticks", ticks_policy(to="offline"), documents, [])
+
+
+@pytest.mark.parametrize(("make", "most"), [(partial(slots, "minute"), 2_000), (uneven, 3_000)])
+def test_a_day_that_is_larger_than_what_a_run_holds(
+    database: Database[Document],
+    file_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[], Case],
+    most: int,
+) -> None:
+    """It becomes several commits, and no more of it is decoded at a time."""
+    cycle = often(Cycle(database, make(), file_store).load(), step=1, hours=25)
+    expected = cycle.rows()
+    memory = most * USUAL_MEMORY // filling.MAX_READINGS
+    executor = LocalExecutor(cycle.context().connections, memory=memory)
+    decoded: list[int] = []
+    copied: list[int] = []
+    copy, cells = OfflineArchive.copy, vars(Lot)["cells"]
+
+    def copying(archive: OfflineArchive, lot: Lot, *given: Any) -> Any:
+        copied.append(lot.cells)
+        assert lot.batch.size <= filling.MAX_BYTES * memory / USUAL_MEMORY
+        return copy(archive, lot, *given)
+
+    def counting(lot: Lot) -> int:
+        decoded.append(cells.fget(lot))
+        return decoded[-1]
+
+    monkeypatch.setattr(OfflineArchive, "copy", copying)
+    monkeypatch.setattr(Lot, "cells", property(counting))
+    report = cycle.compact(LATER, executor=executor)
+    assert report.commits > report.into == len(copied) > len(parts_a_day(cycle))
+    assert max(decoded) <= most
+    assert sum(copied) > 3 * most
+    while cycle.compact(LATER, executor=executor).commits:  # what was left over
+        assert len(copied) < 2 * report.into
+    cycle.run(LATER + HOUR)
+    assert cycle.rows() == expected
+    assert cycle.verify().bad == []
+    assert sorted(cycle.archived()) == sorted(cycle.case.documents)
 
 
 def test_a_range(database: Database[Document], file_store: Store) -> None:

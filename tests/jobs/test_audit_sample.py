@@ -21,7 +21,7 @@ from config.shares import Share
 from config.tables import Store
 from jobs.output.report import Result
 from jobs.steps.working import RUN, audit_step
-from tests.jobs.counting import run_counted, ticks_policy
+from tests.jobs.counting import CountingStore, run_counted, ticks_policy
 from tests.jobs.place import POLICIES, START, Place
 
 Document = dict[str, Any]
@@ -119,6 +119,20 @@ def test_each_file_is_read_once(
     parts = sum("/data/" in key for key in reads.files)
     assert (result.body["parts"], result.body["parts_read"], result.body["days"]) == (parts, parts, 1)
     assert parts > DAYS
+
+
+def test_the_store_is_listed_once(
+    database: Database[Document], mongodb_uri: str, file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for what is listed behind the last registered commit, as by any command."""
+    monkeypatch.setattr(filling, "MAX_READINGS", 2 * 8)
+    it = Audited(database, mongodb_uri, file_store, policy_of())
+    files = sum(1 for it in it.store.list("ticks/") if "/data/" in it.key or "/meta/buckets/" in it.key)
+    commits = len(list(it.store.list("ticks/meta/manifests/")))
+    store: Any = CountingStore(it.store)
+    steps = (audit_step(full=True),)
+    (result,), _ = run_counted(mongodb_uri, database.name, steps, [it.policy], store, NOW, dry_run=True)
+    assert (result.exit_code, store.asked["listed"]) == (0, files + commits + 1)
 
 
 def test_a_sample_is_read_and_all_have_their_turn(
