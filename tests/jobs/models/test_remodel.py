@@ -204,6 +204,22 @@ def test_two_at_once(place: Place) -> None:
     assert Counter((it["symbol"], it["d"], it["p"]) for it in singles) == prices(place)
 
 
+@pytest.mark.parametrize("model", ["reading", "timeseries"])
+def test_who_wakes_up_after_another_took_over_says_what_it_may_have_done(place: Place, model: str) -> None:
+    """MongoDB refuses an `_id` that is there, but not in a native time series: that the last documents may be
+    there twice is told by who wrote them, and found by whoever compares again."""
+    arguments = ["remodel", "ticks", "--to", model, "--into", "other", "--quiet"]
+    meddle = ("tests.jobs.asleep", {"at": 2, "database": place.database.name, "command": arguments})
+    ran = place.command.meddled(meddle, *arguments, cwd=place.folder, MONGODB_URI=place.uri)
+    assert ran.code == 11 and "remodel other: the lease is lost (another run took it)" in ran.err, ran
+    is_twice = model == "timeseries"
+    assert ("may be in other twice" in ran.err) is is_twice
+    assert (place.database.other.count_documents({}) > MINUTES * 60) is is_twice
+    again = remodel(place, "ticks", model)
+    assert (again.code, again.json["equal"]) == (int(is_twice), not is_twice)
+    assert ("drop other and run again" in again.err) is is_twice
+
+
 def test_who_lost_the_lease_does_not_take_back_what_is_known(place: Place) -> None:
     bookmark = Bookmark(place.database, "other", {})
     bookmark.begin()

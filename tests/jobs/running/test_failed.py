@@ -35,8 +35,8 @@ def broken(place: Place, *command: str) -> None:
     place.database.drop_collection("ticks_daily")
 
 
-def killed(place: Place, *command: str) -> None:
-    given = {"log": str(place.folder / "log"), "folder": str(place.folder), "at": "make summary"}
+def killed(place: Place, *command: str, at: str = "make summary") -> None:
+    given = {"log": str(place.folder / "log"), "folder": str(place.folder), "at": at}
     hooks = ("tests.faults.points", given)
     ran = place.command.meddled(hooks, *command, "--now", NOW, cwd=place.folder, MONGODB_URI=place.uri)
     assert ran.code == -9
@@ -80,6 +80,12 @@ def test_one_that_was_killed(place: Place) -> None:
     assert [it["command"] for it in failed(place) if it["verb"] == "rollup"] == [expected]
     repeat(place, expected)
     assert commands(place) == []
+
+
+def test_one_that_was_killed_while_it_read_the_changes_of_all(place: Place) -> None:
+    assert place("run").code == 0
+    killed(place, "run", at="mongo aggregate stream")
+    assert ([it["outcome"] for it in failed(place)], failed(place, "iot")) == (["died"], [])
 
 
 def test_a_range_is_not_done_by_another_one(place: Place) -> None:

@@ -180,6 +180,16 @@ def test_marks_of_another_host_end_no_read(bench: Bench, monkeypatch: pytest.Mon
     assert later.events == 1
 
 
+def test_nothing_is_read_for_whose_turn_is_over(bench: Bench) -> None:
+    """Also where that was before the first read, as another run held its lease."""
+    some = policies()
+    loaded = started(bench, some)
+    together = shared(bench, some)
+    together.leave_out(some[0])
+    together.read_on(nothing)
+    assert [together.take(it, loaded[it.name]) is None for it in some] == [True, False, False]
+
+
 def test_who_lost_a_collection_reads_for_itself(bench: Bench) -> None:
     some = policies()
     loaded = started(bench, some)
