@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import Any
 
 import structlog
-from rich.console import Console
-from rich.text import Text
 
 from config.problems import ConfigError
 from jobs import clock, logs
@@ -17,12 +15,12 @@ from jobs.call import Call
 from jobs.failures import explain
 from jobs.output.report import Report, Result
 from jobs.output.streams import abandon
+from jobs.output.text.printing import print_tables
 from jobs.service import metrics_file
 from jobs.service.notify import Notifier
 from jobs.stopping import Stop, settle, signals_to
 
 log = structlog.get_logger()
-_WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
 
 
 def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) -> int:
@@ -97,11 +95,6 @@ def measure(call: Call, report: Report) -> None:
         logs.complain(complaint)
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise  # rich would end the process with 1, whatever the report says
-
-
 def emit(report: Report, *, as_json: bool) -> None:
     """Prints results to stdout, and complaints to stderr."""
     try:
@@ -122,7 +115,5 @@ def _print(report: Report, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(report.as_json() + "\n")
     else:
-        out = _Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES, markup=False, highlight=False)
-        for table in report.tables:
-            out.print(table, soft_wrap=isinstance(table, Text))  # whole lines, to be copied from
+        print_tables(report.tables, sys.stdout)
     sys.stdout.flush()

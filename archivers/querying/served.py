@@ -69,9 +69,8 @@ class Served(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
                 passed = found if filter_ is None else found.filter(filter_)
                 yield from passed.select(names).to_batches(max_chunksize=_ROWS)
         except Exception as error:
-            self._watched.failure = (
-                self._watched.failure or error
-            )  # of which DuckDB would tell the text alone
+            # Of which DuckDB would tell the text alone.
+            self._watched.failure = self._watched.failure or error
             raise
 
 

@@ -111,6 +111,11 @@ def extended_json(value: Any) -> str:
     return "".join(it if it.isprintable() else json.dumps(it)[1:-1] for it in text)
 
 
+def id_as_json(value: Any) -> Any:
+    """Returns an `_id` as reports in JSON have it: relaxed extended JSON, by which it can be asked for."""
+    return json.loads(extended_json(value))
+
+
 def series_order(series: Series) -> list[tuple[str, Any]]:
     """Sorts series of any values: numbers, words and bools by value; others by their text."""
     return [_order(value) for value in series]

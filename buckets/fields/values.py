@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,3 +53,12 @@ def _decimals(group: Group, element: Element) -> NDArray[np.float64]:
         if not decimal.is_nan():  # no float is an sNaN
             found[row] = float(decimal)
     return found
+
+
+def rounded_sum(values: Iterable[float]) -> float:
+    """Returns the sum of finite numbers, rounded once; ±inf or NaN where doubles can't hold the way to it."""
+    numbers = list(values)
+    try:
+        return math.fsum(numbers)
+    except OverflowError:
+        return sum(numbers, 0.0)

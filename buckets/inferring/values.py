@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from buckets.fields.values import rounded_sum
 from buckets.inferring.fields import as_float, is_number, is_text, is_whole, there
 from buckets.inferring.notes import Notes, listed
 from buckets.inferring.words import OFFSET, hints, words
@@ -70,7 +71,7 @@ def is_finite(value: Any) -> bool:
 def total(values: Iterable[Any]) -> tuple[float, float]:
     """Returns the sum of the finite numbers, and of their magnitudes."""
     numbers = [as_float(it) for it in values if is_finite(it)]
-    return math.fsum(numbers), math.fsum(map(abs, numbers))
+    return rounded_sum(numbers), rounded_sum(map(abs, numbers))
 
 
 def offset_field(columns: Columns) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from buckets.bson.raw import Batch, Docs, as_queried
@@ -11,6 +9,7 @@ from buckets.bson.types import elements, first_at
 from buckets.columns import Kind
 from buckets.decoding.decode import Decoded, decode
 from buckets.fields.timeforms import sample_form
+from buckets.fields.values import rounded_sum
 from buckets.models.samples import time_in_sample
 from buckets.models.series import series_key
 from buckets.models.shape import split
@@ -112,7 +111,7 @@ class Holdings:
         columns = (self.own if is_own else self.whole).columns
         span = self._readings(index, is_own=is_own)
         finite = columns.kinds[name][span] == Kind.FINITE
-        return math.fsum(columns.values[name][span][finite].tolist())
+        return rounded_sum(columns.values[name][span][finite].tolist())
 
     def _readings(self, index: int, *, is_own: bool) -> slice:
         decoded, at = (self.own, self._own_at) if is_own else (self.whole, self._whole_at)

@@ -52,7 +52,8 @@ def by_oplog(subject: Subject, policy: Policy) -> Arrival:
     except ExecutionTimeout:
         return _none(f"the oplog could not be read within {_LONGEST // 1000} s")
     except OperationFailure as error:
-        reason = "the user may not read it" if error.code == _UNAUTHORIZED else f"{error}"
+        said = (error.details or {}).get("errmsg", error)
+        reason = "the user may not read it" if error.code == _UNAUTHORIZED else said
         return _none(f"the oplog was not read: {reason}")
     since = f"{seen['entries']:,} entries of the oplog, back to {as_text(seen['since'])}"
     late = _late(subject, policy, [it for it in found if brings_readings(it, policy)])

@@ -59,9 +59,10 @@ def scratch_database(database: Database[Document], name: str | None) -> Iterator
 
 @contextmanager
 def _beside(scratch: Database[Document]) -> Iterator[Scratch]:
-    if scratch.list_collection_names() and scratch[lease.COLLECTION].find_one({"_id": _MARK}):
+    if scratch[lease.COLLECTION].find_one({"_id": _MARK}):
         with Lease(scratch, _MARK):  # whoever made it was killed
-            _clear(scratch)
+            if _held(scratch) <= {*_made(scratch)}:
+                _clear(scratch)
     if scratch.list_collection_names():
         raise UsageError(
             f"--scratch {scratch.name}: there is such a database already. Name a new one: it is dropped in "
@@ -75,15 +76,21 @@ def _beside(scratch: Database[Document]) -> Iterator[Scratch]:
                 _clear(scratch)
 
 
-def _clear(scratch: Database[Document]) -> None:
-    """Drops what was made, and the database with it unless somebody else has made something there since. The
-    books stay where policies of others have runs in them."""
-    held = scratch.list_collection_names()
+def _held(scratch: Database[Document]) -> set[str]:
+    return {it for it in scratch.list_collection_names() if not it.startswith("system.")}
+
+
+def _made(scratch: Database[Document]) -> list[str]:
+    """What was made here, the mark last. The books are not where policies of others have runs in them."""
     leases = {it["_id"] for it in scratch[lease.COLLECTION].find({}, {"_id": 1})}
-    has_books = leases <= {_MARK, SUMMARIES}
-    own = [it for it in held if it in _OWN or (has_books and it.startswith(_BOOKS))]
-    if all(it in own or it.startswith("system.") for it in held):
+    books = () if leases - {_MARK, SUMMARIES} else (_BOOKS,)
+    made = (it for it in _held(scratch) if it in _OWN or it.startswith(books))
+    return sorted(made, key=lease.COLLECTION.__eq__)
+
+
+def _clear(scratch: Database[Document]) -> None:
+    """Drops what was made, and the database with it unless somebody else has made something there since."""
+    for it in _made(scratch):
+        scratch.drop_collection(it)
+    if not _held(scratch):  # of time series MongoDB keeps `system.views`
         scratch.client.drop_database(scratch.name)
-    else:
-        for it in own:
-            scratch.drop_collection(it)

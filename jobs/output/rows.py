@@ -91,8 +91,9 @@ def rows_of(batch: pa.RecordBatch) -> list[list[Any]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def shown(columns: list[str], rows: list[list[Any]], *, is_all: bool) -> list[RenderableType]:
-    """Returns a table for people, and what it does not show."""
+def shown(columns: list[str], rows: list[list[Any]]) -> list[RenderableType]:
+    """Returns a table of the first rows for people, and what it does not show."""
+    is_all, rows = len(rows) <= MOST_SHOWN, rows[:MOST_SHOWN]
     table = Table(box=None, header_style="bold", pad_edge=False)
     for at, name in enumerate(columns):
         is_number = all(isinstance(row[at], int | float) for row in rows if row[at] is not None)

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from pymongo.collection import Collection
+from pymongo.errors import BulkWriteError
 
 from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.models.series import SeriesTable
@@ -17,7 +18,7 @@ from buckets.writing.documents import Writer
 from buckets.writing.exact import Losses
 from buckets.writing.stretches import held_in, stretches
 from buckets.writing.targets import Target, misfits, target_of
-from config.errors import BucketwiseError
+from config.errors import BucketwiseError, LeaseLostError
 from config.fingerprint import layout_fingerprint
 from jobs.advising.subject import Subject
 from jobs.output.progress import Progress
@@ -117,11 +118,28 @@ class Remodel:
                 there = self._target.find({"_id": {"$in": [it["_id"] for it in some]}}, {"_id": 1})
                 present = {it["_id"] for it in there}
             if new := [it for it in some if it["_id"] not in present]:
-                self._target.insert_many(new, ordered=False)
+                self._insert(new)
             at += len(some)
             self.bookmark.set(at)
             self.progress("documents", len(some))
         self.documents = at
+
+    def _insert(self, documents: list[Document]) -> None:
+        """If this run fell asleep before and lost its lease, another has written these. MongoDB then refuses
+        their `_id`s, but takes them once more in a native time series."""
+        try:
+            self._target.insert_many(documents, ordered=False)
+        except BulkWriteError:
+            self.check()
+            raise
+        if self.target.policy.model == "timeseries":
+            try:
+                self.check()
+            except LeaseLostError as error:
+                raise LeaseLostError(
+                    f"{error}. What it wrote last may be in {self.into} twice: running again compares, and "
+                    "tells"
+                ) from error
 
     def _documents(self) -> Iterator[Document]:
         writer = Writer(self.target, self._table.series)

@@ -176,7 +176,6 @@ class Runner:
                         if lease.is_clean:
                             lease.leave_clean()
                         return None
-                    self._read_on()
                     self._do_recorded(result, lease, self._turn(policy, lease, executor, gate), gate)
         except PausedError as error:  # before its first step: there was nothing to do
             result.paused = error.pause
@@ -223,6 +222,7 @@ class Runner:
         ledger = Ledger(self.database)
         entry = ledger.start(self.run, self.verb, turn.policy.name, self.now, lease, self.arguments)
         try:
+            self._read_on()
             self._do(result, turn)
             if result.exit_code in COMPLETED:
                 ledger.remove_old(self.verb, lease, self.keep)

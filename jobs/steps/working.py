@@ -25,6 +25,7 @@ from archivers.restoring.restore import restore
 from archivers.restoring.unpin import unpin
 from archivers.upkeep import Upkeep, roll_up_all
 from buckets.columns import Quarantined
+from buckets.fields.selectors import id_as_json
 from buckets.fields.times import FIRST_MS, TimeRange, as_date
 from config.errors import HaltedError
 from config.policies import Policy
@@ -197,7 +198,8 @@ def _limit_body(limit: DeleteLimit | None) -> Body:
 
 def quarantine_body(found: list[Quarantined], total: int) -> Body:
     """Returns quarantined buckets as JSON: the total, and those found with their reasons."""
-    return {"quarantined": total, "quarantine": [pick(it, "id", "field", "reason") for it in found]}
+    named = [{"id": id_as_json(it.id), **pick(it, "field", "reason")} for it in found]
+    return {"quarantined": total, "quarantine": named}
 
 
 def _compact(turn: Turn) -> Done:

@@ -76,6 +76,7 @@ class SharedChanges:
     def leave_out(self, policy: Policy) -> None:
         """Reads no further for a policy whose turn is over."""
         self._told.pop(policy.name, None)
+        self._left = [it for it in self._left if it.name != policy.name]
 
 
 def _sharing(database: Database[Document], policies: Sequence[Policy]) -> dict[str, _Told]:
