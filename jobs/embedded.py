@@ -182,7 +182,7 @@ def _await_primary(mongod: Mongod) -> None:
 
 
 def _ensure_replica_set(client: MongoClient[dict[str, Any]], address: str) -> None:
-    """Initiate the set; one that lies in a dbpath used before names the old port, and gets the new one."""
+    """Initiates the set. One in a dbpath used before names the old port, and gets the new one."""
     try:
         config = client.admin.command("replSetGetConfig")["config"]
     except OperationFailure as error:

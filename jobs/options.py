@@ -135,8 +135,8 @@ _ONCE = ("allow_large", "restart")
 
 
 def _as_typed(own: Sequence[inspect.Parameter], given: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The options and arguments of a verb, to be typed again; None where they name series: what they say
-    of people is kept nowhere else. What is in `_ONCE` is left out."""
+    """Returns the options and arguments of a verb, to be typed again; None where they name series, which may
+    be personal and are kept nowhere else. Leaves out those in `_ONCE`."""
     if given.get("series"):
         return None
     typed: list[str] = []

@@ -85,7 +85,7 @@ class CollectionEraser:
         return deleted
 
     def _delete(self, piece: Batch, session: ClientSession) -> tuple[list[int], int]:
-        """A bucket that has changed goes as it is now, if it is still of the series."""
+        """Deletes buckets. One that has changed goes as it is now, if it is still of the series."""
         work, place = self._work, self._place
         now = Batch.concat([piece.slice(0, 0), *self._source(session).by_raw_ids(piece.main.raw_ids)])
         going = now.take(work.erasure.sort(now).going)

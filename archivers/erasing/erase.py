@@ -91,7 +91,7 @@ def _erase_archived(work: Work) -> None:
 
 
 def _end(work: Work, session: ClientSession) -> dict[str, int]:
-    """The receipt takes the place of what was written down when it began."""
+    """Writes the receipt in place of the record of the beginning. Returns the counts."""
     begun = work.erasures.begun(session)
     assert begun is not None  # written under the lease, which the transaction has seen to
     counts = {name: begun.counts.get(name, 0) for name in COUNTS}

@@ -120,7 +120,7 @@ class InventoryReader:
         return [HeldPart(manifest, part, live, drilled, may_hold, expires) for part in manifest.parts]
 
     def _expires(self, session: ClientSession) -> dict[int, datetime]:
-        """When the tombstones of an online archive are due, by UTC day."""
+        """Returns when the tombstones of an online archive are due, by UTC day."""
         if self._rule is None or self._context.to != "online":
             return {}
         found = tombstones_of(self._context.receipts, session)
@@ -138,7 +138,7 @@ class InventoryReader:
         return Inventory(grid, live, pinned, broken, held, online, gone, parts, told, expires)
 
     def _held(self, grid: Grid, session: ClientSession) -> Counts:
-        """How many holds cover some of each row."""
+        """Returns how many holds cover some of each row."""
         counts = grid.zeros()
         for hold in Holds(self._context.database, self._context.policy.name).standing(session):
             if hold.may_cover(self._selector) and hold.touches(grid.start, grid.end):
@@ -169,7 +169,7 @@ class InventoryReader:
         return tally.rows_of(columns, is_pinned & tally.chosen(columns))
 
     def _broken(self, grid: Grid, batch: Batch, decoded: Decoded) -> Counts:
-        """Of buckets that break their model, by the time that their fields tell."""
+        """Counts buckets that break their model, by the time that their fields tell."""
         counts = grid.zeros()
         for i in np.setdiff1d(np.arange(len(batch)), decoded.units).tolist():
             span = covered_span(self._context.policy, batch.main[i])

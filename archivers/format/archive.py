@@ -198,7 +198,8 @@ class OfflineArchive(ArchivedCommits):
         return draft
 
     def _class_of(self, file: StoredFile) -> str | None:
-        """Parts only: what lies under `meta/` is small, and read often."""
+        """Returns the storage class of a file. Only parts have one: files under `meta/` are small, and read
+        often."""
         archive = self.policy.archive
         return archive.storage_class if archive is not None and isinstance(file, Part) else None
 
@@ -259,7 +260,7 @@ class OfflineArchive(ArchivedCommits):
         return manifest.documents_sha256 == batch.digest and gives(*self._read_back(manifest), batch)
 
     def _read_back(self, manifest: Manifest) -> tuple[Readings, list[PackedGroup]]:
-        """From the files as they lie in the store, whatever documents they give."""
+        """Reads the files back as they lie in the store, whatever documents they give."""
         fields = manifest.archived_policy.value_names
         data = {file.key: fetch(self.store, file) for file in manifest.files}
         with decoding(self.store, manifest.buckets_file):

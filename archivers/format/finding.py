@@ -109,8 +109,8 @@ class ArchivedCommits:
         return known + [it for it in tail if not self._is_known(it)]
 
     def _is_known(self, commit: Commit) -> bool:
-        """Whether a commit of the tail is registered: what is, and is not among those of a range, holds
-        nothing of it, or has been replaced."""
+        """Returns whether a commit of the tail is registered. One that is, and is not found for a range,
+        holds nothing of it, or has been replaced."""
         return self.index is not None and self.index.knows(commit)
 
     def manifests(self, start_ms: int, end_ms: int, among: Iterable[Commit] | None = None) -> list[Manifest]:
@@ -124,8 +124,8 @@ class ArchivedCommits:
         return [manifest for manifest in found if manifest.commit not in replaced]
 
     def _standing(self, commit: Commit) -> Manifest | None:
-        """None for a commit that was not registered, and was dropped since it was listed. Raises DamagedError
-        where the manifest of a registered one is gone."""
+        """Returns the manifest of a commit; None where it was not registered, and dropped since it was
+        listed. Raises DamagedError where that of a registered one is gone."""
         try:
             return self.manifest(commit)
         except NotFound:
@@ -148,8 +148,8 @@ class ArchivedCommits:
             at, width = max(end, span[0]), 2 * width
 
     def _first_start(self, start_ms: int, end_ms: int) -> int | None:
-        """As `earliest`, in [start, end): where a commit goes on later, another one may lie before that.
-        Manifests that begin on later days than what was found are not read."""
+        """Returns what `earliest` does, in [start, end). Where a commit continues later, another one may lie
+        before that. Reads no manifests that begin on later days than what was found."""
         found = end_ms
         for commit in sorted(self.within(start_ms, end_ms), key=lambda it: it.first):
             if commit.first > day(found):
@@ -158,7 +158,7 @@ class ArchivedCommits:
         return found if found < end_ms else None
 
     def _starts(self, commit: Commit, at_or_after_ms: int) -> list[int]:
-        """Where the days of a commit begin, as far as they reach on."""
+        """Returns where the days of a commit begin, from the instant on."""
         manifest = self._standing(commit)
         parts = manifest.parts if manifest is not None else ()
         return [max(as_ms(it.first), at_or_after_ms) for it in parts if as_ms(it.last) >= at_or_after_ms]

@@ -185,7 +185,8 @@ class Manifest(_Model):
         return any(map(self.series.may_hold, selectors))
 
     def _tells_series(self, policy: Policy) -> bool:
-        """Whether the policy reads the series of these buckets as they were read when they were archived."""
+        """Returns whether the policy reads the series of these buckets as they were read when they were
+        archived."""
         ours = layout_of(policy)
         return all(ours.get(key) == self.layout.get(key) for key in _OF_SERIES)
 
@@ -269,8 +270,8 @@ def _other_version(data: bytes) -> int | None:
 
 
 def _foreign(manifest: Manifest) -> str | None:
-    """A key that no run would have given a file of this commit. What a manifest names is read, and deleted
-    with it: whoever can write one must not choose what."""
+    """Returns a key that no run would have given a file of this commit; None without one. What a manifest
+    names is read, and deleted with it: whoever can write a manifest must not choose what."""
     policy, commit = manifest.policy, manifest.commit
     ours = [part_key(policy, part.dt.isoformat(), commit) for part in manifest.parts]
     ours.append(buckets_key(policy, commit))

@@ -118,12 +118,13 @@ def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
 
 
 def _taken(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """By indices that are known to be in range: to look takes longer than to take them."""
+    """Returns values by indices that are known to be in range: checking them takes longer than taking
+    them."""
     return pc.take(values, indices, boundscheck=False)
 
 
 def _arrow(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """As they lie, without a null. (`pa.array` imports numpy's masked arrays first.)"""
+    """Returns values as an Arrow array without nulls. (`pa.array` imports numpy's masked arrays first.)"""
     data = np.ascontiguousarray(
         values, dtype="f8" if pa.types.is_floating(kind) else f"i{kind.bit_width // 8}"
     )
@@ -162,7 +163,7 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 def _repeats(values: NDArray[np.float64]) -> bool:
-    """Whether a dictionary serves better than the plain bytes: prices of few decimals, states."""
+    """Returns whether a dictionary serves better than the plain bytes: prices of few decimals, states."""
     sample = _arrow(values[:: max(1, len(values) // _SAMPLE)], pa.float64())
     distinct: int = pc.count_distinct(sample).as_py()
     return distinct <= _DICTIONARY_SHARE * len(sample)
@@ -191,7 +192,7 @@ def _written(table: pa.Table, **how: Any) -> bytes:
 
 
 def _read(data: bytes, columns: list[str] | None = None) -> pa.Table:
-    """By this thread alone: others of the process are at work on the next commit."""
+    """Reads a part in this thread alone: others of the process work on the next commit."""
     file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
     return file.read(columns=columns, use_threads=False)
 

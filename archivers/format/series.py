@@ -83,13 +83,13 @@ def _keys(series: Sequence[Series], names: Sequence[str]) -> set[bytes]:
 
 
 def _key(name: str, text: str) -> bytes:
-    """A text from a command line may have bytes that are no UTF-8."""
+    """Returns a field and text as bytes. A text from a command line may hold bytes that are no UTF-8."""
     return f"{name}\0{text}".encode(errors="surrogatepass")
 
 
 def _places(key: bytes, hashes: int, size: int) -> list[int]:
-    """The bits of a key: a + i * b for each hash i, where a and b are the first two numbers of 8 bytes,
-    little-endian, of its SHA-256. Bit 0 is the lowest one of the first byte."""
+    """Returns the bits of a key: a + i * b for each hash i, where a and b are the first two numbers of 8
+    bytes, little-endian, of its SHA-256. Bit 0 is the lowest one of the first byte."""
     digest = hashlib.sha256(key).digest()
     first, step = (int.from_bytes(digest[at : at + 8], "little") for at in (0, 8))
     return [(first + i * step) % size for i in range(hashes)]

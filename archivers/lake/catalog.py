@@ -91,7 +91,8 @@ class LakeTable:
             raise LakeError(message) from None  # its own text may tell secrets
 
     def _secrets(self) -> list[str]:
-        """The values of properties, and the halves of pairs, that no message may show; the longest first."""
+        """Returns the values of properties, and the halves of pairs, that no message may show; the longest
+        first."""
         found = [it for key, it in self._lake.plain_properties.items() if key not in _PLAIN]
         halves = [half for it in found for half in it.split(":") if len(half) > 5]
         return sorted(filter(None, {*found, *halves}), key=len, reverse=True)
@@ -188,7 +189,7 @@ class LakeTable:
                     update.add_column((name,), kind)
 
     def _expiring(self, table: Table) -> list[Snapshot]:
-        """Those that one more snapshot makes too many. What somebody has tagged stays."""
+        """Returns the snapshots that one more makes too many. Tagged ones stay."""
         held = {ref.snapshot_id for ref in table.metadata.refs.values()}
         snapshots = sorted(table.metadata.snapshots, key=lambda it: it.sequence_number or 0)
         return [it for it in snapshots[: -SNAPSHOTS + 1] if it.snapshot_id not in held]

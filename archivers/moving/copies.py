@@ -93,7 +93,7 @@ class Copies:
         return self._archive.copy(lot, types, self._maker, self._check)
 
     def _accept(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
-        """Re-read here as well: what a worker says of its copy is not taken on trust."""
+        """Reads a copy back here as well: what a worker says of its copy is not trusted."""
         if draft is None:  # a bucket has changed since it was read here
             return self._copy(lot, types)
         for file in draft.files:

@@ -78,7 +78,7 @@ class Filling:
         return Lot.concat(going) if going else None
 
     def _room(self) -> float:
-        """So many bytes more, as far as is known, fill the lot."""
+        """Returns about how many more bytes fill the lot."""
         size = sum(lot.batch.size for lot in self._going)
         cells = sum(lot.cells for lot in self._going)
         per_cell = self._per_cell or _LEAST_PER_CELL

@@ -57,7 +57,7 @@ class KnownCopies:
 
     @property
     def _may_stay(self) -> bool:
-        """Whether copies may be followed by no delete, or by a late one."""
+        """Returns whether copies may be followed by no delete, or by a late one."""
         return bool(self._work.kept or self._work.archive.grace)
 
     def held(self, batch: Batch, commits: Sequence[str]) -> KnownBuckets:
@@ -83,7 +83,7 @@ class KnownCopies:
     def _is_as_it_was(
         self, copies: _Prints, same: NDArray[np.bool_], live: NDArray[np.bool_], mine: _Prints
     ) -> bool:
-        """Whether none that was deleted is there again, and none that is live has become another."""
+        """Returns whether no deleted bucket is there again, and no live one has changed."""
         if self._work.measured:
             return True
         others = live & ~same
@@ -116,7 +116,7 @@ class KnownCopies:
                 self._receipts.update(manifest.commit, {"$unset": {"known": ""}})
 
     def _read(self, commit: str, buckets: int) -> _Prints | None:
-        """None where they are not all there."""
+        """Returns the fingerprints of a commit; None where they are not all there."""
         found: list[Document] = []
         for identity, _ in self._places(commit, buckets):
             document = self._receipts.collection.find_one({"_id": identity})

@@ -173,7 +173,7 @@ class _Verifier:
         return heads
 
     def _verify_chain(self, registered: dict[str, Commit], there: dict[str, Commit]) -> list[LastReceipt]:
-        """The manifests of the chain, as far as they are to be had, each with its commit if that is there."""
+        """Returns the manifests of the chain that can be read, each with its commit if that is there."""
         archive, receipts, heads = self.archive, self.context.receipts, self._verify_heads()
         if heads is None:
             return []
@@ -241,5 +241,5 @@ def _missing(archive: OfflineArchive, commit: Commit) -> DamagedError:
 
 
 def _is_dropped(receipts: Receipts, archive: OfflineArchive, commit: Commit) -> bool:
-    """By a run that is at work, since the commits were listed."""
+    """Returns whether a concurrent run has dropped the commit since the commits were listed."""
     return not archive.is_there(commit) and commit.name not in receipts.standing([commit.name])

@@ -146,7 +146,7 @@ class Engine:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """DuckDB's errors, and those that it wraps, as ours."""
+        """Raises DuckDB's errors, and those that they wrap, as ours."""
         try:
             yield
         except duckdb.OutOfMemoryException as error:
@@ -162,7 +162,7 @@ class Engine:
 
 
 def _open(memory: int, folder: str) -> duckdb.DuckDBPyConnection:
-    """A database in memory that can do nothing but compute."""
+    """Returns a database in memory that can do nothing but compute."""
     settings: Mapping[str, Any] = {
         **_SETTINGS,
         "memory_limit": f"{memory // 10**6}MB",

@@ -111,7 +111,7 @@ def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
 
 
 def _texts(passing: _Passing, column: str, kind: pa.DataType, literals: Sequence[Any]) -> list[str] | None:
-    """The texts of the values of a series field that may pass; None where these can't be named."""
+    """Returns the texts of the values of a series field that may pass; None where these can't be named."""
     values = sorted({it.as_py() for it in _of_type(literals, kind)})
     if not values or len(values) > _MOST_POINTS:
         return None
@@ -128,8 +128,8 @@ def _of_type(literals: Sequence[Any], kind: pa.DataType) -> Iterator[Any]:
 
 
 def _literals(filter_: pc.Expression) -> list[Any]:
-    """All values that a filter names, as far as they are found: these are looked for where Arrow itself keeps
-    them for another process. Without them all is read."""
+    """Returns all values that a filter names, found where Arrow keeps them for another process. Without them
+    everything is read."""
     try:
         kept = pa.ipc.open_file(filter_.__reduce__()[1][0]).get_batch(0)
     except (pa.ArrowException, AttributeError, TypeError, LookupError):

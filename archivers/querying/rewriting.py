@@ -77,14 +77,14 @@ def rewritten(
 
 
 def _levels(policy: Policy, span: Range) -> list[Level]:
-    """The coarsest first; of those whose windows are made up of hours of UTC, or parts of them."""
+    """Returns the levels whose windows are made up of UTC hours, or parts of them, the coarsest first."""
     levels = levels_of(policy)
     found = {it.name: it for it in levels if it.step is not None or it.zone_name in ("UTC", "Etc/UTC")}
     return [found[name] for name in ("daily", *_FINE) if name in found and _tiles(found[name], span)]
 
 
 def _whole(context: ArchiveContext, span: Range) -> Iterator[Level]:
-    """Of these levels, those that tell of all readings, and of no others: neither have expired."""
+    """Yields those levels whose summaries cover all readings, and no others: neither have expired."""
     database, policy, start = context.database, context.policy, span[0]
     if start < (progress.ended_before(database, policy) or start):
         return

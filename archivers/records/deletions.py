@@ -113,7 +113,7 @@ class Deletions:
 
     @cached_property
     def _policy_text(self) -> str:
-        """The policy goes into the receipts once, under its SHA-256, which is returned."""
+        """Records the text of the policy once, under its SHA-256, which is returned."""
         text = policy_text(self._policy)
         name = text_digest(text)
         self._receipts.update(f"policy-{name}", {"$setOnInsert": {"kind": "policy", "text": text}})

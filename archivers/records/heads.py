@@ -90,7 +90,8 @@ def typed(receipts: Receipts, manifest: Manifest) -> UpdateOne:
 
 
 def _known_types(manifest: Manifest) -> Document:
-    """One archive is one table: with the same series fields, all its commits have the same types."""
+    """Returns the types of a commit's series columns. One archive is one table: with the same series fields,
+    all commits have the same types."""
     pairs = [list(it) for it in sorted(manifest.series_types.items())]
     return {"types": {"$setUnion": [{"$ifNull": ["$types", []]}, [{"$literal": pairs}]]}}
 

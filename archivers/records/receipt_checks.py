@@ -127,7 +127,7 @@ class _Checker:
             yield error
 
     def knows(self, told: LastReceipt) -> bool:
-        """Whether a receipt that a manifest tells of is there, or known to be lost."""
+        """Returns whether a receipt that a manifest names is there, or known to be lost."""
         if told.sequence in self.seals:
             return self.seals[told.sequence] == told.sha256
         return any(self._is_in_gap(told, last) for last in self._lost)

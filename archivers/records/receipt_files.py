@@ -148,8 +148,8 @@ def move_old(
 
 
 def _oldest(receipts: Receipts, last: ReceiptFile | None, before: datetime) -> list[Document]:
-    """The next receipts for one file, up to the first one that is not as it was written: that one stays where
-    an audit finds it."""
+    """Returns the next receipts for one file, up to the first one that is not as it was written: that one
+    stays where an audit finds it."""
     found: list[Document] = []
     number, seal = (last.last, last.sha256) if last else (0, None)
     is_due = any(it["at"] < before for it in receipts.numbered(number, {"at": {"$type": "date"}}, most=1))
@@ -180,7 +180,7 @@ def _exchange(
     documents: Sequence[Document],
     session: ClientSession,
 ) -> None:
-    """The file takes the place of the deletes' receipts; what else is numbered stays as well."""
+    """Replaces receipts of deletes by the file; other numbered ones stay as well."""
     files.add(file, session)
     going = [it["_id"] for it in documents if it["kind"] == "delete"]
     if receipts.remove(going, session) != len(going):
@@ -244,7 +244,7 @@ def numbered_for(
 
 
 def _number(receipt: Document) -> int:
-    """As its name tells; 0 where a person gave it."""
+    """Returns the number in a receipt's name; 0 where a person gave the name."""
     digits = str(receipt["_id"]["name"]).removeprefix("delete-")
     return int(digits) if digits.isdecimal() else 0
 

@@ -82,7 +82,7 @@ class RestoreFilter:
         return found
 
     def _mine(self, lot: Lot) -> NDArray[np.bool_]:
-        """Of the decoded buckets (of empty ones, their last time counts)."""
+        """Returns which decoded buckets match (an empty one by its last time)."""
         columns, touching = lot.decoded.columns, lot.decoded.touching(self.start, self.end)
         if not self.series:  # an empty one may be of none
             return touching

@@ -94,7 +94,8 @@ def check_put(database: Database[Document], put: PutResult) -> None:
 
 
 def _stands(database: Database[Document], collection: str, documents: Docs) -> bool:
-    """Whether all are there. They are read in the order of the index, so that one comparison tells."""
+    """Returns whether all documents are there. Reads them in the order of the index, so that one comparison
+    suffices."""
     target = database.get_collection(collection, codec_options=LOSSLESS)
     found = Docs.concat([Docs.none(), *find_by_ids(target, documents.raw_ids)])
     return found.data == documents.take(documents.id_order()).data
@@ -114,7 +115,7 @@ def standing_in(
 
 
 def _is_there(error: BulkWriteError) -> bool:
-    """Whether a write failed since another document has the `_id`."""
+    """Returns whether a write failed since another document has the `_id`."""
     return any(it.get("code") == _DUPLICATE_KEY for it in (error.details or {}).get("writeErrors", ()))
 
 

@@ -121,7 +121,7 @@ class _Restoring:
         self._report.pinned += len(piece) - len(blocked) if target.is_source else 0
 
     def _held(self, piece: Batch, policy: Policy) -> list[int]:
-        """Buckets of which there are other versions, for all that is in their way."""
+        """Returns the buckets of which there are other versions, for all that is in their way."""
         histories = self._settling.histories
         held = histories.parted(piece, policy) if self._filter.is_part else []
         if self._target.how.mode == Mode.merged:
@@ -129,7 +129,7 @@ class _Restoring:
         return sorted({*held, *histories.merged(piece, policy)})
 
     def _uncount(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
-        """They are counted where they are settled."""
+        """Takes these buckets out of the counts: they are counted where they are settled."""
         if leaving:
             lot = Lot(piece.take(np.array(leaving, dtype=np.int64)), policy)
             self._report.buckets -= len(lot)
@@ -141,7 +141,7 @@ class _Restoring:
         self._settling.settle(self._check)
 
     def _were_counted(self, versions: Sequence[Version]) -> list[bool]:
-        """Which of the versions that stand in the target were put, or found there, by this run."""
+        """Returns which of the versions that stand in the target were put, or found there, by this run."""
         wanted = self._filter.holds(versions)
         passed = [it.commit is not None and it.commit.commit in self._passed for it in versions]
         return [is_wanted and has_passed for is_wanted, has_passed in zip(wanted, passed, strict=True)]

@@ -91,7 +91,7 @@ def store_error(operation: str, place: str, error: Exception) -> StoreError:
 
 
 def _is_unsendable(error: Exception) -> bool:
-    """Whether something of ours could not be put into the request's headers."""
+    """Returns whether something of ours could not be put into the request's headers."""
     return isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), ValueError)
 
 

@@ -155,7 +155,7 @@ def _versions(found: Iterable[RawBSONDocument]) -> Iterator[KeptVersion]:
 
 
 def _documents(by: str, version: int, bucket: Batch, facts: dict[str, Typed]) -> Iterator[bytes]:
-    """The bucket's own document, then its overflow."""
+    """Yields the bucket's own document, then its overflow."""
     for part, document in enumerate([bucket.main[0], *bucket.extra]):
         identity = {
             "_id": bucket.main.raw_id(0),

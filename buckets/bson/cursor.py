@@ -78,8 +78,8 @@ class _Cursor(RawBatchCursor[Any]):
 
 
 def _cut(reply: memoryview) -> tuple[bytes, str, memoryview]:
-    """A reply with an empty array in place of its documents, that array's name, and the array itself. Raises
-    ValueError where it has none."""
+    """Returns a reply with an empty array in place of its documents, that array's name, and the array itself.
+    Raises ValueError where it has none."""
     cursor, _ = _field(reply, 0, (b"cursor",), DOCUMENT)
     start, name = _field(reply, cursor, _BATCHES, ARRAY)
     size = _length(reply, start)
@@ -90,7 +90,7 @@ def _cut(reply: memoryview) -> tuple[bytes, str, memoryview]:
 
 
 def _field(data: memoryview, document: int, names: tuple[bytes, ...], kind: int) -> tuple[int, bytes]:
-    """Where the value of the field with one of these names starts, and which of them it has."""
+    """Returns where the value of the field with one of these names starts, and which of them it has."""
     position, end = document + 4, document + _length(data, document) - 1
     while position < end:
         name = bytes(data[position + 1 : position + _NAME_BYTES]).partition(b"\0")[0]
@@ -106,13 +106,13 @@ def _length(data: memoryview, at: int) -> int:
 
 
 def _documents(array: memoryview) -> Iterator[Docs]:
-    """What an array holds, in pieces. Raises ValueError where it holds anything but documents."""
+    """Yields what an array holds, in pieces. Raises ValueError where it holds anything but documents."""
     return _alike(Docs.of_rows(rows)) if (rows := _rows(array)) else _unlike(bytes(array))
 
 
 def _rows(array: memoryview) -> list[Rows] | None:
-    """Where all documents are of one length: as matrices, one for each number of digits that the names of the
-    elements have. All that tells one element from the next is looked at."""
+    """Returns documents of one length as matrices, one for each number of digits in the names of the
+    elements; else None. Compares all that tells one element from the next."""
     position, end = 4, len(array) - 1
     found: list[Rows] = []
     length = _length(array, position + 3) if position < end else 0

@@ -57,7 +57,7 @@ class _Reader(threading.Thread, Generic[T]):
         self._error: BaseException | None = None
 
     def begin(self) -> None:
-        """Start, unless the machine has no thread left."""
+        """Starts, unless the machine has no thread left."""
         before = sys.exception()
         try:
             self.start()

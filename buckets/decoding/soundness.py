@@ -209,7 +209,7 @@ def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:
 
 
 def _with_overflow(pieces: list[Piece], size: int, figures: list[Figures]) -> list[Figures]:
-    """A figure of each bucket: of its own document, and with its overflow."""
+    """Returns a figure of each bucket: of its own document, and with its overflow."""
     own, whole = np.zeros(size), np.zeros(size)
     for piece, figure in zip(pieces, figures, strict=True):
         np.add.at(whole, piece.units, figure)
@@ -221,7 +221,7 @@ def _with_overflow(pieces: list[Piece], size: int, figures: list[Figures]) -> li
 def _compare(
     piece: Piece, element: Element, figures: list[Figures], slack: Figures, truth: str, faults: Faults
 ) -> None:
-    """The element must be one of the figures. `truth` says what the first of them means."""
+    """Reports buckets whose element is none of the figures. `truth` says what the first of them means."""
     said = read_values(piece.group, [(element,)])[0][:, 0]
     right = np.zeros(len(said), dtype=np.bool_)
     with np.errstate(invalid="ignore"):

@@ -74,7 +74,7 @@ def _query(texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _candidates(text: str) -> list[Any] | None:
-    """The values whose text it may be; None where these are too many to name."""
+    """Returns the values whose text it may be; None where these are too many to name."""
     if text[:1] in ("{", "[") or text[:2] in ("b'", 'b"') or text[-1:] == ")":
         return None  # documents, arrays and bytes; dates that Python has no type for
     found: list[Any] = [text]

@@ -158,7 +158,7 @@ class TimeForm:
         return {"$or": [{"$and": [{"$gte": [value, it]}, {end: [value, high]}]} for it, end, high in bounds]}
 
     def _bounds(self, first_ms: int, last_ms: int) -> list[tuple[Any, str, Any]]:
-        """For each type: the first, and the last or what is behind it."""
+        """Returns for each type the first value, and the last, or the one behind it."""
         found: list[tuple[Any, str, Any]] = [(as_date(first_ms), "$lte", as_date(last_ms))]
         if self.unit:
             found.append((as_number(first_ms, self.unit), "$lt", as_number(last_ms + 1, self.unit)))
@@ -187,7 +187,8 @@ class TimeForm:
 
     @property
     def _edges(self) -> tuple[Any, Any]:
-        """What is no date and before, or not before, all numbers or texts that are times."""
+        """Returns values that are no date and come before, or not before, all numbers or texts that are
+        times."""
         if self.unit is None:
             return "0001", ":"
         return as_number(FIRST_MS, self.unit), as_number(LAST_MS + 1, self.unit)
@@ -211,8 +212,8 @@ def any_of(queries: list[Document]) -> Document:
 def _without_offset(
     field: str, first_ms: int, last_ms: int, *, is_sound: bool, is_plain: bool = False
 ) -> Document:
-    """A query for texts without an offset from UTC. They sort by their days as time does, so that the server
-    looks into these only where a range cuts a day, or the text has to be sound."""
+    """Returns a query for texts without an offset from UTC. They sort by their days as time does, so that the
+    server looks into these only where a range cuts a day, or the text has to be sound."""
     first_ms, last_ms = max(first_ms, FIRST_MS), min(last_ms, LAST_MS)
     # Before 1970 what is finer than a millisecond is cut off upwards.
     begin, end = first_ms - (FIRST_MS < first_ms <= 0), last_ms + (last_ms >= 0)
@@ -242,21 +243,21 @@ def _inside(field: str, first_ms: int, end_ms: int) -> list[Document]:
 
 
 def _minute(ms: int) -> str:
-    """How the texts of this minute begin, where a T stands between date and time."""
+    """Returns how the texts of this minute begin, where a T stands between date and time."""
     hour, minute = divmod(ms % DAY_MS // _MINUTE_MS, 60)
     return f"{date_text(ms)}T{hour:02}:{minute:02}"
 
 
 def _with_offset(field: str, first_ms: int, last_ms: int, *, is_sound: bool) -> Document:
-    """A query for texts with an offset from UTC: of those around, the server looks into each."""
+    """Returns a query for texts with an offset from UTC: of those around, the server looks into each."""
     around = {"$gte": date_text(first_ms - DAY_MS), "$lt": date_text(last_ms + 2 * DAY_MS)}
     of_these = {field: {**around, "$regex": AHEAD if is_sound else OFFSET}}
     return {"$and": [of_these, _exactly(field, first_ms, last_ms, is_sound)]}
 
 
 def _exactly(field: str, first_ms: int, last_ms: int, is_sound: bool) -> Document:
-    """A query for texts of times from first to last: the server looks into each. What it can't read is met as
-    well: it breaks its model, and that is to be told."""
+    """Returns a query for texts of times from first to last: the server looks into each. It also finds those
+    that can't be read: they break their model, and must be reported."""
     read = {"$convert": {"input": f"${field}", "to": "date", "onError": None, "onNull": None}}
     inside = [{"$gte": ["$$time", as_date(first_ms)]}, {"$lte": ["$$time", as_date(last_ms)]}]
     found = {"$and": inside} if is_sound else {"$or": [{"$eq": ["$$time", None]}, {"$and": inside}]}

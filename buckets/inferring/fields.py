@@ -102,7 +102,7 @@ def has_slots(value: Any) -> bool:
 
 @lru_cache(10_000)
 def _has_path(name: str) -> bool:
-    """Whether a policy can name the field."""
+    """Returns whether a policy can name the field."""
     return "." not in name and name != "*" and field_fault(name) is None
 
 

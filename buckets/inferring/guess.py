@@ -122,7 +122,7 @@ def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[
 
 
 def _are_summaries(documents: list[Document]) -> bool:
-    """Whether bucketwise wrote them."""
+    """Returns whether bucketwise wrote them."""
     names = {"_id", "start", "end", "count"}
     return bool(documents) and all(
         names <= set(it) and isinstance(it["_id"], dict) and set(it["_id"]) == {"series", "start"}

@@ -163,7 +163,7 @@ def _totals(values: list[Any], samples: _Samples) -> list[tuple[float, float]]:
 
 
 def _agrees(held: list[Any], totals: list[tuple[float, float]]) -> bool:
-    """Whether a field holds these sums; zeros prove nothing."""
+    """Returns whether a field holds these sums; zeros prove nothing."""
     pairs = [
         (total([it])[0], *both)
         for it, both in zip(held, totals, strict=True)

@@ -145,7 +145,7 @@ def _kinds(fields: dict[str, _Slots], time: Time) -> list[_Kind]:
 
 
 def _start(starts: list[int], length: int) -> bool:
-    """Whether buckets of this length start at these instants, side by side in any time zone."""
+    """Returns whether buckets of this length start at these instants, side by side in any time zone."""
     whole = sum(it % min(length, _QUARTER) == 0 for it in starts) >= NEARLY_ALL * len(starts)
     # Days are up to an hour shorter where clocks change.
     least = length - _HOUR if length == _DAY else length

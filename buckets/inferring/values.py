@@ -59,7 +59,7 @@ def _column(name: str) -> str:
 
 
 def _apart(paths: list[str]) -> list[str]:
-    """Without those inside of another."""
+    """Returns the paths without those inside of another."""
     return [it for it in paths if not any(it.startswith(f"{other}.") for other in paths)]
 
 

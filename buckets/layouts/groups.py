@@ -82,7 +82,8 @@ def _by_length(
     lonely: list[Members] | None = None,
     names: NamesIn | None = None,
 ) -> Iterator[Group]:
-    """The most frequent lengths first. What finds no company is left in `lonely`, where that is given."""
+    """Yields groups, the most frequent lengths first. Documents that are like no others are left in `lonely`,
+    if it is given."""
     lengths = np.diff(docs.offsets)[members]
     by_length = members[np.argsort(lengths, kind="stable")]
     found, counts = np.unique(lengths, return_counts=True)
@@ -134,8 +135,8 @@ def _of_one_length(
 
 
 def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
-    """Which rows equal the layout in every byte outside its holes. All mostly do: then the bits that are set
-    in any row, and those that are in every row, are the layout's."""
+    """Returns which rows equal the layout in every byte outside its holes. Mostly all do: then the bits that
+    are set in any row, and those that are in every row, are the layout's."""
     alike = np.ones(len(matrix), dtype=np.bool_)
     for slab in slabs(len(matrix), layout.size):
         rows = matrix[slab]
@@ -151,7 +152,8 @@ def _layout_of(document: bytes, rules: UnionRules | None, names: NamesIn | None)
 
 
 def _united(docs: Docs, rest: Members, rules: UnionRules, known: ByteLimitedCache[Union]) -> Iterator[Group]:
-    """Those that fit into unions: known ones, then such as are made of some of them; and all others."""
+    """Yields groups of documents that fit into unions: known ones, then new ones made of some of them; then
+    all others."""
     tried, most = iter(known), _MOST * docs.size
     taken: list[tuple[int, Union]] = []
     while len(rest) >= _LEAST:

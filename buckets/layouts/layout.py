@@ -141,7 +141,7 @@ class Layout:
                 self._walk(document, start + 4, position - 1, path)
 
     def _vary(self, variants: Variants) -> None:
-        """What is repeated are alternatives. Lengths that may differ are holes."""
+        """Applies variants: repeated fields are alternatives, and lengths that may differ are holes."""
         whole = Element((), DOCUMENT, 0, self.size, 0, 0)
         self.elements = [
             it._replace(flag=flag, hole=it.start, width=it.width + 4) if varies else it._replace(flag=flag)
@@ -157,7 +157,7 @@ class Layout:
 
 @lru_cache(maxsize=1 << 16)
 def _path(parent: Path, name: bytes) -> Path:
-    """Shared by all layouts: there may be one a document."""
+    """Returns a path that all layouts share: there may be one a document."""
     return (*parent, name.decode("utf-8", "backslashreplace"))
 
 
@@ -302,8 +302,8 @@ def write_holes(matrix: Bytes2D, holes: NDArray[np.int64], values: NDArray[np.ge
 def _views(
     matrix: Bytes2D, holes: NDArray[np.int64], dtype: np.dtype[Any]
 ) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """The holes as they lie in the matrix. Those of a bucket mostly lie equally far apart, but where a key
-    takes another digit, so that a few strides say where all are."""
+    """Yields the holes as they lie in the matrix. Those of a bucket mostly lie equally far apart, except
+    where a key takes another digit, so that a few strides say where all are."""
     steps = np.diff(holes)
     at = 0
     for end in [*(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(holes) - 1]:

@@ -116,7 +116,8 @@ class UnionPlan:
             self.steps.append(Choice(parent, flags, not field.optional))
 
     def _each(self, fields: tuple[Field, ...], parent: int, above: Path) -> None:
-        """Documents of one kind side by side: what one is like is written down once, and once for each."""
+        """Adds an array of documents of one kind: the steps of one are written once, the flags once for
+        each."""
         (alternative,), optional = fields[0].alternatives, fields[0].optional
         kind = bytes([alternative.kind])
         inside, headers = UnionPlan(alternative), [kind + field.name + b"\0" for field in fields]

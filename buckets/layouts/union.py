@@ -64,7 +64,7 @@ class Union(NamedTuple):
         return rows[proven], present[proven], matrix[proven]
 
     def _guess(self, docs: Docs) -> tuple[Flags, Flags]:
-        """Which documents seem to fit, and the flags of all."""
+        """Returns which documents seem to fit, and the flags of all."""
         count = self.layout.variants.flags if self.layout.variants else 0
         present = np.empty((len(docs), count + 1), dtype=np.bool_)
         fits = np.empty(len(docs), dtype=np.bool_)

@@ -44,7 +44,7 @@ def _kind(source: Source) -> str:
 
 
 def _is_in_order(source: Source) -> bool:
-    """Whether MongoDB finds buckets in the order of time without looking at all of them."""
+    """Returns whether MongoDB finds buckets in the order of time without looking at all of them."""
     kind = _kind(source)
     return kind == "timeseries" or (kind == "collection" and has_index(source.collection, source.last_field))
 

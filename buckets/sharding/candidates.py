@@ -32,7 +32,8 @@ def candidates(policy: Policy, documents: Sequence[Document]) -> list[ShardKey]:
 
 
 def _native(policy: Policy) -> Iterator[ShardKey]:
-    """A native time-series collection takes its metaField, or what is in it, and its timeField last."""
+    """Yields keys of a native time-series collection: its metaField, or a field in it, and its timeField
+    last."""
     series, time = list(policy.series_fields), str(policy.time_field)
     if series:
         yield ShardKey.of(*series)
@@ -67,6 +68,7 @@ def _keys(policy: Policy, documents: Sequence[Document]) -> Iterator[ShardKey]:
 
 
 def _is_coarse(held: Sequence[object]) -> bool:
-    """Whether a field holds days, months or the like: dates or whole numbers that many documents share."""
+    """Returns whether a field holds days, months or the like: dates or whole numbers that many documents
+    share."""
     times = [it for it in held if hasattr(it, "utcoffset") or (is_number(it) and float(str(it)).is_integer())]
     return len(times) == len(held) and 1 < len(set(times)) * _COARSE <= len(held)

@@ -128,7 +128,7 @@ def rank_correlation(some: NDArray[np.int64], others: NDArray[np.int64]) -> floa
 
 
 def _ranks(values: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The rank of each value; equal ones share the middle of theirs."""
+    """Returns the rank of each value; equal ones share the middle of theirs."""
     _, numbers, counts = np.unique(values, return_inverse=True, return_counts=True)
     middles = np.cumsum(counts) - (counts - 1) / 2
     return np.asarray(middles[numbers], dtype=np.float64)

@@ -151,7 +151,7 @@ class _Ranges:
         return 0.0
 
     def _reach(self, start: float, below: Floats) -> float:
-        """How far a range reaches that begins there and is as large as one may be."""
+        """Returns how far a range reaches that begins there and is as large as one may be."""
         target = float(_interpolated(np.array([start]), below)[0]) + self.size
         cell = int(np.searchsorted(below, target, side="right")) - 1
         if cell >= len(self._solid):
@@ -171,5 +171,5 @@ def _summed(cells: Floats) -> Floats:
 
 
 def _interpolated(places: Floats, below: Floats) -> Floats:
-    """What lies below each place, in cells; inside a cell it is even."""
+    """Returns how much lies below each place, in cells; evenly spread inside a cell."""
     return np.interp(places, np.arange(len(below)), below)

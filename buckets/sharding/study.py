@@ -113,7 +113,7 @@ class Study:
 
     @cached_property
     def _is_even(self) -> bool:
-        """Whether hashes are all different, so that each slice of them has as much as any other."""
+        """Returns whether hashes are all different, so that each slice of them has as much as any other."""
         return self.key.is_hashed_first and self.drawn.columns[self.key.paths[0]].single >= _UNIQUE
 
     @cached_property

@@ -99,7 +99,7 @@ def _not_needed(policy: Policy) -> set[str]:
 
 
 def _roles(policy: Policy, at: Key) -> list[Role]:
-    """Every field that the policy names."""
+    """Returns every field that the policy names."""
     overflow = policy.overflow
     in_overflow = (
         [("ref_field", overflow.ref_field), ("samples_field", overflow.samples_field)] if overflow else []
@@ -148,7 +148,7 @@ def _values(policy: Policy, at: Key) -> list[Role]:
 
 
 def _names(policy: Policy, at: Key) -> list[Role]:
-    """What summaries and columns call the series fields and value fields."""
+    """Returns the names of the series fields and value fields in summaries and columns."""
     return [
         *(((*at, "series_fields"), name) for name in policy.series_names),
         *(((*at, "value_fields"), name) for name in policy.value_names),

@@ -88,7 +88,7 @@ def _targets(policy: Policy) -> Iterator[_Use]:
 
 
 def _clashes(uses: list[_Use]) -> Iterator[tuple[_Use, _Use]]:
-    """Each two uses of one collection, the later first. An empty name is no collection."""
+    """Yields each two uses of one collection, the later first. An empty name is no collection."""
     for earlier, use in itertools.combinations(uses, 2):
         if use.collection == earlier.collection != "":
             yield use, earlier

@@ -83,7 +83,8 @@ def _writes(found: Iterable[Any], of: Any) -> list[Write]:
 
 
 def _late(subject: Subject, policy: Policy, found: list[Write]) -> NDArray[np.float64]:
-    """By how much each came after its last reading. Of an update only what it wrote is taken for a bucket."""
+    """Returns by how much each write came after its last reading. Of an update only what it wrote is taken
+    for a bucket."""
     part: Document = {"count_field": None, "sum_fields": {}, "end_field": None, "overflow": None}
     policy = policy.model_copy(update=part)
     ids = [it.identity for it in found if it.identity is not None]

@@ -48,7 +48,7 @@ def load(stage: Stage) -> None:
 
 
 def _make_collections(stage: Stage, policy: Policy) -> None:
-    """With the indexes that an application has: by series and time, and by time."""
+    """Creates the collections with an application's indexes: by series and time, and by time."""
     collection = stage.database[policy.collection]
     if policy.model == "timeseries":
         options = {"timeField": policy.time_field, "metaField": "meta", "granularity": "minutes"}
@@ -63,7 +63,7 @@ def _make_collections(stage: Stage, policy: Policy) -> None:
 
 
 def _described(policy: Policy) -> tuple[str, str]:
-    """What a document is, and where it goes."""
+    """Returns what a document is, and where it goes."""
     assert policy.archive is not None
     shapes = {
         "slots": "a minute, its seconds as keys",
@@ -139,7 +139,7 @@ def space(stage: Stage) -> None:
 
 
 def _archived(stage: Stage, policy: Policy, body: Body) -> tuple[int, str]:
-    """The bytes in the archive, and how to show them."""
+    """Returns the bytes in the archive, and how to show them."""
     assert policy.archive is not None
     if policy.archive.to == "offline":
         files = {
@@ -175,7 +175,7 @@ def second_run(stage: Stage) -> None:
 
 
 def _did(result: Result) -> dict[str, int | None]:
-    """What a run says it did; None where it says nothing."""
+    """Returns what a run says it did; None where it says nothing."""
     rolled, archived = result.body.get("rollup", {}), result.body.get("archive", {})
     return {
         "hours written": rolled.get("hourly", {}).get("written"),
@@ -187,7 +187,8 @@ def _did(result: Result) -> dict[str, int | None]:
 
 
 def _state(stage: Stage) -> dict[str, object]:
-    """A digest of every collection that isn't bookkeeping, and size and time of every file of the store."""
+    """Returns a digest of every collection that isn't bookkeeping, and size and time of every file of the
+    store."""
     state: dict[str, object] = dict(stage.files())
     for name in stage.database.list_collection_names():
         if not name.startswith(("system.", "bucketwise_")):

@@ -125,7 +125,8 @@ def _leave(*_: object) -> None:
 
 
 def _leave_from_where_nothing_is_raised(found: sys.UnraisableHookArgs) -> None:
-    """In an object's `__del__`, for one, where the worker would tell of the exit and work on."""
+    """Ends the process where an exception could not: in an object's `__del__`, for one, the worker would
+    report the exit and work on."""
     if issubclass(found.exc_type, SystemExit):
         os._exit(1)
     sys.__unraisablehook__(found)

@@ -58,8 +58,8 @@ class Bookmark:
         return UsageError(f"--into {self.into}: there is such a collection already. Name a new one")
 
     def _target(self) -> str | None:
-        """What tells the target from another collection of its name; None where there is none. The UUID of a
-        native time-series collection is that of its buckets; a view has none."""
+        """Returns what tells the target from another collection of its name; None where there is none. The
+        UUID of a native time-series collection is that of its buckets; a view has none."""
         named = {"name": {"$in": [self.into, f"system.buckets.{self.into}"]}}
         found = list(self.database.list_collections(filter=named))
         return next((str(it["info"]["uuid"]) for it in found if "uuid" in it["info"]), "" if found else None)

@@ -122,7 +122,7 @@ class Lease:
             raise self._loss("another run took it")
 
     def _take(self) -> Document:
-        """The lease as it is now: ours, or that of one who may be alive."""
+        """Returns the lease as it is now: ours, or that of a holder who may be alive."""
         document = self._ask()
         if self._pausable and (pause := document.get("paused")):
             raise self._paused(pause)
@@ -217,7 +217,8 @@ def _who(document: Document) -> str:
 
 
 def _what(name: str) -> str:
-    """Of a policy, or of a command that has a lease of its own: only that has a blank in its name."""
+    """Returns the words for a lease: of a policy, or of a command that has one of its own; only that has a
+    blank in its name."""
     return name if " " in name else f"policy {name}"
 
 

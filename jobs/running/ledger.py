@@ -147,7 +147,7 @@ class Ledger:
         self._runs.create_index([("policy", 1), ("open", 1)], partialFilterExpression={"open": True})
 
     def _mark_died(self, policy: str, fence: int) -> None:
-        """A run under an older fence works no more. One that slept meanwhile still says how it ended."""
+        """Marks runs under an older fence as died. One that only slept still records how it ended."""
         unended = {"policy": policy, "outcome": RUNNING, "fence": {"$lt": fence}}
         # Seldom more than one. The driver tries again what changes one document, and not what changes many.
         while self._runs.update_one(unended, {"$set": {"outcome": DIED}}).modified_count:
@@ -176,7 +176,7 @@ class Ledger:
             self._join(entry)
 
     def _close_earlier(self, entry: ObjectId, is_completed: bool) -> None:
-        """Earlier runs of the same kind need not be given again."""
+        """Closes earlier runs of the same kind: they need not be repeated."""
         if (same := self._begun.get(entry)) is None:  # with series, or begun elsewhere
             return
         verbs = (SCHEDULED, *COVERED) if is_completed and same["verb"] == SCHEDULED else (same["verb"],)
@@ -186,7 +186,7 @@ class Ledger:
             pass
 
     def _join(self, entry: ObjectId) -> None:
-        """Let this entry stand for the one before it as well, if that was of its verb and did nothing."""
+        """Merges this entry with the one before it, if that was of its verb and did nothing."""
 
         def step(session: ClientSession) -> None:
             own = self._runs.find_one({"_id": entry}, session=session)
@@ -279,7 +279,7 @@ class Ledger:
 
 
 def _unguarded(_session: ClientSession) -> None:
-    """A run says how it ended even where it has lost its lease."""
+    """Stands in for a guard: a run records how it ended even where it has lost its lease."""
 
 
 def _did_nothing(entry: Document) -> bool:
@@ -287,7 +287,8 @@ def _did_nothing(entry: Document) -> bool:
 
 
 def _counted(counts: Document) -> bool:
-    """Whether any number is not zero. That of a snapshot tells where a table is, not what was done."""
+    """Returns whether any number is not zero. That of a snapshot tells where a table is, not what was
+    done."""
     return any(
         _counted(it) if isinstance(it, dict) else isinstance(it, int | float) and it != 0
         for name, it in counts.items()

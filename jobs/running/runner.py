@@ -143,8 +143,8 @@ class Runner:
         return SharedChanges(self.database, working, RECEIPTS, leaves_marks=not self.options.dry_run)
 
     def _read_on(self) -> None:
-        """Under a lease, since it leaves a mark. What was read is good for a while: what came in since is for
-        the next run."""
+        """Reads the change stream, under a lease, since it leaves a mark. The result is good for a while:
+        what has come in since is for the next run."""
         if self._shared is not None and clock.steady() >= self._read_again_at:
             self._shared.read_on(self.stop.check)
             self._read_again_at = clock.steady() + _FRESH_S
@@ -194,7 +194,7 @@ class Runner:
         return missed_since(policy.schedule, completed, self.now, policy.throttle.window)
 
     def _measure(self, result: Result, policy: Policy) -> None:
-        """See when it ended, what the store was asked, and how the policy stands now."""
+        """Measures when it ended, the requests to the store, and how the policy stands now."""
         result.measures.ended = clock.current()
         if self.store is not None:
             result.measures.requests, result.measures.retries = self.store.requests.take()
@@ -203,7 +203,7 @@ class Runner:
 
     @cached_property
     def _server_now(self) -> datetime:
-        """Asked once, at the start: `now` is that of the first policy for all of them."""
+        """Returns the server's clock, asked once at the start: all policies share the `now` of the first."""
         return clock.of_server(self.database)
 
     def _gate(self, policy: Policy) -> Gate | None:
@@ -314,7 +314,7 @@ class Runner:
         )
 
     def _fail(self, result: Result, error: BaseException) -> None:
-        """The first failure is the cause; what follows from it must not hide it."""
+        """Records a failure. The first one is the cause; what follows from it must not hide it."""
         if isinstance(error, WindowOverError):
             result.stopped, result.next_window = WINDOW_OVER, error.opens
             return
@@ -338,7 +338,7 @@ def perform(
 
 
 def _counts(body: Document) -> Document:
-    """The numbers of a body: lists belong into the report, and the ledger stays small."""
+    """Returns the numbers of a body. Lists belong in the report, so that the ledger stays small."""
     return {
         key: _counts(value) if isinstance(value, dict) else value
         for key, value in body.items()

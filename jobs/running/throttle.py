@@ -92,7 +92,8 @@ class Gate:
             raise WindowOverError(f"the window {self._limits.window} is over", opens)
 
     def _wait_for_secondaries(self, now: float) -> Wait | None:
-        """The lag is asked for where something was done since, and no more often than it has to be."""
+        """Returns how long to wait for secondaries; None: no wait. Asks for the lag only where something was
+        done since, and no more often than it has to."""
         most = self._limits.max_lag
         if most is None or not (self._has_worked or self._lag):
             return None

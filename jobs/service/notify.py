@@ -78,7 +78,7 @@ class Notifier:
             self._last_ping = self._send(key, None, self._last_ping)
 
     def _send(self, key: str, body: bytes | None, before: threading.Thread | None) -> threading.Thread:
-        """`before`: what has to arrive first, if it does at all."""
+        """Sends in a thread. `before`: the thread that has to end first."""
         url = self._urls[key]
 
         def deliver() -> None:
@@ -139,7 +139,7 @@ def _request(url: str, body: bytes | None) -> Request:
 
 
 def _reason(error: Exception) -> str:
-    """Without what may quote the URL."""
+    """Returns the reason of an error without parts that may quote the URL."""
     cause = getattr(error, "reason", error)
     if isinstance(cause, TimeoutError):
         return f"no answer within {_SECONDS:.0f} seconds"
@@ -147,6 +147,6 @@ def _reason(error: Exception) -> str:
 
 
 def _shown(url: str) -> str:
-    """Where it goes, without the rest: paths of such URLs are secrets."""
+    """Returns the host of a URL, without the rest: paths of such URLs are secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -34,7 +34,7 @@ _HEADERS = {
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: Any) -> None:
-        """Who asked has gone: that is no news."""
+        """Ignores errors of clients that have gone."""
 
 
 @contextmanager

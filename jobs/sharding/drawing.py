@@ -58,7 +58,7 @@ def draw(database: Database[Document], policy: Policy, paths: Sequence[str], tim
 
 
 def _stats(database: Database[Document], policy: Policy) -> Document:
-    """What MongoDB tells of a collection; its count alone where the user may not ask for more."""
+    """Returns MongoDB's statistics of a collection; only its count where the user has no right to more."""
     try:
         return database.command("collStats", policy.collection)
     except OperationFailure:

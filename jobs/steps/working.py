@@ -132,13 +132,13 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] = unheard) -> Done:
 
 
 def _by_level(report: RollupReport) -> Body:
-    """What became of the summaries of each level; hours and days are always told."""
+    """Returns the counts of summaries of each level; hours and days are always there."""
     counts = {"hourly": report.hourly, "daily": report.daily, **report.counts}
     return {level: {"written": it.written, "unchanged": it.unchanged} for level, it in counts.items()}
 
 
 def _late_body(late: Late | None) -> Body:
-    """How late readings were looked for; nothing where a range was asked for."""
+    """Returns how late readings were looked for as JSON; nothing where a range was asked for."""
     if late is None:
         return {}
     return {"late": {"mode": late.mode, "events": late.events, "reason": late.reason}}
@@ -189,7 +189,7 @@ def _archive_body(report: ArchiveReport, policy: Policy, mended: int) -> Body:
 
 
 def _limit_body(limit: DeleteLimit | None) -> Body:
-    """What a plan says of `max_delete`."""
+    """Returns `max_delete` as a plan's JSON."""
     if limit is None:
         return {}
     stops = f"this run would stop: {limit.message}" if limit.is_exceeded else None
@@ -203,7 +203,7 @@ def quarantine_body(found: list[Quarantined], total: int) -> Body:
 
 
 def _compact(turn: Turn) -> Done:
-    """As a step of a run: what has come to rest, within the budget."""
+    """Merges, as a step of a run, what has come to rest, within the budget."""
     archive, now = turn.policy.archive, turn.context.now
     if archive is None or archive.compact.after is None:
         return Done(asdict(CompactReport()))
@@ -212,7 +212,7 @@ def _compact(turn: Turn) -> Done:
 
 
 def _compact_all(turn: Turn) -> Done:
-    """As a verb: all that lies in the range."""
+    """Merges, as a verb, all that lies in the range."""
     return _compact_as_asked(turn, CompactOptions(turn.within))
 
 

@@ -91,7 +91,7 @@ def _holes(database: Database[Document], policy: Policy, shortest: int) -> Itera
 
 
 def _spans(summary: Mapping[str, Any], window: Span, interval: int) -> list[Span]:
-    """Where readings are known to be. All of the window where that is not known: it is no hole."""
+    """Returns where readings are known to be. All of the window where that is not known: it is no hole."""
     try:
         runs = coverage.unpack(summary.get("coverage"), window[0], interval)
     except ValueError:  # made with other settings, and yet to be made anew
@@ -102,7 +102,7 @@ def _spans(summary: Mapping[str, Any], window: Span, interval: int) -> list[Span
 
 
 def _summaries(database: Database[Document], policy: Policy) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The name of its collection, and the summary: each series' in the order of time."""
+    """Yields each summary with the name of its collection, those of each series in the order of time."""
     after = LOWEST
     # Days first. Weeks and months do not contain each other: only where there is nothing finer.
     levels = levels_that_meet(policy)

@@ -177,7 +177,8 @@ class Drain:
         return [{"lsid.id": session, "txnNumber": {"$in": some}} for session, some in numbers.items()]
 
     def _events(self, stream: ChangeStream[Document], end: End) -> Iterator[Document]:
-        """Up to the mark. It was written after all that is to be read, so that the stream tells it last."""
+        """Yields the events up to the mark, which was written after all that is to be read, and so comes
+        last."""
         waits = 0
         while stream.alive and waits < _MOST_WAITS:
             self._check()

@@ -118,7 +118,8 @@ class Gathering:
             self._look_up()
 
     def _look_up(self) -> None:
-        """What is gone by now has an event of its own, here or in what the next run reads."""
+        """Looks up the times of changed buckets. One that is gone has an event of its own, here or in the
+        next run."""
         for owner in self._source.owners(list(self._overflow.values())):
             self._buckets[_key(owner), "update", False] = owner
         ids: dict[tuple[str, bool], list[Any]] = {}

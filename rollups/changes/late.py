@@ -112,7 +112,8 @@ class LateFinder:
         return Late("stream", flat(spans), spans, changed.events, reason_, bookmark)
 
     def _looked_for(self, changed: Changed, standing: Bookmark) -> tuple[Mapping[str, Spans], str | None]:
-        """By operation: the spans that were told, and for changes that don't tell, all that was live."""
+        """Returns the spans by operation: those that events tell, and for events that don't, all that was
+        live."""
         spans, unknown = dict(changed.spans), +changed.unknown
         if spans["delete"].spans or unknown["delete"]:
             if self.clears():  # MongoDB's own deletes are no changes of the readings: summaries outlive them
@@ -131,7 +132,7 @@ class LateFinder:
         )
 
     def _look_back(self, loaded: Progress, reason: str) -> Late:
-        """Over all that is live, or was."""
+        """Looks back over all that is live, or was."""
         bookmark = self._anew()
         was = loaded.bookmark.live if loaded.bookmark else ()
         return Late(
@@ -142,7 +143,7 @@ class LateFinder:
         )
 
     def _anew(self) -> Bookmark:
-        """From here on. What was live before, or after, may be in summaries."""
+        """Returns a bookmark from here on. What was live before, or after, may be in summaries."""
         before = live_days(self.source)
         token, collections = self.stream.token_now(), collections_of(self.source)
         return Bookmark(token, collections, Spans([*before, *live_days(self.source)]).spans)

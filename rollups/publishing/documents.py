@@ -63,7 +63,7 @@ def _instants(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """As the JSON of all commands has it."""
+    """Returns a value as the JSON of all commands has it."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or type(value) in (bool, int, float, str):

@@ -90,7 +90,7 @@ class Newest:
                 yield documents.series_of(policy, found)
 
     def _count(self, level: Level) -> int:
-        """How many windows of a level are needed."""
+        """Returns how many windows of a level are needed."""
         return self.counts.get(level.name, 1 if level is self.levels[0] else 0)
 
     def _newest(self, level: Level, series: Series) -> list[Document]:

@@ -98,7 +98,7 @@ class _Expiry:
     def _due(
         self, collection: Collection[RawBSONDocument], level: Level, expired: Document
     ) -> tuple[list[Hold], list[Any]]:
-        """The holds that stand, and some of the summaries that they don't cover."""
+        """Returns the holds that stand, and some of the summaries that they don't cover."""
         holds = self._holds.standing()
         query = without_held(expired, holds, self._names, level.reach)
         return holds, [it["_id"] for it in collection.find(query, {"_id": 1}).limit(_AT_ONCE)]

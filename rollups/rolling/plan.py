@@ -94,7 +94,7 @@ class Planner:
 
     @cached_property
     def _ends(self) -> dict[LevelName, int]:
-        """Where the last window that is over ends."""
+        """Returns where the last window of each level that is over ends."""
         return {level.name: level.through(self.calendar.due_end) for level in self.calendar.levels}
 
     def _catch_up(self) -> RollupPlan:
@@ -167,7 +167,8 @@ class Watermark:
 
 
 def _meanwhile(old: Bookmark | None, new: Bookmark | None) -> Bookmark | None:
-    """Until all is done: the next run has to hear of the same changes, and where what is live now was."""
+    """Returns the bookmark until all is done: the next run must find the same changes, and where what is live
+    now was."""
     if old is None or new is None:
         return old
     return replace(old, live=Spans([*old.live, *new.live]).spans)

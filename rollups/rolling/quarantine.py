@@ -132,5 +132,5 @@ def hash_of(identity: Any) -> int:
 
 
 def _named(bucket: Quarantined) -> Any:
-    """Its `_id`, as it is read again."""
+    """Returns the `_id` of a record, as it is read back."""
     return without_uuid(bucket.name)

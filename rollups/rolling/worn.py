@@ -86,7 +86,7 @@ class Worn:
         return False
 
     def _nothing_is_older(self, summary: dict[str, object], window: Span) -> bool:
-        """Whether no live bucket of the summary's series covers an instant before the window."""
+        """Returns whether no live bucket of the summary's series covers an instant before the window."""
         series = {
             field: {"$eq": value_at(summary, f"_id.series.{name}")}
             for name, field in self.policy.stored_series.items()

@@ -31,7 +31,7 @@ _SHIFT = 1 << 18  # more than twice the largest code
 
 
 def _edge(step: int) -> int:
-    """The smallest mantissa in [2**52, 2**53] that is at least 2**52 · 2**(step/35)."""
+    """Returns the smallest mantissa in [2**52, 2**53] that is at least 2**52 · 2**(step/35)."""
     low, high = 1 << 52, 1 << 53
     while low < high:
         middle = (low + high) // 2
@@ -69,7 +69,7 @@ def codes(values: Doubles) -> Integers:
 
 
 def _normal(bits: Integers) -> Integers:
-    """The bins of normal doubles above zero, given as their bits."""
+    """Returns the bins of normal doubles above zero, given as their bits."""
     step = _GUESS[(bits >> 40) & 0xFFF]
     step = step + ((bits & ((1 << 52) - 1)) >= _STORED[step + 1])
     found: Integers = ((bits >> 52) - (1023 + _TINY_EXPONENT)) * STEPS + (step + _TINY)

@@ -43,7 +43,7 @@ def runs_of(columns: Columns, edges: Integers, *, in_order: bool, local: bool) -
 
 
 def _by_buckets(columns: Columns, edges: Integers) -> Runs | None:
-    """None where times don't ascend in each bucket, or buckets are short."""
+    """Returns runs that are buckets; None where times don't ascend in each bucket, or buckets are short."""
     time, starts = columns.time, columns.starts[columns.filled]
     if not len(time) or len(time) < LONG * len(starts):
         return None
@@ -87,7 +87,7 @@ def _by_time(columns: Columns, edges: Integers) -> Runs:
 
 
 def _by_clocks(columns: Columns, edges: Integers) -> Runs:
-    """The readings' own clocks may be put back: windows do not follow from time."""
+    """Returns runs by the readings' own clocks, which may be put back: windows do not follow from time."""
     assert columns.local is not None
     window = np.searchsorted(edges, columns.local, side="right") - 1
     inside = np.flatnonzero((window >= 0) & (window < len(edges) - 1))
