@@ -20,7 +20,7 @@ from bench import peers
 from bench.place import Action, Place
 from buckets import heap
 
-#: What only one action needs: imported by its process, and not on its time.
+#: Modules that only one action needs: imported by its process, and not timed.
 _LIBRARIES = {"minutes_by_pymongoarrow": ["pymongoarrow.api"]}
 
 
@@ -35,7 +35,7 @@ class Measured(NamedTuple):
 
 def measure(action: Action, place: Place) -> Measured:
     """Returns what one action took. Raises RuntimeError where it failed: its traceback is on stderr."""
-    # As cron starts one; of a forked one, each page that it touches would be copied first.
+    # Started as cron starts one. In a forked process, each page that it touches would be copied first.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_run, args=(action, place, theirs))

@@ -37,7 +37,7 @@ _HOLDING = {
 _CODEC: CodecOptions[Document] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-#: Overflow is looked up for so many buckets at once.
+#: Buckets whose overflow is looked up at once.
 _LOOKUP = 1000
 
 
@@ -137,7 +137,7 @@ class Source:
         them."""
         if _is_empty(start_ms, end_ms):
             return
-        # Not all at once: the server would look up of each whether another range has found it already.
+        # Not all at once: the server would check for each whether another range has found it already.
         for span in self._ranges(self._last, start_ms, end_ms - 1):
             yield from self._read(span, is_ahead=False)
 

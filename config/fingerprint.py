@@ -1,4 +1,4 @@
-"""Which settings a policy's summaries were made with."""
+"""Fingerprints of the settings with which a policy's summaries were made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of values in the policy file: what TOML holds becomes what Python works with."""
+"""Types of values in the policy file: from what TOML has to what Python works with."""
 
 from __future__ import annotations
 

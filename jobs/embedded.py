@@ -152,7 +152,7 @@ def _launch(executable: Path, dbpath: Path) -> Mongod:
         "shutdownTimeoutMillisForSignaledShutdown=100",
     ]  # nobody waits for a new primary
     with (dbpath / "mongod.log").open("wb") as log:
-        # Its own session: Ctrl-C in the terminal must not stop it before we have finished with it.
+        # A session of its own: Ctrl-C in the terminal must not stop it before we have finished with it.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )

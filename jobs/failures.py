@@ -1,4 +1,4 @@
-"""Any exception as an exit code and a message for people, secrets hidden."""
+"""Turns any exception into an exit code and a message for people, secrets hidden."""
 
 from __future__ import annotations
 

@@ -129,8 +129,8 @@ _METRICS_FILE = inspect.Parameter(
 _NO_THROTTLE = inspect.Parameter(
     "no_throttle", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=NoThrottle
 )
-#: Said for one run: who gives the rest again looks first whether it would delete too much, and goes on where
-#: the one before was cut off.
+#: Options for one run only: a repetition first checks whether it would delete too much, and continues where
+#: the run before was cut off.
 _ONCE = ("allow_large", "restart")
 
 

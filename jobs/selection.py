@@ -1,4 +1,4 @@
-"""What verbs that answer a question are asked: one policy, some of its series."""
+"""The selection of verbs that answer a question: one policy, some of its series."""
 
 from __future__ import annotations
 

@@ -119,7 +119,8 @@ def _alike(buckets: Batch, policy: Policy) -> Callable[[Manifest], bool]:
 
 
 class OfflineHistories:
-    """Finds histories in an offline archive. The age of versions follows from the chain of commits."""
+    """Finds histories in an offline archive. Commits lie in the order of time, and their age follows from the
+    chain."""
 
     def __init__(self, archive: OfflineArchive) -> None:
         self._archive = archive

@@ -1,9 +1,9 @@
-"""What a query finds, as raw documents: sooner than from `find_raw_batches`.
+"""Finds raw documents, faster than `find_raw_batches`.
 
-The driver makes an object of every document of a reply, and then puts their bytes together again. Here the
-documents are cut out of a reply before the driver decodes the rest of it: the cursor's number, errors, the
-cluster's time. So sessions, retries, read concerns and the end of a cursor stay the driver's. A version of
-it that replies in another shape, or never calls `_unpack_response`, hands over bytes as ever; these do too.
+The driver makes an object of every document of a reply, and then joins their bytes again. Here the documents
+are cut out of a reply before the driver decodes the rest of it: the cursor's number, errors, the cluster's
+time. So sessions, retries, read concerns and the end of a cursor stay the driver's. A version of the driver
+that replies in another shape, or never calls `_unpack_response`, gives bytes as before; these are read too.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from buckets.bson.rows import Rows
 from buckets.bson.types import ARRAY, DOCUMENT, extent
 
 Document = dict[str, Any]
-#: Documents of a reply at most, and of the first, which tells how large they are.
+#: Documents of a reply, at most; and of the first one, which tells how large they are.
 MOST_DOCUMENTS, FIRST_DOCUMENTS = 1_000_000, 1000
 #: Bytes of a piece, if it is more than one document, and about those of a reply, which the server would close
 #: at 16 MB. Work on it takes many times that.
 MOST_BYTES = 1 << 22
-#: Replies are fetched ahead as long as those that wait have fewer bytes.
+#: Replies are fetched ahead while those that wait have fewer bytes.
 AHEAD = 2 * MOST_BYTES
 _BATCHES = (b"firstBatch", b"nextBatch")
 _NAME_BYTES, _MOST_DIGITS = 64, 8

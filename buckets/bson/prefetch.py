@@ -1,4 +1,4 @@
-"""The next ones are fetched while one is worked on."""
+"""Fetches the next items while one is worked on."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from buckets.bson.identities import raw_ids
 from buckets.bson.rows import Rows, back_to_back, filled, take_rows
 from buckets.bson.types import DOCUMENT, OBJECT_ID, decode_value
 
-#: Bytes of an `_id` that may be asked for: a query names a thousand. Of a longer one so many are told.
+#: Bytes of an `_id` that may be queried: a query names a thousand. So many bytes of a longer one are shown.
 LONGEST_ID, _TOLD = 8192, 40
 #: Bytes of an empty document.
 LEAST = 5
@@ -38,7 +38,7 @@ LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
 
-#: Reads on over what may stand in a document but is no sound value.
+#: Continues over values in a document that are not sound.
 TOLERANT = LOSSLESS.with_options(
     uuid_representation=UuidRepresentation.UNSPECIFIED, unicode_decode_error_handler="backslashreplace"
 )

@@ -1,4 +1,5 @@
-"""Documents → columns, whatever the bucket model; what breaks its model is set apart with the reason."""
+"""Documents → columns, for every bucket model. Buckets that break their model are set apart, with the
+reason."""
 
 from __future__ import annotations
 

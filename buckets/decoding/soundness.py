@@ -1,4 +1,4 @@
-"""What a bucket must keep to; what breaks it is reported with field and reason, never repaired."""
+"""The rules for a bucket. One that breaks them is reported with field and reason, and never repaired."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from buckets.models.shape import Shape
 from buckets.models.slots import length_ms
 from config.policies import Policy
 
-#: A writer's running sum may differ from ours by rounding: relative to the sum of magnitudes.
+#: An application's running sum may differ from ours by rounding: relative to the sum of magnitudes.
 _SUM_TOLERANCE = 1e-9
 _MEANT = "let value_fields say what is in it, or name the field in nonnumeric_ok"
 

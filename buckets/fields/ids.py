@@ -51,7 +51,7 @@ _RANKS = {
     DB_POINTER: 14, CODE: 15, CODE_WITH_SCOPE: 16, MAX_KEY: 17,
 }  # fmt: skip
 _DTYPES = {DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
-#: The driver has no type for them that goes back to the server as it came.
+#: The driver has no type for these that goes back to the server unchanged.
 _UNQUERIED = (DB_POINTER, CODE_WITH_SCOPE)
 _ASCII = 128  # has so many characters: bytes below are UTF-8
 _SIGN, _ALL = 1 << 63, (1 << 64) - 1

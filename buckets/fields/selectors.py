@@ -1,4 +1,4 @@
-"""Which series a person asks for, as text: `--series symbol=MDB`. How series and `_id`s are told."""
+"""Selectors of series, as text: `--series symbol=MDB`. Texts of series and `_id`s."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from buckets.columns import Series
 from config.errors import UsageError
 from config.policies import Policy
 
-#: For what JSON has no form of its own for.
+#: For values that JSON has no form for.
 EXTENDED_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 #: Series field -> the text of its value. Fields that are not named may have any.
 Selector = Mapping[str, str]

@@ -1,7 +1,7 @@
-"""The forms that times have in documents: read from them, and asked for in MongoDB.
+"""The forms that times have in documents, for decoding and for queries.
 
-A time is a date. Beside dates, a field may hold numbers that count a unit since 1970, or ISO 8601 text. Which
-of these a document holds is told by its type.
+A time is a date. Besides dates, a field may hold numbers that count a unit since 1970, or ISO 8601 text. The
+type says which of these a document holds.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _COUNTED: dict[Unit | None, str] = {
 _NUMBERS = (DOUBLE, INT32, INT64)
 #: A text's date is that of its own clock: at most so far from the UTC date of its instant.
 _TEXT_MARGIN_MS = 2 * DAY_MS
-#: So far may the times be apart of the first text in the order of texts and the first in the order of time:
-#: each is within a day of its own clock's day, and these are in order.
+#: The first text in the order of texts and the first in the order of time may be so far apart: each is within
+#: a day of its own clock's day, and these days are in order.
 UNSORTED_MS = 3 * DAY_MS
 _MINUTE_MS = 60_000
-#: So much of a text is its date and the T, and what sorts behind all that may follow.
+#: Characters of a text's date and T, and a text that sorts behind all that may follow.
 _T, _BEHIND = len("0000-00-00T"), "["
 
 
@@ -215,7 +215,7 @@ def _without_offset(
     """Returns a query for texts without an offset from UTC. They sort by their days as time does, so that the
     server looks into these only where a range cuts a day, or the text has to be sound."""
     first_ms, last_ms = max(first_ms, FIRST_MS), min(last_ms, LAST_MS)
-    # Before 1970 what is finer than a millisecond is cut off upwards.
+    # Before 1970 digits beyond milliseconds are rounded up.
     begin, end = first_ms - (FIRST_MS < first_ms <= 0), last_ms + (last_ms >= 0)
     dates = {"$gte": date_text(begin), "$lt": date_text(last_ms + DAY_MS)}
     found: Document = {field: dates if is_plain else {**dates, "$not": OFFSET}}

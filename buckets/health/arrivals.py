@@ -1,4 +1,4 @@
-"""What entries of the oplog tell of a collection: when readings were written."""
+"""When readings of a collection were written, by entries of the oplog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampled documents field by field: single values, and what holds several."""
+"""Sampled documents field by field: single values, and fields that hold several."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CODEC: CodecOptions[Document] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
     unicode_decode_error_handler="backslashreplace",
 )
-#: So many fields are looked at, and so deep.
+#: Fields that are read, and their depth.
 _MOST, _DEEPEST = 500, 6
 #: Of a slot: a day has 86,400 seconds.
 _MOST_DIGITS = 5

@@ -14,9 +14,9 @@ from buckets.inferring.fields import is_text, is_whole, there
 from buckets.inferring.notes import Notes, quoted
 from buckets.inferring.words import SERIES, hints
 
-#: Characters of a text that may be a name; a longer one is prose.
+#: Characters of a text that may be a name; a longer text is prose.
 _LONGEST = 100
-#: So many rows have to differ before a field is taken for one that differs in each.
+#: Rows that have to differ before a field is taken to differ in each.
 _TELLING = 20
 _KEY = "series_fields"
 _TEXTS = (ObjectId, UUID, Binary)

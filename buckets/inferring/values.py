@@ -13,7 +13,7 @@ from buckets.inferring.words import OFFSET, hints, words
 from config.zones import is_zone
 
 _KEY = "value_fields"
-#: Names that summaries and parts of the archive have for themselves.
+#: Names that summaries and parts of the archive use themselves.
 _TAKEN = {"_id", "start", "end", "count", "timezone", "hours", "time", "dt"}
 _NO_VALUES = {"id", "uuid", "guid", "serial", "version", "schema"}
 #: Minutes that a clock may be from UTC; all of them are whole quarters of an hour.

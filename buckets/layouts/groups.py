@@ -14,22 +14,22 @@ from buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, slabs
 from buckets.layouts.merge import Containers, union_of
 from buckets.layouts.union import Union
 
-#: A layout that fewer than one in so many documents share.
+#: A layout is rare if fewer than one in so many documents share it.
 _FEW = 128
-#: Documents that fewer are like look for a union.
+#: Documents with fewer like them are tried as a union.
 _COMPANY = 4
-#: So do those of a length that fewer than this share have; and after so many lengths without company, all.
+#: So are those of a length that fewer than this share have; and, after so many lone lengths, all.
 _RARE, _FRUITLESS = 1 / 32, 4
-#: To walk one document takes as long as to decode so many.
+#: Reading one document's structure takes as long as decoding so many.
 _WALK = 64
-#: So few documents are walked one by one sooner than a union is made for them.
+#: Fewer documents are read one by one faster than a union is made for them.
 _LEAST = 8
-#: A union that takes a smaller share of the documents is the last.
+#: If a union takes a smaller share of the documents, it is the last.
 _SHARE = 1 / 32
 
-#: All padded documents together take at most so many times their bytes.
+#: All padded documents together may take so many times their bytes.
 _MOST = 4
-#: Bytes of the layouts, and of the unions, that are remembered. Their elements take some sixty times as much.
+#: Bytes of the layouts, and of the unions, that are cached. Their elements take some sixty times as much.
 _LAYOUTS, _UNIONS = 1 << 16, 1 << 15
 
 Members = NDArray[np.int64]
@@ -125,7 +125,7 @@ def _of_one_length(
         members, matrix = members[~alike], matrix[~alike]
         if lonely is None and count * _FEW < len(members):
             break
-    # So few are alike that to compare each with all others takes longer than to walk each.
+    # So few are alike that comparing each with all others takes longer than reading each.
     layouts: dict[bytes, tuple[Layout, list[int]]] = {}
     for row, document in enumerate(matrix):
         layout = Layout(document.tobytes(), names=names)

@@ -1,10 +1,9 @@
 """Layouts: what all documents of one shape have in common.
 
-A layout is a document with the bytes of its scalar values (its holes) cut out. Buckets of one policy
-mostly share a few layouts, so that the structure is walked once and numpy reads and writes the values
-of all documents at fixed offsets. Two documents share a layout only when every byte outside the holes is
-the same; nothing is assumed. A union is a layout too, of which parts may be absent: see
-`buckets/layouts/union.py`.
+A layout is a document with the bytes of its scalar values (its holes) cut out. Buckets of one policy mostly
+share a few layouts, so that the structure is read once, and numpy reads and writes the values of all
+documents at fixed offsets. Two documents share a layout only when every byte outside the holes is the same;
+nothing is assumed. A union is also a layout, of which parts may be absent: see `buckets/layouts/union.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Flags = NDArray[np.bool_]
 
 #: The flag of what is always there.
 ALWAYS = -1
-#: So many bytes are worked on at once: some fit into a cache, and few calls do for many.
+#: Bytes that are worked on at once: they fit into a cache, and few calls suffice for many.
 SLAB = 1 << 21
 
 
@@ -41,7 +40,7 @@ class Element(NamedTuple):
     flag: int = ALWAYS  # of a union: which flag of a document says that the element is there
 
 
-#: What may stand in one place: one element, or none; in a union, one of several.
+#: The elements of one place: one, or none; in a union, several alternatives.
 Cell = tuple[Element, ...]
 
 

@@ -15,19 +15,19 @@ from buckets.layouts.layout import Element, Layout, NamesIn, Path
 from buckets.layouts.plan import Alternative, Field, UnionPlan
 from buckets.layouts.union import Union
 
-#: A union is made of so many documents, spread over all lengths that there are: of fewer where they are long.
+#: Documents that a union is made of, spread over all lengths that there are: fewer where they are long.
 _SAMPLES, _LEAST, _BYTES = 24, 4, 1 << 14
-#: Bytes of the unions that are remembered.
+#: Bytes of the unions that are cached.
 _REMEMBERED = 1 << 15
-#: What fewer than this share hold has no place in a union that would be too long with it.
+#: Elements that fewer than this share hold are left out of a union that would be too long with them.
 _RARE = (0.0, 1 / 32)
 
-#: An array may be longer by one in so many than the longest that a union is made of.
+#: An array may be longer than the longest that a union is made of: by one in so many elements.
 _MORE = 32
 
 
 _DOCUMENTS = (DOCUMENT, ARRAY)
-#: Texts of up to so many bytes may be of any length.
+#: Texts of up to so many bytes may differ in length.
 _SHORT = 64
 
 
@@ -120,7 +120,7 @@ def _written(whole: Alternative, longest: int) -> Union | None:
 
 
 def _spread(docs: Docs) -> Iterator[bytes]:
-    """Returns some documents, the shortest and the longest among them."""
+    """Yields some documents, the shortest and the longest among them."""
     by_length = np.argsort(np.diff(docs.offsets), kind="stable")
     samples = min(max(_BYTES * len(docs) // max(1, docs.size), _LEAST), _SAMPLES)
     for at in np.unique(np.linspace(0, len(docs) - 1, samples).astype(int)).tolist():

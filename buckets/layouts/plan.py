@@ -1,4 +1,4 @@
-"""A union written down: what may stand in each place, as a template with flags and the steps through it."""
+"""The plan of a union: what may stand in each place, as a template with flags and the steps through it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from buckets.layouts.layout import ALWAYS, Flags, Path, Variants
 from buckets.layouts.steps import Choice, Close, Each, Open, Skip, Step, Test, Text, words_of
 
 _DOCUMENTS = (DOCUMENT, ARRAY)
-#: With more flags than these, what is in a document is not told by its length.
+#: With more flags than these, the length of a document does not tell what is in it.
 _TELLING = 6
 
 

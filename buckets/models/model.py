@@ -13,7 +13,7 @@ from buckets.models import reading, samples, slots, timeseries
 from buckets.models.shape import Breach, Shape, split
 from config.policies import Policy
 
-#: Of so many policies something is remembered.
+#: Policies for which something is cached.
 _POLICIES = 8
 
 Shaper = Callable[[Layout, Policy], Shape]

@@ -1,4 +1,4 @@
-"""What is measured: the values of the series fields, made one where MongoDB holds them equal."""
+"""Series: the values of the series fields, one series where MongoDB holds them equal."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from buckets.layouts.layout import Cell, Element, Flags, Group, Path, by_size, b
 from buckets.models.shape import Breach, Shape, need, split
 from config.policies import Policy
 
-#: Those that a sample may have as well.
+#: Types that a series field in a sample may have.
 SERIES_TYPES_IN_SAMPLE = (STRING, INT32, INT64, DOUBLE, BOOL, OBJECT_ID, DATE, BINARY)
-#: Bytes that such a one may have.
+#: Bytes of such a value, at most.
 _MOST_IN_SAMPLE = 512
 _TYPES = (*SERIES_TYPES_IN_SAMPLE, DOCUMENT)
 #: Summaries hold it twice, and reports as text. A document there lies two levels deeper than in its bucket.

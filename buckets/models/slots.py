@@ -20,7 +20,7 @@ from config.policies import Policy
 
 _MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _NEXT = {"second": "minute", "minute": "hour", "hour": "day"}
-#: The start of a minute is whole. Hours and days of zones with quarter-hour offsets are served as well.
+#: Starts are multiples of these. Hours and days of zones with quarter-hour offsets work as well.
 _QUARTER_MS = 900_000
 
 

@@ -1,4 +1,4 @@
-"""Packed documents put together again, to the bit: to have them, or to see that others are the same."""
+"""Rebuilds packed documents to the bit: to return them, or to prove that others are the same."""
 
 from __future__ import annotations
 

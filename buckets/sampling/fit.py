@@ -1,4 +1,4 @@
-"""What a policy makes of a few buckets: do its fields name what is in them?"""
+"""How a policy reads a few buckets: do its fields name what is in them?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few buckets of a collection, however large it is: to see what a policy makes of them."""
+"""Samples a few buckets of a collection, however large it is, to see how a policy reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shard keys that come into question for a collection."""
+"""Candidates for the shard key of a collection."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PLACES = _set(
     "location place region country state city site zone area plant building floor room datacenter dc rack "
     "store branch gateway tenant customer account org group"
 )
-#: Fields beside those of the policy are looked at, so many of each kind.
+#: Fields beside those of the policy that are looked at, of each kind.
 _FURTHER = 2
-#: So many documents share a value of a coarse time.
+#: Documents that share a value of a coarse time.
 _COARSE = 5
 
 

@@ -1,4 +1,4 @@
-"""Documents drawn at random: of each its size, when it arrived, and what shard keys are made of."""
+"""Documents drawn at random: the size of each, when it arrived, and its values for shard keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from buckets.models.shape import split
 from buckets.sharding.keys import ShardKey, part_of
 from config.policies import Policy
 
-#: The field of a drawn document that tells the size of the whole.
+#: The field of a drawn document with the size of the whole document.
 SIZE = "_bytes"
 #: `_id`s tell when documents arrived if they span this share of what the times span: else all came at once.
 _TELLING = 0.5

@@ -17,7 +17,7 @@ from config.policies import Policy
 Query = Mapping[str, Any]
 Span = tuple[bytes, bytes]  # of the bytes of keys: from, and up to
 _EVERYTHING: list[Span] = [(b"", ABOVE)]
-#: A query of more values in `$in`, of all fields together, is taken for one that meets everything.
+#: A query with more values in `$in`, of all fields together, is taken to match everything.
 _MOST = 1000
 _EXAMPLES = 20
 _DAY_MS = 86_400_000

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 RANGE_BYTES = 128 << 20
 _THRESHOLD = 3
-#: Of more data than so many ranges, several are moved as one: it takes no longer.
+#: With more data than so many ranges, several are moved as one: it takes no longer.
 _MOST_RANGES = 5000
 
 

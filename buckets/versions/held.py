@@ -1,4 +1,4 @@
-"""What documents hold, so that versions of a bucket can be compared: readings by time and series."""
+"""The readings of documents by time and series, so that versions of a bucket can be compared."""
 
 from __future__ import annotations
 

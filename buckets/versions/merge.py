@@ -1,8 +1,8 @@
-"""Versions of a bucket made one: slot by slot, sample by sample, the later version wins.
+"""Merges versions of a bucket: slot by slot, sample by sample, the later version wins.
 
-A writer with `_id`s of its own making upserts a late reading after its bucket has gone: the new document is a
-later version of the bucket. Versions are merged as BSON, so that what is kept keeps its type and its bits.
-What comes of it is decoded, and has to hold what the versions hold: else they are not merged.
+An application that makes its own `_id`s upserts a late reading after its bucket has gone: the new document is
+a later version of the bucket. Versions are merged as BSON, so that what is kept keeps its type and its bits.
+The merged bucket is decoded, and must hold what the versions hold: else they are not merged.
 """
 
 from __future__ import annotations

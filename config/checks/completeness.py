@@ -1,4 +1,4 @@
-"""Do the interval that a policy expects and the holes that it allows make sense?"""
+"""Checks the interval that a policy expects, and the holes that it allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does one policy hold together? What contradicts itself is an error before it is a loss."""
+"""Checks that a policy does not contradict itself: that is an error before it is a loss."""
 
 from __future__ import annotations
 

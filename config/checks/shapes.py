@@ -1,4 +1,4 @@
-"""Do the keys that say how readings lie in a document agree with each other?"""
+"""Checks that the keys which say how readings lie in a document agree with each other."""
 
 from __future__ import annotations
 

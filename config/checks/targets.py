@@ -1,4 +1,4 @@
-"""Who reads, writes and deletes in which collection: no two may be at odds."""
+"""Checks who reads, writes and deletes in which collection: no two policies may conflict."""
 
 from __future__ import annotations
 

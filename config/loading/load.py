@@ -1,4 +1,4 @@
-"""The policy file into settings: every problem of it found in one pass, before anything is touched."""
+"""Loads the policy file into settings. Finds every problem in one pass, before anything is touched."""
 
 from __future__ import annotations
 

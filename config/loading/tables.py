@@ -1,4 +1,4 @@
-"""TOML tables into settings models. pydantic validates; its errors are put into words here."""
+"""Loads TOML tables into settings models. pydantic validates; its errors are put into words here."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from jobs.advising.scratch import TRY
 
 Document = dict[str, Any]
 Body = dict[str, Any]
-#: Of what is asked about one series, up to its last reading: milliseconds.
+#: Spans of the queries for one series, up to its last reading: milliseconds.
 SPANS = {"hour": 3_600_000, "day": DAY_MS, "month": 30 * DAY_MS}
 _INSERTED, _UPDATED, _ROUNDS = 1_000, 3_000, 3
 

@@ -1,4 +1,4 @@
-"""When readings were written, by the oplog: for where `_id`s do not tell."""
+"""When readings were written, by the oplog: for collections whose `_id`s do not tell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Document = dict[str, Any]
 _CODEC: CodecOptions[Any] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-#: So many of the newest entries are looked at, whatever they are of.
+#: Newest entries that are read, of any collection.
 ENTRIES = 100_000
 #: So many writes and bytes of what is found there are taken. Milliseconds.
 _WRITES, _BYTES, _LONGEST = 1_000, 16_000_000, 10_000

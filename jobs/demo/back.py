@@ -1,4 +1,4 @@
-"""The act in which archived buckets come back, and are held against the originals."""
+"""The act in which archived buckets are restored, and compared with the originals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The acts in which readings come, are rolled up and archived: the cycle, what it takes up, and the audit."""
+"""The acts of the cycle: readings come, are rolled up and archived; how much space all takes; the audit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Body = dict[str, Any]
 def load(stage: Stage) -> None:
     """Writes the readings into MongoDB as an application would have written them."""
     stage.show.act("Load", f"{DAYS} days of invented readings, in each way in which readings lie in MongoDB.")
-    # By default mongod keeps what was deleted for five minutes more, for readers of the past.
+    # By default mongod keeps deleted data for five more minutes, for snapshot reads.
     stage.database.client.admin.command({"setParameter": 1, "minSnapshotHistoryWindowInSeconds": 0})
     rows = []
     for policy in stage.policies:

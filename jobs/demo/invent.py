@@ -1,7 +1,7 @@
-"""Invents readings that look like life: the same ones for the same present.
+"""Invents readings that look real: the same ones for the same present.
 
-Each function gives the readings as columns, which is what the demo holds every result against, and the
-documents in which an application would have written them.
+Each function gives the readings as columns, with which the demo compares every result, and the documents in
+which an application would have written them.
 """
 
 from __future__ import annotations

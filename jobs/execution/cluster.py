@@ -1,4 +1,4 @@
-"""Tasks done by a dask.distributed cluster."""
+"""Executes tasks on a dask.distributed cluster."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class DaskExecutor:
     _asked_at: float = 0.0
 
     def __post_init__(self) -> None:
-        # Not pure: to dask equal tasks would be one, whose result may be from an earlier roll-up.
+        # Not pure: dask would take equal tasks for one, whose result may be from an earlier roll-up.
         self._executor = self.client.get_executor(pure=False)
 
     def wait_for_workers(self) -> None:

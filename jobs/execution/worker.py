@@ -1,4 +1,4 @@
-"""A task, in the process that does it: connects to MongoDB and the store, once, and reads."""
+"""A task, in the process that executes it: connects to MongoDB and the store, once, and reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from jobs.version import VERSION
 
 T = TypeVar("T")
 _SECONDS_TO_LEAVE = 3
-#: Of what decides on the bytes of a part: a task that is done twice writes the same files.
+#: Versions that decide on the bytes of a part: a task that is executed twice writes the same files.
 _VERSIONS = f"bucketwise {VERSION} with {WRITTEN_BY}"
 
 

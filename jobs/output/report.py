@@ -1,4 +1,4 @@
-"""What a command tells: one JSON object, or tables for people, and its exit code."""
+"""The report of a command: one JSON object, or tables for people, and its exit code."""
 
 from __future__ import annotations
 

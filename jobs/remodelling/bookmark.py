@@ -49,7 +49,7 @@ class Bookmark:
                 f"--into {self.into}: it was begun with another {' and '.join(other)}. Give the same, or "
                 "drop it to begin anew"
             )
-        # A run that was cut off right after it had made the target left it empty.
+        # A run that was cut off right after it had created the target left it empty.
         if found.get("target") != known and (found.get("target") or self.database[self.into].find_one()):
             raise self._not_own()
         return Mark(int(found["documents"]), bool(found["done"]))

@@ -1,4 +1,4 @@
-"""Carries `remodel` out, and tells what it did."""
+"""Carries `remodel` out, and reports what it did."""
 
 from __future__ import annotations
 

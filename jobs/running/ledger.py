@@ -35,14 +35,14 @@ from rollups.guarded import transaction
 
 COLLECTION = "bucketwise_runs"
 RUNNING, DIED = "running", "died"
-#: So many runs of a policy rely on the index that the one before them has seen.
+#: Runs of a policy that rely on the index that an earlier run has checked.
 _RUNS_PER_LOOK = 100
-#: One run of so many removes old entries; a prime, so that each of the verbs that take turns comes to it.
+#: One run in so many removes old entries; a prime, so that verbs that take turns all get to it.
 _RUNS_PER_REMOVAL = 11
 MOST_REMOVED = 1000
 #: The verb that a schedule runs: the last one that was completed stays.
 SCHEDULED = "run"
-#: Verbs whose work it does as well.
+#: Verbs whose work a scheduled run does as well.
 COVERED = ("rollup", "archive")
 COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
 
@@ -149,7 +149,7 @@ class Ledger:
     def _mark_died(self, policy: str, fence: int) -> None:
         """Marks runs under an older fence as died. One that only slept still records how it ended."""
         unended = {"policy": policy, "outcome": RUNNING, "fence": {"$lt": fence}}
-        # Seldom more than one. The driver tries again what changes one document, and not what changes many.
+        # Rarely more than one. The driver retries writes of one document, and not those of many.
         while self._runs.update_one(unended, {"$set": {"outcome": DIED}}).modified_count:
             pass
 
@@ -214,7 +214,7 @@ class Ledger:
             old["verb"] = verb
         found = self._runs.find(old, {"_id": 1}, batch_size=MOST_REMOVED)
         some = found.sort("started", ASCENDING).limit(MOST_REMOVED)
-        # The driver tries again what removes one document, and not what removes many.
+        # The driver retries deletes of one document, and not those of many.
         if gone := [DeleteOne({"_id": it["_id"]}) for it in some]:
             self._runs.bulk_write(gone, ordered=False)
 

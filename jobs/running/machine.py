@@ -1,4 +1,4 @@
-"""Which process on which machine: what a lease and a ledger entry name as their holder."""
+"""The identity of a process and its machine, for the holder of a lease and of a ledger entry."""
 
 from __future__ import annotations
 

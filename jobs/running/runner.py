@@ -41,11 +41,11 @@ from rollups.changes.shared import SharedChanges
 from rollups.context import freely, unheard
 from rollups.guarded import dry
 
-#: Who does the tasks, for one policy's turn.
+#: Opens the executor for one policy's turn.
 Staff = Callable[[Connections], AbstractContextManager[Executor]]
-#: What was read of the changes of several policies is read on after so many seconds.
+#: Seconds after which a shared read of the changes of several policies is continued.
 _FRESH_S = 60
-#: … after its steps a run may work on for so long where its window is over: what it has written is published.
+#: … and for which a run may go on after its steps once its window is over, to publish what it has written.
 _LEEWAY_S = 60
 WINDOW_OVER: Final = "window over"  # what the ledger says of a run that ended for it
 log = structlog.get_logger()
@@ -227,7 +227,7 @@ class Runner:
             if result.exit_code in COMPLETED:
                 ledger.remove_old(self.verb, lease, self.keep)
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
-            # Once another run has the lease, what was found changed or missing is its doing.
+            # Once another run has the lease, that run has caused what was found changed or missing.
             self._fail(result, lease.taken() or error)
         if gate is not None:
             gate.finish_by = clock.steady() + _LEEWAY_S

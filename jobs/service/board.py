@@ -1,4 +1,4 @@
-"""The page of the service: what it knows of each policy, and what MongoDB says. A page waits for nobody."""
+"""The page of the service: the state of each policy here and in MongoDB. A page never waits long."""
 
 from __future__ import annotations
 

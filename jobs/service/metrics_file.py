@@ -1,6 +1,6 @@
-"""The metrics in a file, for node_exporter's textfile collector: what cron runs, one after another, add up.
+"""The metrics in a file, for node_exporter's textfile collector: runs that cron starts add up in it.
 
-The file is read, the run is added, and another takes its place: who reads it sees one or the other. Runs that
+The file is read, the run is added, and a new file takes its place: a reader sees one or the other. Runs that
 end together wait for each other. Series of policies that this run did not work on stay as they are.
 """
 

@@ -1,6 +1,7 @@
-"""Tells others how runs end: a POST of the report where something is wrong, pings for a dead man's switch.
+"""Notifies others how runs end: a POST of the report where something is wrong, pings for a dead man's switch.
 
-A receiver that is down, slow or wrong holds nothing up and changes no exit code: that is told as a complaint.
+A receiver that is down, slow or wrong holds nothing up and changes no exit code: it is reported as a
+complaint.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from jobs import clock
 from jobs.output.report import Report, Result
 from jobs.version import VERSION
 
-#: Exit codes of runs that are done, and of those that somebody must look at. Whether the work was done is not
-#: known of the others: another run had the lease, or this one was interrupted.
+#: Exit codes of runs that are done, and of those that somebody must look at. Of the others it is not known
+#: whether the work was done: another run had the lease, or this one was interrupted.
 DONE, FAILED = (0, 3), (1, 2, 4, 5)
 _SECONDS = 5.0  # for one try
 _TRIES = 2
-#: All that is under way at the end may take so long: two pings one after another.
+#: Seconds that notifications under way at the end may take: two pings one after another.
 _PATIENCE = 2 * _TRIES * _SECONDS + 1
 
 

@@ -1,4 +1,4 @@
-"""What the service answers over HTTP: reads alone, each in a thread of its own."""
+"""The HTTP server of the service: GET only, each request in a thread of its own."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ from jobs.sharding.told import shard_tables
 
 Body = dict[str, Any]
 DEFAULT_SHARDS = 3
-#: So many documents tell which fields there are.
+#: Documents that are read to find the fields.
 _TELLING = 200
 #: The hot zone has this part of what a policy keeps; without an archive, so much.
 _HOT_PART, _HOT = 4, timedelta(days=30)
 _DAY = timedelta(days=1)
-#: What is not told of a key that MongoDB does not take.
+#: Fields of the JSON that a key has only if MongoDB takes it.
 _NUMBERS = (
     "pattern", "cardinality", "most_frequent", "monotonic", "rank_correlation", "hottest_share",
     "targeted_share", "migrations", "jumbo",

@@ -1,4 +1,4 @@
-"""Two policy files compared over the same buckets, in the words of the JSON."""
+"""Compares two policy files over the same buckets, in the words of the JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a changed policy file does that changing it back does not undo: a sentence each."""
+"""What a changed policy file does that changing it back does not undo: a sentence for each."""
 
 from __future__ import annotations
 

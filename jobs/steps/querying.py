@@ -1,4 +1,4 @@
-"""What a query finds, brought to where it is wanted, and told in the words of the JSON."""
+"""Delivers the rows of a query where they are wanted, and reports them in the words of the JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each policy stands: how far it has come, what waits, how its last runs went."""
+"""The state of each policy: how far it is, what waits, and how its last runs went."""
 
 from __future__ import annotations
 

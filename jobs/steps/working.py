@@ -51,7 +51,7 @@ from rollups.rolling.options import RollupOptions, RollupReport, unheard
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
-#: A write takes no longer; what one left unfinished before that is of no use.
+#: No write takes longer: what was left unfinished before that is of no use.
 ABANDONED = timedelta(days=1)
 #: What a run does in the suite's own collections. Only a restore puts pins.
 OWN_COLLECTIONS = {
@@ -73,7 +73,7 @@ def prepare(turn: Turn, keys: Keys | None = None) -> None:
     if turn.dry_run:
         return
     if context.store is not None:
-        # By the clock that is behind: a write that another machine is at must not pass for an old one.
+        # By the clock that is behind: a write under way on another machine must not pass for an old one.
         present = min(clock.current(), turn.taken_at)
         context.store.clean_temporaries(present - ABANDONED)
     recover(replace(context, keys=keys or context.keys))
@@ -327,5 +327,5 @@ VERIFY, CHECK, UNPIN = Step("verify", _verify), Step("check", _check), Step("unp
 SIGN, RECEIPT_LIST = Step("sign", _sign), Step("receipts", _receipts)
 COMPACT = Step("compact", _compact, by_present=True)
 COMPACT_ALL = Step("compact", _compact_all)
-#: Summaries go last: what they stand for is archived by then.
+#: Summaries go last: their readings are archived by then.
 RUN = (ROLLUP, ARCHIVE, COMPACT, ARCHIVE_EXPIRY, EXPIRY)

@@ -13,7 +13,7 @@ from jobs.output.page.years import by_year
 from jobs.output.text.tables import parts_read, printable, size
 
 Body = dict[str, Any]
-#: With more runs of days than these on one page, what is told of them is told by month.
+#: With more runs of days than these on one page, details come by month.
 MOST_RUNS = 4_000
 #: With more months than these on one page, tables have a row a year.
 MOST_MONTHS = 8_000

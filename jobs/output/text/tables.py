@@ -247,7 +247,7 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
     """Returns lines on buckets that stay, and why, and on quarantined ones."""
     lines: list[RenderableType] = []
     for result in results:
-        # A bucket that both steps met is told once.
+        # A bucket that both steps met is shown once.
         bodies = [result.body.get(step, {}) for step in ("rollup", "archive")] + [result.body]
         stops = [limit["stops"] for body in bodies if (limit := body.get("limit")) and limit["stops"]]
         lines += [Text(f"{result.policy}: {it}", style="bold red") for it in stops]
