@@ -47,7 +47,7 @@ class Rule:
 
     @property
     def tombstone(self) -> Document:
-        """Returns a new one, as it is recorded."""
+        """Returns a new tombstone, as it is recorded."""
         return {"at": self.now, "due": self.now + self.grace, "keep": self.text}
 
     def stage(self, tombstone: Mapping[str, Any] | None) -> Stage:

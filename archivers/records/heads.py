@@ -107,7 +107,7 @@ def types_of(found: Document | None, fields: Sequence[str]) -> dict[str, str] | 
 
 
 def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], session: ClientSession) -> None:
-    """Records the heads of the chain and its length, in a transaction."""
+    """Records the heads of the chain, and the number of the last one, in a transaction."""
     commits = [link.model_dump() for link in links]
     receipts.update(HEADS, {"$set": {"kind": "heads", "sequence": sequence, "commits": commits}}, session)
 

@@ -37,7 +37,7 @@ class Registry:
         return self._receipts.span(self._session)
 
     def sequence(self) -> int:
-        """Returns the length of the chain of manifests, 0 without one."""
+        """Returns the number of the last registered commit in the chain; 0 without one."""
         heads = heads_of(self._heads)
         return heads.sequence if heads else 0
 

@@ -34,7 +34,7 @@ ISO = re.compile(f"^{_DATE}([T ]{_CLOCK}(Z|{_AHEAD})?)?$")
 PLAIN = re.compile(f"^{_DATE}([T ]{_CLOCK}Z?)?$")
 #: The pattern of the others.
 AHEAD = re.compile(f"^{_DATE}[T ]{_CLOCK}{_AHEAD}$")
-#: Tells these from the plain ones: a sign behind a colon. It never backtracks, since the server uses it often.
+#: Tells these from the plain ones: a sign behind a colon. It never backtracks: the server applies it often.
 OFFSET = re.compile(r":[^+-]*[+-]")
 _NUMBERS = [name for name in _FORM.groupindex if name != "sign"]
 _LIMITS = {"month": (1, 12), "hour": (0, 23), "minute": (0, 59), "second": (0, 59)}

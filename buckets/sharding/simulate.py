@@ -94,7 +94,7 @@ class _Ranges:
         return np.array(starts), np.array([self._owners[it] for it in starts], dtype=np.int64)
 
     def per_shard(self, cells: Floats) -> Floats:
-        """Returns of what is in the cells how much each shard has."""
+        """Returns how much of what is in the cells each shard has."""
         starts, owners = self.bounds()
         below = _interpolated(np.append(starts, len(cells)), _summed(cells))
         return np.bincount(owners, np.diff(below), self._shards).astype(np.float64)
