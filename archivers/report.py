@@ -84,11 +84,11 @@ class ArchiveReport:
     bytes: int = 0
     deleted: int = 0
     left: int = 0
-    changed: int = 0  # of those left: changed between copy and delete, or while they were read
+    changed: int = 0  # among those left: changed between copy and delete, or while they were read
     valueless: list[Valueless] = field(default_factory=list)  # the first thousand
     quarantined: list[Quarantined] = field(default_factory=list)
     quarantined_total: int = 0
-    _named: set[int] = field(default_factory=set)  # of the quarantined, 8 bytes a bucket
+    _named: set[int] = field(default_factory=set)  # quarantined buckets, 8 bytes each
     reasons: Counter[str] = field(default_factory=Counter)
     limit: DeleteLimit | None = None  # where the policy has one
 

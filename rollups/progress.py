@@ -29,7 +29,7 @@ class Bookmark:
     """Where in its change stream a policy has been read to."""
 
     token: Mapping[str, Any]
-    collections: Mapping[str, str]  # what the stream was of: name -> what tells it from another of that name
+    collections: Mapping[str, str]  # those of the stream: name -> what tells it from another of that name
     live: Sequence[Span]  # these hold all that the buckets which were live then cover
 
 

@@ -104,7 +104,7 @@ class _Compactor:
     archive: OfflineArchive
     report: CompactReport = field(default_factory=CompactReport)
     rewritten: int = 0  # bytes of BSON
-    done: float = 0.0  # of the days, those that were looked at
+    done: float = 0.0  # the share of the days that were looked at
 
     def run(self) -> None:
         for group in self.groups():

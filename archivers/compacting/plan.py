@@ -36,8 +36,8 @@ class StandingCommit:
     held: Size
     stored: int  # bytes in the store
     kin: str  # see `Manifest.kin`
-    is_compacted: bool  # it was looked at when its day had come to rest
-    is_buried: bool  # it is under a tombstone, or was
+    is_compacted: bool  # a compaction has looked at it when its day had come to rest
+    is_buried: bool  # it has or had a tombstone
     span: tuple[int, int]  # from its first reading until after its last, milliseconds
 
     @classmethod

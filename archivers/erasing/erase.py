@@ -76,7 +76,7 @@ def _erase_all(work: Work, *, is_cleared: bool) -> None:
     for place in places_of(work.erasure):
         CollectionEraser(work, place).run()
     _erase_archived(work)
-    CollectionEraser(work, places_of(work.erasure)[0]).run()  # what came in meanwhile
+    CollectionEraser(work, places_of(work.erasure)[0]).run()  # what came in since
     erase_summaries(work, is_cleared=is_cleared)
 
 

@@ -22,8 +22,8 @@ class Attestation(NamedTuple):
     receipt: LastReceipt | None
     key: str | None
     days: int  # UTC days on which commits begin
-    drilled: int  # of these: how many were drilled, all commits of each
-    oldest_drill: datetime | None  # of the days that were
+    drilled: int  # days of which all commits were drilled
+    oldest_drill: datetime | None  # of the drilled days
     last_drill: datetime | None
 
 

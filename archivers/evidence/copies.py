@@ -43,7 +43,7 @@ class Copy(NamedTuple):
 
     version: Version
     may_be_live: bool  # no run has deleted its original
-    copied: datetime | None  # a grace is counted from then; None where nothing tells
+    copied: datetime | None  # the grace counts from then; None: not known
 
 
 @dataclass

@@ -41,7 +41,7 @@ class DrilledDay:
     commits: int
     buckets: int
     equal: int
-    summaries: int  # that differ from a recomputation
+    summaries: int  # summaries that differ from a recomputation
     drilled_before: datetime | None
 
     @property

@@ -37,7 +37,7 @@ class HeldPart(NamedTuple):
 
     manifest: Manifest
     part: Part
-    live: int  # of the commit's buckets: how many may be live
+    live: int  # buckets of the commit that may be live
     drilled: datetime | None
     may_hold: bool  # of the series asked for
     expires: datetime | None  # when its tombstone is due
@@ -77,7 +77,7 @@ class Inventory:
     gone: Counts  # readings of online copies whose originals are not live
     parts: Sequence[HeldPart]
     told: SummaryCounts
-    expires: Mapping[int, datetime]  # of an online archive: UTC day since 1970 -> when its tombstone is due
+    expires: Mapping[int, datetime]  # in an online archive: UTC day since 1970 -> when its tombstone is due
 
     @cached_property
     def file_bytes(self) -> Counts:

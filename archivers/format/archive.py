@@ -51,7 +51,7 @@ class Maker(NamedTuple):
     database: str
     fence: int
     now: datetime
-    timeseries: dict[str, str] | None = None  # of a native time-series collection: what it is made with
+    timeseries: dict[str, str] | None = None  # options of a native time-series collection
 
 
 class Replaced(NamedTuple):
@@ -85,7 +85,7 @@ class OfflineArchive(ArchivedCommits):
     ) -> None:
         super().__init__(policy, store, index, keys, listed)
         self._recent = Recent()  # at other instants as well
-        self.versions: dict[str, dict[str, str]] = {}  # of the last commit: key of each file -> version
+        self.versions: dict[str, dict[str, str]] = {}  # in the last commit: key of each file -> version
 
     def claim(self, owner: str, database: str) -> None:
         """Records which database owns the archive: runs of another one would clear what this one's have not

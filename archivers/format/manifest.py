@@ -43,7 +43,7 @@ class DamagedError(HaltedError):
         self, code: str, place: str, what: str, mend: str = "Restore the file from a backup of the store"
     ) -> None:
         super().__init__(f"{place}: {what}. Nothing was deleted. {mend}")
-        self.code = code  # that of a finding
+        self.code = code  # the code of a finding
         self.place = place  # url of the file, or what names the document
 
 
@@ -113,7 +113,7 @@ class Manifest(_Model):
     collection: str
     layout: dict[str, Any]  # the policy's keys that say how readings lie in its buckets
     series_types: dict[str, str]  # series field -> type of its column
-    timeseries: dict[str, str] | None = None  # of a native time-series collection: what it is made with
+    timeseries: dict[str, str] | None = None  # options of a native time-series collection
     buckets: int
     overflow_documents: int
     readings: int

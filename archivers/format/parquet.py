@@ -235,7 +235,7 @@ def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
         row_group_size=256,
         use_dictionary=False,
         column_encoding=dict.fromkeys(leaves.values(), "DELTA_BINARY_PACKED"),
-        write_statistics=False,  # nobody looks for a group by what is in it
+        write_statistics=False,  # no query selects a group by its contents
     )
 
 

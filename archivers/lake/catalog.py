@@ -197,7 +197,7 @@ class LakeTable:
     def _unused(self, table: Table, old: Sequence[Snapshot]) -> Iterator[str]:
         gone = {it.snapshot_id for it in old}
         kept = [it for it in table.metadata.snapshots if it.snapshot_id not in gone]
-        if not gone or len(kept) > SNAPSHOTS:  # of tags, nobody knows what they need
+        if not gone or len(kept) > SNAPSHOTS:  # what tags need is not known
             return
         first = min(kept, key=lambda it: it.sequence_number or 0)
         needed = {it.manifest_path for it in self._manifests(first)}

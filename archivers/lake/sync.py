@@ -93,7 +93,7 @@ class _Sync:
         removed = []
         for file in self.table.files():
             if file.file_path not in wanted or file.file_path in listed:
-                removed.append(file)  # of one that is listed twice, all entries go
+                removed.append(file)  # if it is listed twice, all entries go
             listed[file.file_path] = file
         there = listed.keys() - {it.file_path for it in removed}
         lacking = {it for it, keys in standing if any(root + key not in there for key in keys)}

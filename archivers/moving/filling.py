@@ -46,7 +46,7 @@ class Filling:
 
     def measure(self, lot: Lot) -> None:
         """Learns from a lot how many bytes its readings take."""
-        if lot.readings:  # else it tells nothing
+        if lot.readings:  # else there is nothing to learn
             self._per_cell = lot.batch.size / lot.cells
 
     def cut(self, batch: Batch) -> Iterator[Batch]:

@@ -23,7 +23,7 @@ def delete_limit(run: ArchiveRun, start_ms: int, end_ms: int) -> DeleteLimit | N
     if written is None or run.kept:
         return None
     due = run.source.count_ending(start_ms, end_ms) - _staying(run, start_ms, end_ms)
-    if run.archive.grace:  # what this run copies is deleted by a later one
+    if run.archive.grace:  # a later run deletes what this one copies
         due = min(due, _copied_offline(run) if run.to == "offline" else _copied_online(run))
     return DeleteLimit(name, written, due, run.source.count())
 

@@ -113,8 +113,8 @@ class OfflineRun:
         staying = waiting.staying(batch, first_ms, last_ms)
         met = staying | waiting.under_way(batch, first_ms, last_ms)
         gone = waiting.gone(batch, first_ms, last_ms) & ~met
-        told = met if self._waits else staying  # of the others, their own lot tells
-        report.leave(-int(told.sum()), self._waits or NOT_ROLLED_UP)  # each is told once
+        told = met if self._waits else staying  # the others are checked with their own lot
+        report.leave(-int(told.sum()), self._waits or NOT_ROLLED_UP)  # each is reported once
         report.change(int((told | gone).sum()))
         return met | gone
 
@@ -202,7 +202,7 @@ class OfflineRun:
             report.parts += len(manifest.parts)
             report.bytes += manifest.size
             stay = self._waits
-            if not stay and not self._is_rolled_up(manifest):  # it may have been, while the copy was made
+            if not stay and not self._is_rolled_up(manifest):  # late readings may have come
                 stay = NOT_ROLLED_UP
             if stay:
                 report.leave(manifest.buckets, stay)
@@ -219,7 +219,7 @@ class OfflineRun:
         gone: list[int] = []
         at = 0
         copies = self._archive.load(manifest)
-        due = due[copies.take(due).main.id_order()]  # what lies together in the source goes together
+        due = due[copies.take(due).main.id_order()]  # buckets that lie together in the source go together
         for piece in chunks(copies.take(due)):
             here = due[at : at + len(piece)]
             at += len(piece)

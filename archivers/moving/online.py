@@ -61,7 +61,7 @@ class OnlineRun:
         self._target, self._overflow = places = archive_collections(work.policy)
         source = partial(archived_source, work.database, work.policy)
         self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
-        self._stale: set[bytes] = set()  # of buckets whose copies have become old
+        self._stale: set[bytes] = set()  # buckets whose copies are out of date
         self._merging = Merging(work, source, self._take_back, places)
 
     def _make_collections(self) -> None:

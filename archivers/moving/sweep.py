@@ -60,7 +60,7 @@ class Sweep:
         self._filling = Filling(work.executor.memory)
         self._first, self._last = LAST_MS, FIRST_MS
         self._numeric = Numeric(work)
-        self._done = 0.0  # of the time in which something expires
+        self._done = 0.0  # the share of the expiring time that is done
 
     def run(self, start: int, end: int) -> None:
         """Moves all that has expired and ends within [start, end), milliseconds."""

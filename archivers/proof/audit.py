@@ -267,7 +267,7 @@ class _Audit:
         context = replace(
             self.context,
             now=self.context.now - SLACK,
-            keys=self.context.keys.lenient(),  # what is not signed is found above
+            keys=self.context.keys.lenient(),  # missing signatures are found above
             executor=LocalExecutor(self.context.connections, memory=self.context.executor.memory),
         )
         return plan_archive(context, ArchiveOptions())

@@ -27,7 +27,7 @@ from config.errors import HaltedError
 class Bad:
     """Something that is not as it was written."""
 
-    code: str  # that of a finding
+    code: str  # the code of a finding
     place: str  # the url of the file, or of the manifest; or what names a document
     message: str
 
@@ -126,7 +126,7 @@ class _Verifier:
     look: Callable[[Manifest], object]
     within: TimeRange = EVER
     told: str = "verified parts"  # as progress
-    count: int = 0  # of the commits to look at; 0: not known
+    count: int = 0  # commits to look at; 0: not known
     listed: list[Commit] = field(default_factory=list)  # all that the store has
     seen: set[str] = field(default_factory=set)  # commits
     done: dict[str, Verified] = field(default_factory=dict)  # those of them that are as they should be

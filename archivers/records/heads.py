@@ -136,7 +136,7 @@ def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
 
 def check_none_back(receipts: Receipts, archive: OfflineArchive) -> None:
     """Raises DamagedError where the store holds a commit that was dropped: it is an older state of it."""
-    dropped = receipts.dropped()  # before the listing: a run at work drops first
+    dropped = receipts.dropped()  # before the listing: a concurrent run drops first
     for commit in archive.commits() if dropped else ():
         if commit.name in dropped and archive.manifest(commit).sha256 == dropped[commit.name]:
             raise _rolled_back(archive, commit, "it was dropped, and is there again")

@@ -32,7 +32,7 @@ def check_deletions(
             yield from checker.look_at(receipt, file)
         for receipt in moved.kept():
             yield from checker.compare(receipt)
-    except DamagedError as error:  # a file of old receipts: what comes behind it can't be told from it
+    except DamagedError as error:  # a file of old receipts: the ones behind it can't be checked against it
         yield error
         return
     yield from differing_holds(checker.holds, before, _digests(receipts))

@@ -212,7 +212,7 @@ def chained(
         done = file.last
     for receipt in receipts.numbered(done):
         number = _number(receipt)
-        if number > done + 1:  # a run at work may have moved some since
+        if number > done + 1:  # a concurrent run may have moved some since
             yield from (it for it in _moved_since(files, done, since, until) if it[0]["sequence"] < number)
         done = max(done, number)
         if is_of(receipt, since, until):

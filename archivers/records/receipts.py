@@ -237,7 +237,7 @@ class Receipts:
 
     def span(self, session: ClientSession | None = None) -> tuple[int, int] | None:
         """Returns the first and last UTC day of the commits that must be there; None where there are none."""
-        days: list[int] = []  # of both ends: a run may make the first commit between the two questions
+        days: list[int] = []  # from both ends: a run may make the first commit between the two queries
         for order in (ASCENDING, DESCENDING):
             found = self.collection.find(self.all_standing, {"days": 1}, session=session).sort("days", order)
             days += [day for it in found.limit(1) for day in it["days"]]

@@ -118,7 +118,7 @@ class CommitRegistry:
         held = self._archive.load(manifest)
         staying, successor = np.setdiff1d(np.arange(len(held)), leaving), None
         if len(staying):
-            lot = Lot(held.take(staying), manifest.archived_policy)  # as what they were archived
+            lot = Lot(held.take(staying), manifest.archived_policy)  # as they were archived
             replaced = Replaced((manifest.commit,), tuple(origins_of(manifest, staying)))
             copy = self._archive.copy(lot, manifest.series_types, self._maker, self._work.check, replaced)
             successor = self._archive.commit(copy, self._place(), self._work.check)
@@ -142,7 +142,7 @@ class CommitRegistry:
             self._archive.check_present(manifest)
         for receipt in reversed(mine):
             self._work.check()
-            self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})  # it waits no more
+            self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})  # no more waiting
             self.drop_replaced(receipt)
 
     def drop_replaced(self, receipt: Document) -> None:

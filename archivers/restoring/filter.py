@@ -27,15 +27,15 @@ class ArchivedBuckets(NamedTuple):
     span: tuple[int, int] | None = None  # of first and last reading
     readings: int = 0
     commit: str | None = None
-    share: float | None = None  # of all that is archived, with this; None: not known
+    share: float | None = None  # how much of the archive has been read, with this; None: not known
 
 
 class Matched(NamedTuple):
     """The archived buckets that match."""
 
     batch: Batch
-    policy: Policy  # as which it was archived
-    indices: Indices  # of its buckets, in what was found
+    policy: Policy  # the one under which it was archived
+    indices: Indices  # the places of the matching buckets in the batch
     note: Note
     readings: int
     commit: str | None

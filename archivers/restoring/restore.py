@@ -79,7 +79,7 @@ class _Restoring:
         self._report = RestoreReport()
         self._filter = wanted
         self._passed: set[str] = set()  # the commits whose buckets were put
-        self._seen: Future[None] = at_once(lambda: None)  # of the piece before: it is read back meanwhile
+        self._seen: Future[None] = at_once(lambda: None)  # reads back the piece before
         histories = partial(_histories, context)
         self._settling = Settling(target, histories, self._were_counted)
 

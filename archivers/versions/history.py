@@ -40,10 +40,10 @@ class Version(NamedTuple):
     """A bucket as it was archived once."""
 
     bucket: Batch  # of one
-    policy: Policy  # as it was then, as far as decoding needs it
-    commit: Manifest | None = None  # of an offline archive: where it lies
+    policy: Policy  # the policy then, as far as decoding needs it
+    commit: Manifest | None = None  # in an offline archive: the commit that holds it
     position: int = 0  # in its commit
-    is_superseded: bool = False  # it counts no more
+    is_superseded: bool = False  # it no longer counts
 
 
 class History(NamedTuple):

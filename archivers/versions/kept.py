@@ -41,7 +41,7 @@ class KeptVersion(NamedTuple):
     version: int
     bucket: Batch  # of one
     by: str  # the receipt of its copy
-    is_superseded: bool = False  # neither it nor any before it counts any more
+    is_superseded: bool = False  # neither it nor any before it still counts
 
 
 def counting(versions: Sequence[KeptVersion]) -> list[KeptVersion]:

@@ -45,7 +45,7 @@ class Hole(NamedTuple):
 class _Heard(NamedTuple):
     """How far the summaries of a series have been read."""
 
-    reached: int  # everything before it is told
+    reached: int  # everything before it has been read
     end: int  # of the last window
 
 

@@ -32,8 +32,8 @@ class Piece(NamedTuple):
 class Tiling:
     """Pieces and gaps that together make up a range, each instant of it once."""
 
-    pieces: Sequence[Piece]  # what there are summaries of
-    missing: Sequence[Piece]  # what there are none of
+    pieces: Sequence[Piece]  # the windows that have summaries
+    missing: Sequence[Piece]  # the gaps without summaries
 
     def windows(self, level: LevelName) -> int:
         """Returns how many windows of a level the pieces hold."""

@@ -119,11 +119,11 @@ class LateFinder:
             if self.clears():  # MongoDB's own deletes are no changes of the readings: summaries outlive them
                 spans["delete"] = Spans(())
                 del unknown["delete"]
-            else:  # what such a bucket has left in the archive counts again
+            else:  # the archived copies of such a bucket count again
                 spans["delete"] = Spans([*spans["delete"].spans, *self.superseded()])
         if not unknown:
             return spans, None
-        for operation in unknown:  # where a move went from is not told: no proof against any one summary
+        for operation in unknown:  # where a bucket moved from is not known: no proof for any summary
             told = "update" if operation == "move" else operation
             spans[told] = Spans([*spans[told].spans, *standing.live])
         return spans, (

@@ -60,7 +60,7 @@ class SharedChanges:
             if len(self._told) > 1:
                 self._read(check)
         except (LostError, UnavailableError, BucketwiseError, PyMongoError):
-            self._told = {}  # what it was, each of them will see, and say, in its own turn
+            self._told = {}  # each of them will meet and report the error in its own turn
 
     def _read(self, check: Callable[[], None]) -> None:
         followed = [it.followed for it in self._told.values()]

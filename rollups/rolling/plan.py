@@ -115,7 +115,7 @@ class Planner:
         quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
         changed = [*late.spans, *quarantine.recheck(self.source)]
         standing = self._standing
-        if late.mode == "scan":  # where it begins to look in the midst of a day
+        if late.mode == "scan":  # if it begins in the middle of a day
             standing = replace(standing, doubted=self.calendar.days_of(late.spans))
         return RollupPlan(
             {name: [(through.get(name, LOWEST), end), *changed] for name, end in self._ends.items()},

@@ -62,7 +62,7 @@ class Quarantine:
         """Reads again what is recorded. What is still broken is added; of what is sound now, the UTC days of
         its readings, which want rolling up."""
         days: set[int] = set()
-        nameless: list[Span] = []  # where those are that can't be looked up by their `_id`
+        nameless: list[Span] = []  # spans of those that can't be looked up by their `_id`
         recorded = self.recorded()
         while some := list(islice(recorded, _AT_ONCE)):
             self._may_heal = True

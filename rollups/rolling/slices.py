@@ -140,7 +140,7 @@ class SliceStates:
     cells: dict[bool, Cells]
     memory: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)
-    commits: set[str] = field(default_factory=set)  # of the archive, that were read whole
+    commits: set[str] = field(default_factory=set)  # commits of the archive that were read whole
     aside: Shelf | None = None
     filled: dict[bool, set[int]] = field(default_factory=dict)  # starts of the cells of what is put aside
     buckets_read: int = 0  # live ones
@@ -224,7 +224,7 @@ class Reader:
         """Returns how many slices may be under way, where each has this size in bytes."""
         if self.workers == 1:
             return 1
-        most = 2 * self.workers  # while one is written, nobody has to wait
+        most = 2 * self.workers  # while one is written, no worker has to wait
         return max(1, min(most, self.memory // size if size else most))
 
 

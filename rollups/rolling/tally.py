@@ -39,7 +39,7 @@ class Tally:
     states: dict[Cell, State] = field(default_factory=dict)
     outlived: set[Cell] = field(default_factory=set)  # hold a summary whose readings are gone
     unsound: set[Cell] = field(default_factory=set)  # lack a summary that can't be merged
-    elsewhere: Set[int] = frozenset()  # where series that are not in it have readings: starts of cells
+    elsewhere: Set[int] = frozenset()  # starts of cells in which series that are not in it have readings
 
     def open(self, parts: Iterable[Part]) -> None:
         """Takes note of windows, and where they are made of readings."""

@@ -37,7 +37,7 @@ class Worn:
     recheck_from: int
     clears: Callable[[], bool]
     is_asked_for: bool  # somebody wants just this range computed
-    changed: Mapping[str, Spans] | None = None  # by operation; None: no change stream told
+    changed: Mapping[str, Spans] | None = None  # by operation; None: there was no change stream
     ended: Callable[[], int | None] = lambda: None  # before it (milliseconds), archived readings have gone
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
 

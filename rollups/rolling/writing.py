@@ -195,7 +195,7 @@ class _Keeper:
         self._filled = tally.filled()
         self._kept: dict[Cell, State] = {}
         self._reach = reach  # see `Level`
-        self._stays: dict[Cell, State] = {}  # of those whose readings have ended
+        self._stays: dict[Cell, State] = {}  # the cells whose readings have gone by `retain.archive`
         self.ended = 0
 
     def keeps(self, window: Span, standing: RawBSONDocument, computed: bytes | None) -> bool:
