@@ -107,7 +107,7 @@ def test_plain_texts_are_looked_at_once_however_many_days_there_are(bench: Bench
         assert report.readings == 8 * days
         told = [json_util.dumps(it) for it in finds.filters]
         assert sum(json.dumps(PLAIN.pattern) in it and '"$not"' in it for it in told) == 1
-        assert not any(json.dumps(OFFSET.pattern) in it for it in told)  # none looks for offsets range by range
+        assert not any(json.dumps(OFFSET.pattern) in it for it in told)  # none looks range by range
         counts.append(len(told))
     # What is live, where the next slice is: each asks for dates, then for texts. And the slice.
     assert counts[1] - counts[0] <= 7 * 7
