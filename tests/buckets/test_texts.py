@@ -200,6 +200,15 @@ def test_a_day_that_its_month_does_not_have_is_no_time(database: Mongo, behind: 
     assert ids(source.strays()) == none[-1:]
 
 
+def test_an_offset_may_lead_out_of_the_years_that_count(database: Mongo) -> None:
+    rims = ["0001-01-01T00:59:59", "0001-01-01 01:00", "9999-12-31T22:59:59.999", "9999-12-31T23:00:00"]
+    fill(database, [f"{it}{zone}" for it in rims for zone in ("Z", "+01:00", "-0100")])
+    source = Source(database, POLICY)
+    assert ids(source.strays()) == [1, 11]
+    found = [decode(batch, POLICY) for batch in source.batches(FIRST, LAST + 1)]
+    assert sum(len(it.columns.time) for it in found) == 10
+
+
 @pytest.mark.parametrize("is_plain", [True, False])
 @pytest.mark.parametrize(
     ("fraction", "ms"),
