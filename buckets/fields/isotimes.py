@@ -25,10 +25,12 @@ _FORM = re.compile(
     rb"(?:[T ](?P<hour>00):(?P<minute>00)(?::(?P<second>00)(?:\.(?P<fraction>0{1,9}))?)?"
     rb"(?:Z|(?P<sign>[+-])(?P<zone_hour>00)(?::?(?P<zone_minute>00))?)?)?"
 )
-_DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_LEAP_YEAR = r"([0-9][0-9](0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)"
+_OF_ANY_YEAR = "(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31"
+_DATE = f"([0-9]{{4}}-({_OF_ANY_YEAR})|{_LEAP_YEAR}-02-29)"
 _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
 _AHEAD = r"[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?"
-#: The same as a pattern for MongoDB; it also takes days that a month does not have.
+#: The same as a pattern for MongoDB, from year 0 on: what it does not match, no query by time may find.
 ISO = re.compile(f"^{_DATE}([T ]{_CLOCK}(Z|{_AHEAD})?)?$")
 #: The pattern of plain texts: without an offset from UTC, except Z.
 PLAIN = re.compile(f"^{_DATE}([T ]{_CLOCK}Z?)?$")

@@ -178,8 +178,10 @@ class TimeForm:
             low, high = self._edges
             between: Document = {"$and": [{"$gte": [value, high]}, parts[0]]}
             parts = [{"$lt": [value, low]}, between, parts[1]]
-        texts = [{field: {"$type": "string", "$not": ISO}}] if self.is_text and not self.is_plain else []
-        return [*({"$expr": part} for part in parts), *texts]
+        found: list[Document] = [{"$expr": part} for part in parts]
+        if self.is_text and not self.is_plain:
+            found += [{field: {"$type": "string", "$not": ISO}}, *_out_of_years(field)]
+        return found
 
     def not_plain(self, field: str) -> Document:
         """Returns a query for texts that have an offset from UTC, or are no times."""
@@ -255,13 +257,26 @@ def _with_offset(field: str, first_ms: int, last_ms: int, *, is_sound: bool) -> 
     return {"$and": [of_these, _exactly(field, first_ms, last_ms, is_sound)]}
 
 
+def _out_of_years(field: str) -> list[Document]:
+    """Returns queries for texts that their offset from UTC puts before the year 1 or after 9999."""
+    time = _converted(field)
+    return [
+        {field: {"$lt": "0001-01-02", "$regex": AHEAD}, "$expr": {"$lt": [time, as_date(FIRST_MS)]}},
+        {field: {"$gte": "9999-12-31", "$regex": AHEAD}, "$expr": {"$gt": [time, as_date(LAST_MS)]}},
+    ]
+
+
+def _converted(field: str) -> Document:
+    """Returns an expression for the time that the server reads in a text; null where it reads none."""
+    return {"$convert": {"input": f"${field}", "to": "date", "onError": None, "onNull": None}}
+
+
 def _exactly(field: str, first_ms: int, last_ms: int, is_sound: bool) -> Document:
     """Returns a query for texts of times from first to last: the server looks into each. It also finds those
     that can't be read: they break their model, and must be reported."""
-    read = {"$convert": {"input": f"${field}", "to": "date", "onError": None, "onNull": None}}
     inside = [{"$gte": ["$$time", as_date(first_ms)]}, {"$lte": ["$$time", as_date(last_ms)]}]
     found = {"$and": inside} if is_sound else {"$or": [{"$eq": ["$$time", None]}, {"$and": inside}]}
-    return {"$expr": {"$let": {"vars": {"time": read}, "in": found}}}
+    return {"$expr": {"$let": {"vars": {"time": _converted(field)}, "in": found}}}
 
 
 DATES = TimeForm()
