@@ -31,3 +31,16 @@ def test_no_example_is_timed() -> None:
 def test_nothing_is_skipped() -> None:
     """But for want of a program, and then CI fails."""
     assert places(lambda call: isinstance(call.func, ast.Attribute) and call.func.attr == "skip") == []
+
+
+PACKAGES = ("config", "buckets", "rollups", "archivers", "jobs", "bucketwise", "bench")
+
+
+def test_files_and_functions_are_short() -> None:
+    """None has more lines than one can keep in mind."""
+    for path in (it for package in PACKAGES for it in (TESTS.parent / package).rglob("*.py")):
+        text = path.read_text()
+        assert text.count("\n") <= 350, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < 50, f"{path}: {node.name}"

@@ -42,6 +42,21 @@ def served(pages: Pages, host: str, port: int) -> Iterator[int]:
     """Serves the pages inside the block. Yields the port, which is a free one where `port` is 0.
 
     Raises UsageError where the port can't be had."""
+    try:
+        server = _Server((host, port), _handler(pages))
+    except OSError as error:
+        raise UsageError(f"--metrics-port {port}: {host} can't be listened on: {error.strerror}") from None
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
+    """Returns a handler of requests that answers with the pages."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 10  # seconds: one that says nothing does not stay
@@ -83,14 +98,4 @@ def served(pages: Pages, host: str, port: int) -> Iterator[int]:
             if self.command != "HEAD":
                 self.wfile.write(answer.body)
 
-    try:
-        server = _Server((host, port), Handler)
-    except OSError as error:
-        raise UsageError(f"--metrics-port {port}: {host} can't be listened on: {error.strerror}") from None
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
+    return Handler

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import structlog
 import typer
+from pymongo.database import Database
 
 from config.cron import parse_cron
 from config.errors import UsageError
@@ -61,6 +63,7 @@ Host = Annotated[
         help="The address to serve them on.",
     ),
 ]
+_DRILL = "drill"
 log = structlog.get_logger()
 
 
@@ -81,66 +84,100 @@ def schedule(
     if call.is_now_given:
         raise UsageError("--now: schedule goes by the clock; use `bucketwise run --now` for another instant")
     runs, drills = _scheduled(call)
-    staff, metrics = call.staff(workers, executor), Metrics()
-    followers = (*registering(call.settings.lake), *published(call.settings))
     file = metrics_file or call.settings.metrics_file
-    counts = {policy.name: Counter[str]() for policy in call.policies if policy in (*runs, *drills)}
-
-    def count(verb: str, result: Result) -> None:
-        metrics.record(verb, result)
-        if file is not None and (complaint := add(file, verb, [result])):
-            log.warning(complaint)
-        counts[result.policy][f"{verb}s"] += not result.is_idle
-
+    counted = _Counted(
+        Metrics(), file, {it.name: Counter() for it in call.policies if it in (*runs, *drills)}
+    )
+    options = RunOptions(
+        staff=call.staff(workers, executor),
+        followers=(*registering(call.settings.lake), *published(call.settings)),
+    )
     with call.database() as database:
-
-        def runner_at(now: datetime, verb: str, steps: Sequence[Step]) -> Runner:
-            return Runner(
-                verb=verb,
-                steps=steps,
-                database=database,
-                store=call.store,
-                now=now,
-                stop=call.stop,
-                progress=Progress(quiet=True),  # log lines tell of runs here
-                options=RunOptions(staff=staff, followers=followers if verb == SCHEDULED else ()),
-                hosts=call.hosts,
-                keys=call.keys,
-                known=tuple(call.settings.policies.values()),
-                keep=call.settings.ledger.keep,
-                tells_late=verb == SCHEDULED and call.settings.notify.tells_late,
-                is_measured=metrics_port is not None or file is not None,
-            )
-
-        def place_at(now: datetime, policy: Policy) -> Result:
-            looker = runner_at(now, "status", [PLACE])
-            return replace(looker, options=RunOptions(dry_run=True), is_measured=False).run_one(policy)
-
-        def run_at(now: datetime) -> Runner:
-            return runner_at(now, SCHEDULED, RUN)
-
-        def drill_at(now: datetime) -> Runner:
-            return runner_at(now, "drill", [drill_step(call.settings.drill.days, now.toordinal())])
-
-        tasks = [Task(it, parse_cron(it.schedule or ""), run_at, partial(count, SCHEDULED)) for it in runs]
+        runners = _Runners(call, database, options, is_measured=metrics_port is not None or file is not None)
+        tasks = [
+            Task(it, parse_cron(it.schedule or ""), runners.run, partial(counted.add, SCHEDULED))
+            for it in runs
+        ]
         cron = call.settings.drill.schedule or ""
-        tasks += [Task(it, parse_cron(cron), drill_at, partial(count, "drill"), "drill") for it in drills]
+        tasks += [
+            Task(it, parse_cron(cron), runners.drill, partial(counted.add, _DRILL), _DRILL) for it in drills
+        ]
         notifier = Notifier(call.settings.notify, lambda it: log.warning("not told", reason=it))
         service = Service(tasks, Ledger(database), call.stop, call.hosts, notifier)
-        board = Board(
-            service, database, call.policies, lambda it: place_at(clock.current(), it), call.config, file
-        )
+        board = Board(service, database, call.policies, runners.place, call.config, file)
         serving = (
             nullcontext(None)
             if metrics_port is None
-            else served(pages(board, metrics), metrics_host, metrics_port)
+            else served(pages(board, counted.metrics), metrics_host, metrics_port)
         )
         with serving as port:
             if port is not None:
                 log.info("metrics are served", address=f"http://{metrics_host}:{port}/metrics")
             service.serve()
-    done = {name: {"runs": it["runs"], "drills": it["drills"]} for name, it in counts.items()}
-    return Report(call.command, call.now, [Result(name, 0, body) for name, body in done.items()])
+    return Report(call.command, call.now, counted.results())
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """The turns that a schedule has done, counted by policy, and told to the metrics and to their file."""
+
+    metrics: Metrics
+    file: Path | None
+    turns: dict[str, Counter[str]]
+
+    def add(self, verb: str, result: Result) -> None:
+        """Adds a turn of a policy."""
+        self.metrics.record(verb, result)
+        if self.file is not None and (complaint := add(self.file, verb, [result])):
+            log.warning(complaint)
+        self.turns[result.policy][f"{verb}s"] += not result.is_idle
+
+    def results(self) -> list[Result]:
+        """Returns a result a policy, with the number of its runs and drills."""
+        return [
+            Result(name, 0, {key: it[key] for key in ("runs", "drills")}) for name, it in self.turns.items()
+        ]
+
+
+@dataclass(frozen=True)
+class _Runners:
+    """Makes what runs, drills or looks at policies at an instant. `options` are those of runs."""
+
+    call: Call
+    database: Database[dict[str, Any]]
+    options: RunOptions
+    is_measured: bool
+
+    def run(self, now: datetime) -> Runner:
+        return self._runner(now, SCHEDULED, RUN, self.options)
+
+    def drill(self, now: datetime) -> Runner:
+        step = drill_step(self.call.settings.drill.days, now.toordinal())
+        return self._runner(now, _DRILL, [step], replace(self.options, followers=()))
+
+    def place(self, policy: Policy) -> Result:
+        """Returns where a policy stands now."""
+        looker = self._runner(clock.current(), "status", [PLACE], RunOptions(dry_run=True))
+        return replace(looker, is_measured=False).run_one(policy)
+
+    def _runner(self, now: datetime, verb: str, steps: Sequence[Step], options: RunOptions) -> Runner:
+        call = self.call
+        return Runner(
+            verb=verb,
+            steps=steps,
+            database=self.database,
+            store=call.store,
+            now=now,
+            stop=call.stop,
+            progress=Progress(quiet=True),  # log lines tell of runs here
+            options=options,
+            hosts=call.hosts,
+            keys=call.keys,
+            known=tuple(call.settings.policies.values()),
+            keep=call.settings.ledger.keep,
+            tells_late=verb == SCHEDULED and call.settings.notify.tells_late,
+            is_measured=self.is_measured,
+        )
 
 
 def _scheduled(call: Call) -> tuple[list[Policy], list[Policy]]:
