@@ -66,8 +66,7 @@ class Step:
 class Follower:
     """What is done after the steps of a run, with what they have changed. That it fails is told under its
     name, and is no failure of the run. `do` returns its part of the JSON; None where there is nothing to say.
-    `hear` returns what hears of the summaries that the steps write. `always`: also where a step failed or the
-    run was stopped."""
+    `hear` returns what hears of the summaries that the steps write. `always`: also where a step failed."""
 
     name: str
     do: Callable[[Turn], Document | None]
