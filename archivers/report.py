@@ -31,6 +31,7 @@ class Valueless:
 
     @property
     def date(self) -> str:
+        """Returns the day as YYYY-MM-DD."""
         return f"{as_date(self.day * DAY_MS):%Y-%m-%d}"
 
 
@@ -45,10 +46,12 @@ class DeleteLimit:
 
     @property
     def most(self) -> int:
+        """Returns how many buckets may be deleted."""
         return at_most(self.written, self.total)
 
     @property
     def is_exceeded(self) -> bool:
+        """Returns whether more buckets are due than may be deleted."""
         return self.due > self.most
 
     @property
@@ -61,7 +64,7 @@ class DeleteLimit:
         )
 
     def message_after(self, deleted: int) -> str:
-        """Says that more is due than was counted, after so many deletes."""
+        """Returns a message that more is due than was counted, after so many deletes."""
         return (
             f"more is due than the {self.due:,} buckets of {self.collection} that were counted, such as "
             "archived buckets that were put back by hand, or quarantined ones that are sound again. "
@@ -90,7 +93,7 @@ class ArchiveReport:
     limit: DeleteLimit | None = None  # where the policy has one
 
     def quarantine(self, found: list[Quarantined]) -> None:
-        """Each bucket once; the first thousand in detail."""
+        """Counts each broken bucket once; keeps the first thousand in detail."""
         for bucket in found:
             name = hash((type(bucket.id), repr(bucket.id)))
             if name not in self._named:
@@ -100,15 +103,17 @@ class ArchiveReport:
                     self.quarantined.append(bucket)
 
     def hold(self, count: int, found: list[Valueless]) -> None:
-        """Buckets stay since they hold no number where there should be some."""
+        """Counts buckets that stay since they hold no number where there should be some."""
         self.leave(count, VALUELESS)
         self.valueless += found[: MAX_DETAILS - len(self.valueless)]
 
     def leave(self, count: int, reason: str) -> None:
+        """Counts expired buckets that stay, and why."""
         if count:
             self.left += count
             self.reasons[reason] += count
 
     def change(self, count: int) -> None:
+        """Counts buckets that changed between copy and delete. They stay."""
         self.changed += count
         self.leave(count, "changed between copy and delete: copied again by a later run")

@@ -26,6 +26,7 @@ _UNITS = {"k": 1_000, "M": 1_000_000}
 
 
 def main() -> None:
+    """Measures what the command line asks for, and writes the results."""
     options = _options()
     if options.age:
         _measure_age(options)

@@ -23,6 +23,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Against:
+    """Another job to compare with, and how much faster a case has to be."""
+
     job: Job
     at_least: float | None  # the speed, as a multiple of this one's; None: only told
     workload: Workload | None = None  # None: the same; of another one, speeds are compared a reading
@@ -30,12 +32,15 @@ class Against:
 
 @dataclass(frozen=True)
 class Case:
+    """A job on a workload, and what it is compared with."""
+
     workload: Workload
     job: Job
     against: tuple[Against, ...] = ()
 
     @property
     def is_irregular(self) -> bool:
+        """Returns whether documents of the workload differ in shape."""
         return self.workload in (*IRREGULAR, SPARSE, *FURTHER, *UNORDERED)
 
 

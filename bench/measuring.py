@@ -25,6 +25,8 @@ _LIBRARIES = {"minutes_by_pymongoarrow": ["pymongoarrow.api"]}
 
 
 class Measured(NamedTuple):
+    """Time and memory that one action took."""
+
     seconds: float
     cpu: float  # seconds of this process, user and system, all threads
     server_cpu: float  # of mongod, meanwhile
@@ -62,8 +64,8 @@ def _is_script(action: Action) -> bool:
 
 
 class _NoPandas(MetaPathFinder):
-    """It came with a peer, and nobody here needs it. Where pyarrow finds it, it imports it: a third of a
-    second."""
+    """Hides pandas, which came with a peer and which nothing here needs. Where pyarrow finds it, it imports
+    it: a third of a second."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":
@@ -97,5 +99,5 @@ def _server_cpu(pid: int) -> float:
 
 
 def middle(found: list[Measured]) -> Measured:
-    """The median of each figure."""
+    """Returns the median of each figure."""
     return Measured(*map(median, zip(*found, strict=True)))

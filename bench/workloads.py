@@ -28,7 +28,7 @@ _SAMPLES = 200
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """Some days of documents, and the policy's keys that say how they lie."""
+    """A collection to measure: some days of documents, and the keys of a policy for them."""
 
     name: str  # and what its buckets are
     day: Day
@@ -37,13 +37,15 @@ class Workload:
 
     @property
     def collection(self) -> str:
+        """Returns the name of its collection."""
         return self.name.replace(" ", "_").replace(",", "")
 
     def days(self, readings: int) -> int:
+        """Returns how many days hold about so many readings, at least one."""
         return max(1, round(readings / (len(_SYMBOLS) * _MINUTES * _SECONDS)))
 
     def documents(self, days: int) -> Iterator[bytes]:
-        """The same ones each time."""
+        """Yields the documents, the same ones each time."""
         chance = np.random.default_rng(7)
         for number in range(days):
             for document in self.day(number, chance):

@@ -24,7 +24,8 @@ OPTIONS = (
 
 
 def keep() -> None:
-    """From now on, in all of this process; what the environment says comes first."""
+    """Makes the C library keep freed memory, for the whole process. Settings in the environment come
+    first."""
     libc = _glibc()
     if libc is None or "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
         return
@@ -35,16 +36,16 @@ def keep() -> None:
 
 
 def freeze() -> None:
-    """What is imported by now stays, and is looked at no more. Nothing large that a run makes refers to
-    itself: to look for such after each 700 objects, as Python does by itself, takes some hundredths of the
-    time where buckets are irregular, and all threads wait."""
+    """Takes all objects that exist by now out of garbage collection. Nothing large that a run makes refers to
+    itself. Python would look for such after every 700 objects, which costs some percent of the time where
+    buckets are irregular, and stops all threads."""
     gc.freeze()
     gc.set_threshold(10_000)
 
 
 def give_back() -> None:
-    """What is free, and what refers to itself alone, to the system: for a process that has nothing to do for
-    some time."""
+    """Collects garbage, and gives free memory back to the system: for a process that is idle for some
+    time."""
     gc.collect()
     if (libc := _glibc()) is not None:
         libc.malloc_trim(0)

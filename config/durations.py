@@ -16,7 +16,7 @@ MEND = 'write a whole number and one unit: "90s", "10m", "36h", "30d", "12w", "7
 
 
 def parse_duration(text: str) -> timedelta | None:
-    """The span that `text` names; None for `forever`. Raises InvalidValueError."""
+    """Returns the span that `text` names; None for `forever`. Raises InvalidValueError."""
     if text == "forever":
         return None
     if not (shape := _SHAPE.fullmatch(text)):
@@ -29,7 +29,8 @@ def parse_duration(text: str) -> timedelta | None:
 
 
 def format_duration(span: timedelta | None) -> str:
-    """`span` in the largest unit that divides it; what is less than a second is dropped. Never negative."""
+    """Returns `span` in the largest unit that divides it; fractions of a second are dropped. Raises
+    ValueError where it is negative."""
     if span is None:
         return "forever"
     if span < timedelta(0):

@@ -14,7 +14,7 @@ _LEAST = Decimal("0.1")
 
 
 class Share(float):
-    """Above 0, and 1 at most. A plain number in a policy file is none: nobody knows what 10 would mean."""
+    """A share above 0, and 1 at most. A plain number in a policy file is refused: 10 could mean anything."""
 
 
 def percent_of(text: str) -> Decimal | None:

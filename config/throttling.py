@@ -28,7 +28,7 @@ _LONGEST_CLOSED = 4 * _DAY_MINUTES
 
 @dataclass(frozen=True)
 class Rate:
-    """So many buckets, or bytes of them, a second."""
+    """A rate of buckets, or of bytes of them, a second."""
 
     amount: int
     is_bytes: bool

@@ -72,7 +72,7 @@ for _name, (_verb, _examples) in VERBS.items():
 
 
 def main() -> None:
-    """The program: ends the process with the exit code."""
+    """Runs the program. Ends the process with the exit code."""
     heap.freeze()
     streams.secure()
     threading.excepthook = tell_of_thread

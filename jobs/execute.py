@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import Any
 
 import structlog
-from rich.console import Console
-from rich.text import Text
 
 from config.problems import ConfigError
 from jobs import clock, logs
@@ -17,16 +15,16 @@ from jobs.call import Call
 from jobs.failures import explain
 from jobs.output.report import Report, Result
 from jobs.output.streams import abandon
+from jobs.output.text.printing import print_tables
 from jobs.service import metrics_file
 from jobs.service.notify import Notifier
 from jobs.stopping import Stop, settle, signals_to
 
 log = structlog.get_logger()
-_WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
 
 
 def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) -> int:
-    """Run `verb` with the common options `given`, print what it reports, give the exit code."""
+    """Runs `verb` with the common options `given`, prints what it reports, and returns the exit code."""
     as_json, quiet = given.get("json", False), given.get("quiet", False)
     logs.configure(quiet=quiet, form=given.get("log_format", logs.LogFormat.text), verb=name)
     call: Call | None = None
@@ -78,14 +76,14 @@ def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
 
 
 def failed(name: str | None, error: BaseException, now: datetime, hosts: str = "") -> Report:
-    """The report of a command that could not work at all."""
+    """Returns the report of a command that could not start its work."""
     failure = explain(error, hosts)
     extra = {"problems": error.as_dicts()} if isinstance(error, ConfigError) else {}
     return Report(name, now, error=failure.message, error_code=failure.exit_code, extra=extra)
 
 
 def measure(call: Call, report: Report) -> None:
-    """Add the run to the file with its metrics. No data depends on it: that it can't be written is told, and
+    """Adds the run to the file with its metrics. No data depends on it: a failure to write is reported, and
     the exit code stays that of the run."""
     try:
         file = call.metrics_file
@@ -96,13 +94,8 @@ def measure(call: Call, report: Report) -> None:
         logs.complain(complaint)
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise  # rich would end the process with 1, whatever the report says
-
-
 def emit(report: Report, *, as_json: bool) -> None:
-    """Results to stdout, complaints to stderr."""
+    """Prints results to stdout, and complaints to stderr."""
     try:
         _print(report, as_json=as_json)
     except BrokenPipeError:  # who reads has enough: `head`, for one
@@ -121,7 +114,5 @@ def _print(report: Report, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(report.as_json() + "\n")
     else:
-        out = _Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES, markup=False, highlight=False)
-        for table in report.tables:
-            out.print(table, soft_wrap=isinstance(table, Text))  # whole lines, to be copied from
+        print_tables(report.tables, sys.stdout)
     sys.stdout.flush()

@@ -116,7 +116,7 @@ def common(  # noqa: PLR0913  (the options that every verb has)
     log_format: Logs = None,
     yes: Yes = False,
 ) -> dict[str, Any]:
-    """The common options as given, without those that were not."""
+    """Returns the common options as given, without those that were not."""
     given = {"config": config, "policy": policy, "now": now, "json": json, "quiet": quiet}
     given |= {"log_format": log_format, "yes": yes}
     return {name: value for name, value in given.items() if value}
@@ -153,7 +153,8 @@ def _as_typed(own: Sequence[inspect.Parameter], given: Mapping[str, Any]) -> tup
 
 
 def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
-    """`verb(call, **own options)` with the common options added, as typer takes it; gives the exit code."""
+    """Returns `verb(call, **own options)` with the common options added, as typer takes it; it returns the
+    exit code."""
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 

@@ -25,7 +25,7 @@ def one_policy(call: Call) -> Policy:
 
 
 def parse_series(pairs: list[str] | None) -> dict[str, str]:
-    """Series field -> value, as given. Raises UsageError."""
+    """Returns series fields and their values, as given. Raises UsageError."""
     parsed: dict[str, str] = {}
     for pair in pairs or []:
         field, equals, value = pair.partition("=")

@@ -30,7 +30,7 @@ from buckets.fields.times import DAY_MS, EVER, TimeRange
 
 @dataclass(frozen=True)
 class CompactOptions:
-    """What is asked of a compaction.
+    """The options of a compaction.
 
     `range`: only commits that begin on a day which it touches. `quiet_since`: days into which something was
     archived later are left alone; None: none is. `budget`: bytes of BSON to rewrite at most; None: no limit.
@@ -43,7 +43,7 @@ class CompactOptions:
 
 @dataclass
 class CompactReport:
-    """What was merged: so many commits into so many. `bytes_after` is None where nothing was written."""
+    """How many commits were merged, into how many. `bytes_after` is None where nothing was written."""
 
     commits: int = 0
     into: int = 0
@@ -60,8 +60,8 @@ class CompactReport:
 
 
 def compact(context: ArchiveContext, options: CompactOptions) -> CompactReport:
-    """Merges what may be merged. Returns what was done. Raises HaltedError where a commit is not what it was,
-    and leaves all as it is."""
+    """Merges small commits. Returns what was done. Raises HaltedError where a commit is not what it was, and
+    leaves everything as it is."""
     archive = context.offline(context.keys)
     if archive is None:
         return CompactReport()

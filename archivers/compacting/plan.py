@@ -27,7 +27,7 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class StandingCommit:
-    """A registered commit, as its receipt tells of it."""
+    """A registered commit, as its receipt describes it."""
 
     commit: Commit
     committed: datetime
@@ -41,7 +41,7 @@ class StandingCommit:
 
     @classmethod
     def of(cls, commit: Commit, receipt: dict[str, Any], policy: Policy) -> StandingCommit:
-        """Returns what a receipt tells of a commit of this policy."""
+        """Returns the commit of this policy that a receipt describes."""
         cells = cells_of(receipt["readings"], receipt["buckets"], policy)
         return cls(
             commit,

@@ -46,6 +46,8 @@ class OfflineEnd:
     report: EndReport = field(default_factory=EndReport)
 
     def run(self) -> None:
+        """Puts tombstones on commits that are past their time, and takes out those whose tombstones are
+        due."""
         fresh, due = [], []
         for receipt in list(self._past()):
             told = receipt["days"], receipt["buckets"], receipt["bytes"]

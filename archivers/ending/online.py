@@ -43,8 +43,8 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sorted:
-    """Some buckets that are past their time: which of them go, which a hold keeps and which one, and which
-    are live as well."""
+    """Buckets that are past their time: those that go, those that a hold keeps (and which hold), and those
+    that are live as well."""
 
     going: NDArray[np.int64]
     held: Counter[str]
@@ -61,6 +61,7 @@ class OnlineEnd:
     report: EndReport = field(default_factory=EndReport)
 
     def run(self) -> None:
+        """Puts tombstones on days that are past their time, and takes out those whose tombstones are due."""
         end = self._end
         if (first := self._archived.earliest_ending(FIRST_MS)) is None or first >= end:
             return

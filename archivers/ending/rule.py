@@ -28,7 +28,7 @@ class Rule:
 
     @classmethod
     def of(cls, policy: Policy, now: datetime) -> Rule | None:
-        """Returns that of a policy; None where its archive stays forever."""
+        """Returns the rule of a policy; None where its archive stays forever."""
         retain = policy.retain
         if retain is None or retain.archive is None:
             return None
@@ -42,6 +42,7 @@ class Rule:
 
     @property
     def text(self) -> str:
+        """Returns how long archived readings stay, as the policy file writes it."""
         return format_duration(self.keep)
 
     @property
@@ -50,7 +51,8 @@ class Rule:
         return {"at": self.now, "due": self.now + self.grace, "keep": self.text}
 
     def stage(self, tombstone: Mapping[str, Any] | None) -> Stage:
-        """Returns what a recorded tombstone says now. One of another `retain.archive` counts no more."""
+        """Returns the stage of a recorded tombstone. One made under another `retain.archive` no longer
+        counts."""
         if tombstone is None:
             return "none"
         if "until" in tombstone:
@@ -75,5 +77,5 @@ class Rule:
 
 
 def lifted(now: datetime) -> Document:
-    """Returns what is recorded in the place of a tombstone that is lifted."""
+    """Returns the record that takes the place of a tombstone when it is lifted."""
     return {"lifted": now, "until": now + LIFTED_FOR}

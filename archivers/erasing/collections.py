@@ -43,8 +43,8 @@ def places_of(erasure: Erasure) -> list[Place]:
 
 
 def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Sorted]]:
-    """Yields what a collection may hold of the series, with what of it goes. Without a range, nothing but the
-    series is asked for: the time of a bucket may be anything."""
+    """Yields the documents that a collection may hold of the series, and which of them go. Without a range,
+    the query names nothing but the series: the time of a bucket may be anything."""
     query, within = selector_query(erasure.policy, erasure.series), erasure.within
     if within.is_bounded:
         found = chain(source.batches(within.start_ms, within.end_ms, query), source.strays())

@@ -52,7 +52,7 @@ class CommitEraser:
         self._run = ArchiveRun.of(work.context)
 
     def run(self) -> None:
-        """Rewrites all that hold something of the series; one that holds nothing else is dropped."""
+        """Rewrites all commits that hold something of the series; drops those that hold nothing else."""
         for held in commits_of(self._archive, self._work.erasure):
             if len(held.found.going):
                 self._work.context.check()

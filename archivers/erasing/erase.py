@@ -40,7 +40,7 @@ from config.policies import Policy
 
 @dataclass(frozen=True)
 class Beside:
-    """What else bears on an erasure: `others` are policies that read the same collection. `is_cleared`:
+    """Other facts that matter to an erasure. `others`: policies that read the same collection. `is_cleared`:
     something removes raw data that is in no archive of this policy."""
 
     others: Sequence[Policy] = ()
@@ -58,9 +58,9 @@ def plan_erasure(context: ArchiveContext, erasure: Erasure, others: Sequence[Pol
 
 
 def erase(context: ArchiveContext, erasure: Erasure, beside: Beside) -> ErasureReport:
-    """Erases what is asked for, or goes on where that was cut off. Returns what was erased, and what remains.
-    Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, a hold
-    forbids it, or buckets reach over the edge of the range."""
+    """Erases a series, or continues where an earlier call was cut off. Returns what was erased, and what
+    remains. Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, a
+    hold forbids it, or buckets reach over the edge of the range."""
     work = Work(context, erasure, beside.others)
     if check_erasable(context, erasure, beside.others) is None:
         if erasure.within.is_bounded:

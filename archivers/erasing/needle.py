@@ -10,7 +10,8 @@ _SHORTEST = 3
 
 
 class Needle:
-    """Some texts. A longer text contains one where it stands as a word: not within letters or digits."""
+    """Texts to search for. A longer text contains one where it stands as a word: not within letters or
+    digits."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = frozenset(it for it in texts if it)

@@ -24,8 +24,8 @@ _UNREADABLE = "the file can't be read as documents: look at it, and delete it"
 
 
 def remaining(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]) -> Iterator[Remaining]:
-    """Yields what holds something of the series, then what no erasure reaches. `others`: policies that read
-    the same collection."""
+    """Yields the places that hold something of the series, then those that no erasure reaches. `others`:
+    policies that read the same collection."""
     yield from _by_series(context, erasure, is_own=True)
     for policy in others:
         if set(erasure.series) <= set(policy.series_names) and not policy.sample_series:

@@ -24,7 +24,7 @@ _UNREADABLE = "the file can't be read, so that nothing tells whether it holds a 
 
 
 class TextSearch:
-    """Of one erasure."""
+    """The search of one erasure."""
 
     def __init__(self, context: ArchiveContext, erasure: Erasure) -> None:
         self._context = context

@@ -26,7 +26,8 @@ _PAGE = 1000
 
 @dataclass
 class Weight:
-    """Some buckets, and what they hold. `bytes`: of their BSON, with overflow; `days`: since 1970, UTC."""
+    """Counts of buckets and what they hold. `bytes`: of their BSON, with overflow; `days`: since 1970,
+    UTC."""
 
     buckets: int = 0
     readings: int = 0
@@ -34,7 +35,7 @@ class Weight:
     days: set[int] = field(default_factory=set)
 
     def add(self, decoded: Decoded, sizes: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
-        """Adds those that are chosen. `sizes`: bytes of each bucket, as `chosen` in the order of columns."""
+        """Adds the chosen buckets. `sizes`: bytes of each bucket, as `chosen` in the order of columns."""
         columns = decoded.columns
         self.buckets += int(chosen.sum())
         self.readings += int(columns.lengths[chosen].sum())
@@ -44,8 +45,8 @@ class Weight:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a policy does with its buckets up to the instant that is `now` in the context. They are archived,
-    and deleted, if their last reading is before these (milliseconds)."""
+    """What a policy does with its buckets up to `now` of the context. They are archived, and deleted, if
+    their last reading is before these instants (milliseconds)."""
 
     context: ArchiveContext
     archived_before: int
@@ -54,8 +55,8 @@ class Rule:
 
 @dataclass
 class Outcome:
-    """How the buckets of a rule fare. `total`: in the collection; `broken`: of those that were read, the ones
-    that break their model."""
+    """What happens to buckets under a rule. `total`: in the collection; `broken`: of those that were read,
+    the ones that break their model."""
 
     archived: Weight = field(default_factory=Weight)
     deleted: int = 0  # buckets
@@ -69,8 +70,8 @@ class Outcome:
 
 
 def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> Rule:
-    """Returns what the policy does by the instant of the context, if it runs from the present on. `readers`:
-    other policies that roll up the collection."""
+    """Returns what the policy does by the instant of the context, if it runs from now on. `readers`: other
+    policies that roll up the collection."""
     archived = _archived_before(context, readers)
     return Rule(context, archived, min(archived, _deleted_before(context, readers, present)))
 

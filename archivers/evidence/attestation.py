@@ -14,7 +14,8 @@ from archivers.records.heads import read_heads
 
 
 class Attestation(NamedTuple):
-    """`heads`, `checkpoint` and `receipt` as MongoDB records them. `key`: the id of the key that signs."""
+    """What proves an archive. `heads`, `checkpoint` and `receipt` as MongoDB records them. `key`: the id of
+    the key that signs."""
 
     heads: tuple[Link, ...]
     checkpoint: CheckpointRecord | None
@@ -27,7 +28,7 @@ class Attestation(NamedTuple):
 
 
 def attestation(context: ArchiveContext) -> Attestation:
-    """Returns what is recorded of the archive. Reads nothing of the store."""
+    """Returns what MongoDB records of the archive. Reads nothing of the store."""
     heads = read_heads(context.receipts)
     drilled = CommitDays(context.receipts).drilled()
     times = [it for it in drilled.values() if it is not None]

@@ -64,14 +64,14 @@ class FoundBucket:
 
 
 class Searched(NamedTuple):
-    """How many commits were read for an `_id`, of how many there are."""
+    """How many commits were read to find an `_id`, of how many there are."""
 
     read: int
     commits: int
 
 
 class Finder:
-    """Of one policy."""
+    """Finds the buckets of one policy."""
 
     def __init__(self, context: ArchiveContext) -> None:
         self._context = context
@@ -134,7 +134,7 @@ class Finder:
                 yield from ((policy, it) for it in _those_at(policy, batch, at_ms, selector))
         if self._offline is not None:
             reach = length_ms(policy) if policy.model == "slots" else 1
-            manifests = self._offline.manifests(at_ms - reach + 1, at_ms + 1)
+            manifests = self._offline.manifests(at_ms - reach + 1, at_ms + reach)
             for manifest in (it for it in manifests if it.may_hold(policy, selector)):
                 then, batch = manifest.archived_policy, self._offline.load(manifest)
                 yield from ((then, it) for it in _those_at(then, batch, at_ms, selector))

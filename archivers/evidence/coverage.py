@@ -36,7 +36,8 @@ _QUIET_DAYS = 32
 
 @dataclass(frozen=True)
 class CoverageQuery:
-    """Which rows: those that a range touches, of some series. `step`: how long each is, milliseconds."""
+    """The rows to return: those that a range touches, of some series. `step`: the length of each,
+    milliseconds."""
 
     within: TimeRange = EVER
     series: Selector = field(default_factory=dict)
@@ -58,10 +59,10 @@ class HeldCommit:
 
 @dataclass(frozen=True)
 class Row:
-    """A day or hour. Of `live`, `archived`, `online` and `summarised`, readings are counted, of the others
-    buckets; `held` counts the holds that cover some of it. None: can't be told exactly. `readings`: each
-    once, wherever it is. `expires`: when the first tombstone on any of it is due. `live_bytes` and
-    `online_bytes` are of BSON, of buckets of all series that begin in the row; `archived_bytes` of files."""
+    """A day or hour. `live`, `archived`, `online` and `summarised` count readings, the others buckets; `held`
+    counts the holds that cover some of it. None: can't be told exactly. `readings`: each once, wherever it
+    is. `expires`: when the first tombstone on any of it is due. `live_bytes` and `online_bytes` are of BSON,
+    of buckets of all series that begin in the row; `archived_bytes` of files."""
 
     start: int
     state: State

@@ -46,6 +46,7 @@ class DrilledDay:
 
     @property
     def name(self) -> str:
+        """Returns the day as YYYY-MM-DD."""
         return day(self.day * DAY_MS)
 
 
@@ -55,8 +56,8 @@ def scratch(policy: str) -> tuple[str, str]:
 
 
 def drill(context: ArchiveContext, days: int, seed: int) -> list[DrilledDay]:
-    """Proves that a sample of archived days can be restored, and notes when. Raises HaltedError where a file
-    of the archive is not what it was; the scratch collections are dropped in any case."""
+    """Proves that a sample of archived days can be restored, and records when. Raises HaltedError where a
+    file of the archive is not what it was; drops the scratch collections in any case."""
     archive = context.offline(context.keys)
     if archive is None:
         return []

@@ -28,8 +28,8 @@ from rollups.holds import Hold, Holds
 
 @dataclass(frozen=True)
 class Question:
-    """Of which buckets: that with an `_id`, maybe known to lie on the day of an instant; or those that cover
-    the instant, of some series."""
+    """The buckets that are asked about: the one with an `_id`, maybe known to lie on the day of an instant;
+    or those that cover the instant, of some series."""
 
     identity: Any = None
     has_identity: bool = False
@@ -54,7 +54,7 @@ class Explained:
 
 @dataclass(frozen=True)
 class Answer:
-    """`hour`: how the hour of an instant that no bucket covers is covered."""
+    """What was found. `hour`: the coverage of the hour of an instant that no bucket covers."""
 
     buckets: list[Explained]
     searched: Searched | None = None
@@ -62,8 +62,9 @@ class Answer:
 
 
 def explain(context: ArchiveContext, question: Question, through: int | None) -> Answer:
-    """Returns what is known. `through`: what ends before it (milliseconds) is rolled up; None: nothing has to
-    be. Raises UsageError where there is no such series, HaltedError where the archive is not all there."""
+    """Returns all that is known of a bucket. `through`: windows that end before it (milliseconds) are rolled
+    up; None: none has to be. Raises UsageError where there is no such series, HaltedError where the archive
+    is not all there."""
     check_selector(context.policy, question.series)
     check_archive(context.database, context.policy, context.store)
     finder = Finder(context)

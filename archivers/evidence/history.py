@@ -24,7 +24,8 @@ What = Literal["quarantined", "copied", "merged", "rewritten", "deleted", "pinne
 
 
 class Event(NamedTuple):
-    """`at`: None where nothing tells. `fence`: of the lease of the run that did it, where that is known."""
+    """Something that happened to a bucket. `at`: None where no record has it. `fence`: of the lease of the
+    run that did it, where that is known."""
 
     at: datetime | None
     event: What
@@ -35,7 +36,7 @@ class Event(NamedTuple):
 
 
 class BucketHistory:
-    """Of the buckets of one policy."""
+    """Finds the history of buckets of one policy."""
 
     def __init__(self, context: ArchiveContext) -> None:
         self._context = context
@@ -43,8 +44,8 @@ class BucketHistory:
         self._offline = context.offline()
 
     def of(self, found: FoundBucket, span: tuple[int, int], pin: Pin | None) -> list[Event]:
-        """Returns what has happened to a bucket, in the order of time; what has no time comes last. `span`:
-        its first and last time, milliseconds."""
+        """Returns what has happened to a bucket, in the order of time; events without a time come last.
+        `span`: its first and last time, milliseconds."""
         events = [*self._quarantined(found.raw_id)]
         for copy in found.copies:
             events += self._copied(copy)

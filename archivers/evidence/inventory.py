@@ -33,7 +33,7 @@ from rollups.holds import Holds
 
 
 class HeldPart(NamedTuple):
-    """A part of a commit, as its manifest tells of it."""
+    """A part of a commit, as its manifest describes it."""
 
     manifest: Manifest
     part: Part
@@ -55,10 +55,12 @@ class HeldPart(NamedTuple):
 
     @property
     def is_closed(self) -> bool:
+        """Returns whether none of the commit's buckets is live any more."""
         return self.live == 0
 
     @property
     def is_all_live(self) -> bool:
+        """Returns whether all of the commit's buckets are still live."""
         return self.live == self.manifest.buckets
 
 
@@ -126,7 +128,7 @@ class InventoryReader:
         return {day: due for day, due in told if due is not None}
 
     def look(self, grid: Grid, counter: SummaryCounter, session: ClientSession) -> Inventory:
-        """Returns what lies in these rows."""
+        """Returns what lies in the time of these rows."""
         told = counter.tell(grid, session)
         parts = self.parts(grid, session)
         live, pinned, broken = self._live(grid, parts, session)

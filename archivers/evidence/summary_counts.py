@@ -35,8 +35,8 @@ class _Window(NamedTuple):
 
 @dataclass(frozen=True)
 class SummaryCounts:
-    """`known`: summaries tell of the whole row, which is rolled up. Elsewhere the counts are zero, and
-    `touched` says where summaries of a longer time stand, `gone` where there are none any more."""
+    """Readings by row. `known`: summaries cover the whole row, which is rolled up. Elsewhere the counts are
+    zero; `touched` says where summaries of a longer time stand, `gone` where there are none any more."""
 
     known: Flags
     all: Counts
@@ -46,7 +46,7 @@ class SummaryCounts:
 
 
 class SummaryCounter:
-    """Of one policy."""
+    """Counts readings by the summaries of one policy."""
 
     def __init__(self, database: Database[Document], policy: Policy, selector: Selector) -> None:
         self._database = database
@@ -58,7 +58,7 @@ class SummaryCounter:
         self._levels = [it for it in reversed(levels_of(policy)) if not it.local]
 
     def tell(self, grid: Grid, session: ClientSession | None = None) -> SummaryCounts:
-        """Each row by the coarsest level whose windows make it up."""
+        """Counts each row by the coarsest level whose windows make it up."""
         known, zero = np.zeros(len(grid), dtype=np.bool_), grid.zeros
         every, mine = zero(), zero()
         for level in self._levels:

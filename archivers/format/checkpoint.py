@@ -26,7 +26,7 @@ _MEND = (
 
 
 class CheckpointRecord(NamedTuple):
-    """What MongoDB keeps of the last checkpoint. `commits`: how many it lists."""
+    """The record of the last checkpoint in MongoDB. `commits`: how many it lists."""
 
     sequence: int
     sha256: str
@@ -50,15 +50,17 @@ class Checkpoint(BaseModel):
 
     @property
     def links(self) -> frozenset[Link]:
-        """Returns all that it vouches for by name."""
+        """Returns the links of all commits and heads that it names."""
         return frozenset((*self.heads, *self.commits))
 
     @property
     def key(self) -> str:
+        """Returns the key of its file in the store."""
         return checkpoint_key(self.policy, self.sequence, self.sha256)
 
     @property
     def record(self) -> CheckpointRecord:
+        """Returns the record of it that MongoDB keeps."""
         return CheckpointRecord(self.sequence, self.sha256, len(self.commits))
 
 

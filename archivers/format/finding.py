@@ -16,13 +16,13 @@ from config.policies import Policy
 
 
 class CommitIndex(Protocol):
-    """What is known of the commits without a look at the store."""
+    """Answers questions about commits without reading the store."""
 
     def seal(self, commit: str) -> str | None:
         """Returns the seal that a commit's manifest has to have, where that is known."""
 
     def knows(self, commit: Commit) -> bool:
-        """Returns whether a commit is registered by now, or was once and has been dropped."""
+        """Returns whether a commit is registered, or was once and has been dropped."""
 
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the registered commits that may hold something of [start, end)."""
@@ -72,7 +72,7 @@ class ArchivedCommits:
         self._types: dict[str, str] | None = None
 
     def commits(self) -> list[Commit]:
-        """Returns all of them, by their numbers, as the store lists them."""
+        """Returns all commits, by their numbers, as the store lists them."""
         return list(commits(self.store, self.policy.name))
 
     def manifest(self, commit: Commit) -> Manifest:
@@ -81,8 +81,9 @@ class ArchivedCommits:
 
     @property
     def tail(self) -> list[Commit]:
-        """Returns what the store holds from the last registered commit on, when this is first asked for. What
-        was not registered then may have been since; nothing that it holds had been deleted by then."""
+        """Returns the commits in the store from the last registered one on, as listed when this is first
+        called. One that was not registered then may have been since; nothing that it holds had been deleted
+        by then."""
         name = self.policy.name
         if name not in self._listed:
             known = self.index.sequence() if self.index else 0
@@ -90,11 +91,11 @@ class ArchivedCommits:
         return self._listed[name]
 
     def list_anew(self) -> None:
-        """Forget what was listed: it is no longer so."""
+        """Forgets the listing, since it is out of date."""
         self._listed.pop(self.policy.name, None)
 
     def at(self, index: CommitIndex) -> Self:
-        """Returns the same archive, with what was registered at another instant."""
+        """Returns the same commits, as they were registered at another instant."""
         other = copy.copy(self)
         other.index = index
         return other
@@ -112,8 +113,8 @@ class ArchivedCommits:
         return self.index is not None and self.index.knows(commit)
 
     def manifests(self, start_ms: int, end_ms: int, among: Iterable[Commit] | None = None) -> list[Manifest]:
-        """What holds something of [start, end), without what another commit has taken over (a crash may
-        leave both). `among` these commits, or all that there are."""
+        """Returns the commits that hold something of [start, end), leaving out those that another one has
+        taken over (a crash may leave both). `among` these commits, or all that there are."""
         there = self.within(start_ms, end_ms) if among is None else list(among)
         read = [self._standing(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
         named = _counting([manifest for manifest in read if manifest is not None], there)
@@ -170,9 +171,9 @@ class ArchivedCommits:
     def missing(
         self, registered: Callable[[], Iterable[Commit]], listed: Iterable[Commit] | None = None
     ) -> list[Commit]:
-        """Returns those of the registered commits that have no manifest, by their names. They are asked for
-        again where some are missing: a run at work may have dropped them since, or made them since the
-        commits were `listed`."""
+        """Returns the registered commits that have no manifest, by name. Where some are missing, reads the
+        receipts again: a concurrent run may have dropped them since, or made them since the commits were
+        `listed`."""
         missing = self._missing(registered(), listed)
         if not missing:
             return []
@@ -188,7 +189,7 @@ class ArchivedCommits:
         return wanted
 
     def known_types(self) -> dict[str, str]:
-        """The types of the series columns, as the commits with these series fields have them: one archive
+        """Returns the types of the series columns, as commits with these series fields have them: one archive
         is one table."""
         if self._types is None:
             fields = self.policy.series_names

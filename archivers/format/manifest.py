@@ -52,12 +52,16 @@ class _Model(BaseModel):
 
 
 class StoredFile(_Model):
+    """A file of a commit: its key in the store, its size, and the SHA-256 of its bytes."""
+
     key: str
     bytes: int
     sha256: str
 
 
 class Part(StoredFile):
+    """A part: the readings of one UTC day, and how many rows they take."""
+
     dt: date
     rows: int
     first: datetime  # times of the first and last reading
@@ -131,11 +135,13 @@ class Manifest(_Model):
 
     @property
     def name(self) -> Commit:
+        """Returns the commit as a key of a manifest names it."""
         first, last = self.first.date().isoformat(), self.last.date().isoformat()
         return Commit(self.commit, first, last, self.fence, self.sequence, self.sha256)
 
     @property
     def link(self) -> Link:
+        """Returns the link by which later manifests name this one."""
         return Link(sequence=self.sequence, commit=self.commit, sha256=self.sha256)
 
     @property
@@ -156,8 +162,8 @@ class Manifest(_Model):
 
     @property
     def kin(self) -> str:
-        """Returns what is equal for commits that can be merged: they came from one collection, by policies
-        that read their buckets alike, and have the same columns."""
+        """Returns a key that is equal for commits that can be merged: they came from one collection, by
+        policies that read their buckets alike, and have the same columns."""
         told = [self.database, self.collection, self.layout, self.series_types, self.timeseries]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -169,7 +175,7 @@ class Manifest(_Model):
 
     @property
     def archived_policy(self) -> Policy:
-        """As far as decoding needs it: the policy as it was when the buckets were archived."""
+        """Returns the policy as it was when the buckets were archived, as far as decoding needs it."""
         return Policy(name=self.policy, collection=self.collection, **self.layout)
 
     def may_hold(self, policy: Policy, *selectors: Selector) -> bool:
@@ -189,10 +195,12 @@ class Manifest(_Model):
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
+        """Returns the files of the commit: its parts, and the buckets file last."""
         return (*self.parts, self.buckets_file)
 
     @property
     def size(self) -> int:
+        """Returns the size of these files in bytes."""
         return sum(file.bytes for file in self.files)
 
 
@@ -216,7 +224,7 @@ def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:
 
 
 def read_link(store: ObjectStore, policy: str, commit: str, seal: str) -> Manifest:
-    """Of a dropped commit; raises as `read_manifest`."""
+    """Returns the manifest of a dropped commit. Raises as `read_manifest` does."""
     return _read(store, policy, commit, link_key(policy, commit, seal))
 
 

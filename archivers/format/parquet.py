@@ -35,11 +35,12 @@ _LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading",
 
 
 def column_name(dotted: str) -> str:
+    """Returns the name of a field's column in parts."""
     return dotted.replace(".", "_")
 
 
 def series_types(series: Sequence[Series], fields: Sequence[str]) -> dict[str, str]:
-    """The column type of each series field: int64, bool, double, or string for all else."""
+    """Returns the column type of each series field: int64, bool, double, or string for all else."""
     found = {}
     for position, field in enumerate(fields):
         kinds = {type(values[position]) for values in series}
@@ -55,7 +56,7 @@ def series_types(series: Sequence[Series], fields: Sequence[str]) -> dict[str, s
 
 
 def misfit(series: Series, types: dict[str, str]) -> tuple[str, Any] | None:
-    """The first series field whose value the archive's column can't hold, or None."""
+    """Returns the first series field whose value the archive's column can't hold, or None."""
     fitting: dict[str, tuple[type, ...]] = {"int64": (int,), "bool": (bool,), "double": (int, float)}
     for (field, kind), value in zip(types.items(), series, strict=True):
         wanted = fitting.get(kind)
@@ -67,8 +68,8 @@ def misfit(series: Series, types: dict[str, str]) -> tuple[str, Any] | None:
 
 
 def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = False) -> pa.Table:
-    """Readings as the columns of a part; `coded`: texts as numbers into a dictionary. Series and times are
-    there always, and the schema says so: levels that tell it row by row take time to write and to read."""
+    """Returns readings as the columns of a part; `coded`: texts as numbers into a dictionary. Series and
+    times are never null, and the schema says so: definition levels would take time to write and to read."""
     arrays: dict[str, pa.Array] = {}
     indices = _arrow(rows.row_series[span], pa.int32())
     written = [as_written(series, types) for series in rows.series]
@@ -93,7 +94,7 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
 
 
 def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
-    """A file of the rows of one UTC day."""
+    """Returns a Parquet file with the rows of one UTC day."""
     columns = as_table(rows, span, types, coded=True)
     # Plain ints take as little where they repeat, each row like the one before it, and less where they don't.
     dictionary = [column_name(field) for field, kind in types.items() if kind != "int64"]
@@ -170,8 +171,8 @@ def _repeats(values: NDArray[np.float64]) -> bool:
 def read_part(
     data: bytes, value_fields: Sequence[str]
 ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
-    """Times (milliseconds) and values (NaN where there is none) of a part. Raises pyarrow's errors where
-    a page's checksum is wrong."""
+    """Returns the times (milliseconds) and values (NaN where there is none) of a part. Raises pyarrow's
+    errors where a page's checksum is wrong."""
     columns = ["time", *(column_name(name) for name in value_fields)]
     table = _read(data, columns)
     return as_ms(table["time"]), [_numbers(table[name]) for name in columns[1:]]
@@ -212,7 +213,7 @@ _GROUP_SCHEMA = pa.schema(
 
 
 def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
-    """A file with one row a group; see docs/archive-format.md."""
+    """Returns a Parquet file with one row a group; see docs/archive-format.md."""
     columns: dict[str, list[Any]] = {name: [] for name in _GROUP_SCHEMA.names}
     for group in groups:
         columns["overflow"].append(group.overflow)

@@ -51,12 +51,12 @@ def _edges_of_days(time: NDArray[np.int64]) -> list[int]:
 
 
 def stored(key: str, data: bytes) -> StoredFile:
-    """Returns what a manifest says of a file."""
+    """Returns the entry of a manifest for a file."""
     return StoredFile(key=key, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
 def fetch(store: ObjectStore, file: StoredFile) -> bytes:
-    """Returns what a file holds. Raises DamagedError where it is missing, or not as its manifest says."""
+    """Returns the bytes of a file. Raises DamagedError where it is missing, or not as its manifest says."""
     place = f"{store.url}/{file.key}"
     try:
         data = store.get_bytes(file.key, file.bytes)

@@ -19,8 +19,8 @@ from buckets.packing.pack import Rows
 
 
 class RowFilter(NamedTuple):
-    """Which readings: those in [start, end), in milliseconds, of the series that any of the selectors
-    selects; without any, of all."""
+    """Selects readings in [start, end), milliseconds, of the series that any of the selectors matches;
+    without selectors, of all."""
 
     start: int
     end: int

@@ -27,7 +27,7 @@ _MOST_HASHES = 7
 
 
 class HeldSeries(BaseModel):
-    """What a manifest tells of the series of its commit."""
+    """The series of a commit, as its manifest has them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -46,7 +46,7 @@ class HeldSeries(BaseModel):
 
     @classmethod
     def of(cls, series: Sequence[Series], names: Sequence[str], *, is_exact: bool) -> Self:
-        """Returns what is told of these series."""
+        """Returns a filter that finds these series, and few others."""
         keys = _keys(series, names)
         if len(keys) > _MOST_KEYS:
             return cls(is_exact=is_exact, hashes=0, bits="")
@@ -73,7 +73,7 @@ class HeldSeries(BaseModel):
 
 
 def selector_of(series: Series, names: Sequence[str]) -> Selector:
-    """Returns what asks for this series, and for others that have the same texts."""
+    """Returns a selector of this series, and of others with the same texts."""
     return {name: series_text(value) for name, value in zip(names, series, strict=True)}
 
 

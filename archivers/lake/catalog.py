@@ -62,7 +62,7 @@ class LakeTable:
 
     @property
     def place(self) -> str:
-        """Returns what messages call it."""
+        """Returns the name of the table in messages."""
         return f"{self._lake.catalog}: {'.'.join(self._name)}"
 
     @property
@@ -209,7 +209,7 @@ class LakeTable:
         return snapshot.manifests(self.table.io)
 
     def files(self) -> list[DataFile]:
-        """Returns all files that it lists: this reads all of its manifests."""
+        """Returns all files that the table lists. Reads all of its manifests."""
         snapshot = None if self.table is None else self.table.current_snapshot()
         if snapshot is None or self.table is None:
             return []
@@ -222,7 +222,7 @@ class LakeTable:
             ]
 
     def point(self, metadata: str) -> None:
-        """Says in a file of one name which metadata is the last, unless it says so."""
+        """Writes which metadata is the last into a file with a fixed name, unless it says so already."""
         key = f"{lake_prefix(self._policy)}metadata/version-hint.text"
         last = metadata.rpartition("/")[2].removesuffix(".metadata.json").encode()
         with suppress(NotFound):

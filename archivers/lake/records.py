@@ -29,7 +29,7 @@ class LakeState(NamedTuple):
 
 
 class LakeRecords:
-    """Those of one policy."""
+    """The records of one policy's table."""
 
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts
@@ -40,7 +40,7 @@ class LakeRecords:
         self._receipts.collection.create_index(keys)
 
     def state(self) -> LakeState | None:
-        """Returns what the last sync noted; None where there was none."""
+        """Returns the record of the last sync; None where there was none."""
         found = self._receipts.get(_NAME)
         return None if found is None else LakeState(found["table"], found["snapshot"], found["metadata"])
 

@@ -29,5 +29,5 @@ class ImpatientCatalog(RestCatalog):
 
 
 def install() -> None:
-    """Make pyiceberg load these for `type = "rest"`, and for URIs from which it infers that."""
+    """Makes pyiceberg load these for `type = "rest"`, and for URIs from which it infers that."""
     AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, told: ImpatientCatalog(name, **told)

@@ -91,7 +91,7 @@ def order_of(schema: Schema, first: Manifest) -> SortOrder:
 
 
 def files_of(manifest: Manifest, schema: Schema, root: str) -> Iterator[DataFile]:
-    """Yields what a table is told of each part. `root`: the URL of the store, with a `/` at its end."""
+    """Yields the entry of each part for a table. `root`: the URL of the store, with a `/` at its end."""
     time = schema.find_field(_TIME).field_id
     for part in manifest.parts:
         yield _file(part, time, root)

@@ -30,7 +30,7 @@ _PORTION = 500
 
 
 def sync(context: ArchiveContext, lake: Lake, *, whole: bool = False) -> LakeReport:
-    """Registers what the table of a policy lacks, and takes out what is gone. Returns what was done.
+    """Registers what the table of a policy lacks, and removes what is gone. Returns what was done.
 
     `whole`: compares all that it lists, not just what has changed since the last time. Raises LakeError where
     the catalog, the store or the types of columns forbid it."""
@@ -49,7 +49,7 @@ def sync(context: ArchiveContext, lake: Lake, *, whole: bool = False) -> LakeRep
 
 @dataclass
 class _Changes:
-    """What becomes of a table: commits of which it lacks parts, those that go, and those it has already."""
+    """Changes to a table: commits of which it lacks parts, those that go, and those that it has already."""
 
     joining: list[Commit]
     leaving: list[Commit]

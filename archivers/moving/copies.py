@@ -35,7 +35,7 @@ class _Begun(NamedTuple):
 
 
 class Copies:
-    """Of one run."""
+    """The copies of one run."""
 
     def __init__(
         self, archive: OfflineArchive, maker: Maker, executor: Executor, check: Callable[[], None]
@@ -53,14 +53,14 @@ class Copies:
 
     @property
     def ahead(self) -> int:
-        """How many may be under way while others are committed. What workers copy stays here as well, to be
-        compared with what they wrote."""
+        """Returns how many copies may be under way while others are committed. What workers copy stays here
+        as well, to be compared with what they wrote."""
         if not self._is_elsewhere:
             return AHEAD
         return max(1, min(self._executor.workers, self._executor.memory // (2 * self._largest)))
 
     def begin(self, lot: Lot) -> None:
-        """Copy the lot, which is the copy's from now on: a thread gives back what was decoded of it."""
+        """Copies the lot, and takes it over: a thread frees what was decoded of it."""
         types = self._archive.types_for(lot.decoded.columns.series)
         self._largest = max(self._largest, lot.batch.size)
         if self._is_elsewhere:
@@ -72,15 +72,15 @@ class Copies:
             self._begun.append(_Begun(self._threads.submit(self._copy, lot, types), _as_it_is))
 
     def done(self, ahead: int) -> Iterator[Copied]:
-        """The copies in the order in which they were begun, but for the last `ahead` of them. Raises what
-        copying raised."""
+        """Yields the copies in the order in which they were begun, except the last `ahead` of them. Raises
+        what copying raised."""
         while len(self._begun) > ahead:
             copy, accept = self._begun.popleft()
             yield accept(result_of(copy, self._check))
 
     def close(self) -> None:
-        """Give up what is under way. Raises HaltedError where a copy was not what it should be, which nobody
-        has looked at, since the run ends for another reason."""
+        """Gives up the copies under way. Raises HaltedError where one was not equal, which nobody has looked
+        at since the run ends for another reason."""
         for begun in self._begun:
             begun.copy.cancel()
         self._threads.shutdown(cancel_futures=True)

@@ -64,7 +64,7 @@ class Filling:
         self._read.append(batch)
 
     def take_read(self) -> Batch | None:
-        """Takes what was read and not decoded yet."""
+        """Returns the buckets that were read and not decoded yet, and forgets them."""
         read, self._read = self._read, []
         return Batch.concat(read) if read else None
 

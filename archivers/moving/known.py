@@ -28,7 +28,7 @@ _IN_ONE = 200_000
 
 
 class KnownBuckets(NamedTuple):
-    """What of a batch is known to be archived as it is."""
+    """The buckets of a batch that are known to be archived as they are."""
 
     buckets: NDArray[np.bool_]  # n
     commits: set[str]  # nothing else of the batch is in these
@@ -49,7 +49,7 @@ class _Prints(NamedTuple):
 
 
 class KnownCopies:
-    """Of one run."""
+    """The copies that one run knows of without reading the archive."""
 
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work
@@ -61,8 +61,8 @@ class KnownCopies:
         return bool(self._work.kept or self._work.archive.grace)
 
     def held(self, batch: Batch, commits: Sequence[str]) -> KnownBuckets:
-        """Returns what of a batch these commits are known to hold, if all that they hold of it is as it was.
-        It is reported as what stays."""
+        """Returns which buckets of a batch these commits hold, if all that they hold of it is unchanged.
+        Reports those as staying."""
         held = KnownBuckets(np.zeros(len(batch), dtype=np.bool_), set())
         if not self._may_stay or not commits:
             return held
@@ -108,7 +108,7 @@ class KnownCopies:
             self.note(manifest, batch)
 
     def forget(self, manifest: Manifest) -> None:
-        """Drops them once nothing of the commit is live."""
+        """Removes what is known of a commit's copies once nothing of it is live."""
         if self._may_stay:
             receipt = self._receipts.get(manifest.commit) or {}
             if receipt.get("known") and receipt.get("state") == "closed":

@@ -33,7 +33,7 @@ Indices = NDArray[np.int64]
 
 
 class OfflineRun:
-    """Satisfies `Archiver`."""
+    """The `Archiver` of an offline archive."""
 
     def __init__(self, work: ArchiveRun) -> None:
         archive = work.offline(work.keys)
@@ -52,11 +52,13 @@ class OfflineRun:
         self._copies = Copies(self._archive, maker, work.executor, work.check)
 
     def recover(self) -> None:
+        """Settles what a crash has left, once a run."""
         if not self._work.state.is_recovered:
             Recovery(self._work, self._archive, self._registry).run()
             self._work.state.is_recovered = True
 
     def settle(self, start_ms: int, end_ms: int) -> None:
+        """Deletes buckets of earlier commits that end within [start, end), milliseconds, and may go now."""
         if self._work.kept:
             return
         for manifest in self._open():
@@ -81,10 +83,12 @@ class OfflineRun:
         return sorted(known, key=lambda it: (it.oldest.sequence, it.oldest.fence))
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
+        """Returns the field and value of a series that parts can't hold; None where they can."""
         return self._archive.misfit(series)
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
-        """Buckets that are copied already stay out; where one has changed since, its old copy goes."""
+        """Returns the buckets that are not copied yet. Where one has changed since, takes its old copy
+        out."""
         earlier = self._earlier(first_ms, last_ms)
         held = self._known.held(batch, [commit.name for commit in earlier])
         others = self._archive.manifests(
@@ -172,16 +176,19 @@ class OfflineRun:
             self._amend(manifest, outdated)
 
     def move(self, lot: Lot) -> None:
-        """The copy is written and verified while the next buckets are read, and those before are deleted."""
+        """Begins to copy and verify a lot while the next buckets are read, and commits and deletes those
+        before it."""
         if not self._work.measured:
             self._waiting.begin(lot.batch, *_covered(lot))
         self._copies.begin(lot)
         self._settle_copies(self._copies.ahead)
 
     def finish(self) -> None:
+        """Commits, and deletes where it may, what is still being copied."""
         self._settle_copies(0)
 
     def close(self) -> None:
+        """Stops copies that are under way, and frees what they hold."""
         self._waiting.close()
         self._copies.close()
 

@@ -1,8 +1,7 @@
 """The online archive: buckets move to another collection, with the same `_id` and the same bytes.
 
-The order: the copies and the receipt that names them are written in one transaction (w: majority); the
-copies are read back and compared; then originals that still equal them are deleted, in another one.
-"""
+The copies and the receipt that names them are written in one transaction (w: majority). The copies are read
+back and compared. Then originals that still equal them are deleted, in another transaction."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ Document = dict[str, Any]
 
 
 def archive_collections(policy: Policy) -> tuple[str, str | None]:
-    """Where an online policy's buckets go, and where their overflow goes."""
+    """Returns the collections of an online archive: of buckets, and of their overflow (None without any)."""
     assert policy.archive is not None and policy.archive.collection is not None
     target = policy.archive.collection
     return target, overflow_archive(target) if policy.overflow else None
@@ -48,12 +47,13 @@ def archive_collections(policy: Policy) -> tuple[str, str | None]:
 def archived_source(
     database: Database[Document], policy: Policy, session: ClientSession | None = None
 ) -> Source:
+    """Returns the source that reads the policy's online archive, within a session if one is given."""
     target, overflow = archive_collections(policy)
     return Source(database, policy, target, overflow, session)
 
 
 class OnlineRun:
-    """Satisfies `Archiver`."""
+    """The `Archiver` of an online archive."""
 
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work
@@ -84,15 +84,17 @@ class OnlineRun:
             database[name].create_indexes([IndexModel(list(key)) for key in dict.fromkeys(map(tuple, keys))])
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
+        """Returns None: the archive takes any series."""
         del series  # a collection holds any
         return None
 
     def recover(self) -> None:
-        """A crash leaves nothing half done; `settle` deletes what is left to delete."""
+        """Does nothing: a crash leaves nothing half done, and `settle` deletes what is left to delete."""
         self._make_collections()
         self._receipts.prepare()
 
     def settle(self, start_ms: int, end_ms: int) -> None:
+        """Deletes copied buckets that end within [start, end), milliseconds, and whose grace is over."""
         self._merging.follow()
         if self._work.kept:
             return
@@ -108,8 +110,8 @@ class OnlineRun:
                         self._delete(receipt["_id"]["name"], piece, spans)
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
-        """Equal copies stay out. Where another document has the `_id`, it may be a copy of our own that has
-        become old, or an earlier version; else it is in the way, and that is reported."""
+        """Returns the buckets without an equal copy. Where another document has the `_id`, it may be a copy
+        of our own that is out of date, or an earlier version; else it is in the way, and is reported."""
         del first_ms, last_ms  # copies are found by `_id`
         out: set[int] = set()
         self._ready.clear()
@@ -169,8 +171,8 @@ class OnlineRun:
             yield same_id(batch.main.raw_id(i)), unit
 
     def _give_way(self, name: str, newer: Batch, session: ClientSession) -> None:
-        """Take old copies back for the new ones of these buckets. One that the new one does not contain is
-        kept beside the archive: its bucket may have been deleted, and a late upsert have made the new one."""
+        """Takes old copies back for new ones of the same buckets. Keeps those that the new one does not
+        contain: the bucket may have been deleted, and a late upsert have made the new one."""
         ids = newer.main.ids
         older = in_order(newer, archived_source(self._work.database, self._work.policy, session).by_ids(ids))
         lacking = np.flatnonzero(lacks(self._work.policy, older, newer))
@@ -193,12 +195,13 @@ class OnlineRun:
         target.delete_many({"_id": {"$in": list(ids)}}, session=session)
 
     def finish(self) -> None:
-        """Nothing waits."""
+        """Does nothing: no copy is left to finish."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
     def move(self, lot: Lot) -> None:
+        """Copies the buckets of a lot, and deletes those that may go."""
         spans = lot.decoded.spans()[np.argsort(lot.decoded.units)]
         at = 0
         for piece in chunks(lot.batch):
@@ -306,8 +309,8 @@ class OnlineRun:
         return len(outcome.changed)
 
     def _keep(self, gone: Batch) -> None:
-        """Copies whose originals somebody else has deleted count from now on. Where they lie nothing may
-        tell: an original may have moved before. Until that is rolled up, the next run finds them again."""
+        """Lets copies count whose originals somebody else has deleted. An original may have moved before, and
+        nothing tells where it was: the next run finds these copies again until that is rolled up."""
         spans = decode(gone, self._work.policy).spans()
         if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
             return
@@ -328,9 +331,7 @@ class OnlineRun:
     def _record(
         self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
     ) -> None:
-        """In the delete's transaction: the copies are there still; those that have become old go, and the
-        receipts name none of these any more. Old ones that their buckets don't contain stay, until these are
-        copied as they are now."""
+        """Records what went, in its transaction. Old copies go, unless their buckets don't contain them."""
         self._work.see_limit(len(outcome.deleted))
         going = verified.take(np.array(outcome.deleted, dtype=np.int64))
         self._see_copies(going, session)

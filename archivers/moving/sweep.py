@@ -63,6 +63,7 @@ class Sweep:
         self._done = 0.0  # of the time in which something expires
 
     def run(self, start: int, end: int) -> None:
+        """Moves all that has expired and ends within [start, end), milliseconds."""
         filling, source, begun, first = self._filling, self._work.source, start, None
         source.look_at_texts()
         for batch in source.strays():
@@ -99,6 +100,7 @@ class Sweep:
             self.flush()
 
     def sort(self, lot: Lot) -> None:
+        """Adds to the next lot the buckets that may go, and reports why others stay."""
         self._filling.measure(lot)
         lot = self._selection.of(lot)
         if len(lot):
@@ -108,6 +110,7 @@ class Sweep:
             self._filling.add_going(lot)
 
     def flush(self) -> None:
+        """Moves the lot that was gathered, without buckets that changed since."""
         first, last = self._first, self._last
         self._first, self._last = LAST_MS, FIRST_MS
         if (lot := self._filling.take()) is None:

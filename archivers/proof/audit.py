@@ -43,8 +43,8 @@ MAX_ORPHANS = 10_000
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit found, and how much of an offline archive it read for that. `days`: audits on so many
-    days, one after another, read all."""
+    """The findings of an audit, and how much of an offline archive it read. `days`: audits on so many days in
+    a row read all."""
 
     findings: list[Finding]
     parts: int = 0

@@ -55,8 +55,8 @@ def check_server(database: Database[Document]) -> list[Finding]:
 
 
 def check_store(store: ObjectStore, storage_classes: Iterable[str] = ()) -> list[Finding]:
-    """Can the store be written, read, listed and cleaned, and does it have these storage classes? Tries it on
-    small objects of its own."""
+    """Tries on small objects of its own whether the store can be written, read, listed and cleaned, and has
+    these storage classes. Returns what fails."""
     try:
         found = store.probe()
         for named in storage_classes:
@@ -95,6 +95,8 @@ def _versions(store: ObjectStore) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class Checked:
+    """The result of the check of one policy."""
+
     findings: list[Finding]
     fit: Fit | None  # None: the documents can't be looked at
     misfits: list[Finding]
@@ -103,11 +105,10 @@ class Checked:
 def check(
     database: Database[Document], policy: Policy, own_collections: Mapping[str, tuple[str, ...]]
 ) -> Checked:
-    """What is found of one policy. `own_collections`: where the suite keeps its books, and what it does
-    there.
+    """Returns what is found of one policy. `own_collections`: where the suite keeps its records, and what it
+    does there.
 
-    Raises PyMongoError where the server can't be asked.
-    """
+    Raises PyMongoError where the server can't be asked."""
     checker = _Check(database, policy)
     rights = list(checker.rights(own_collections))
     if any(action in it.message for it in rights for action in _LOOKS):

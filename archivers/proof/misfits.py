@@ -23,7 +23,7 @@ _SHOWN = 10
 
 
 def misfits(fit: Fit, policy: Policy) -> list[Finding]:
-    """Returns what is wrong: nothing where there is no bucket, or none has a reading yet."""
+    """Returns how the policy does not fit: nothing where there is no bucket, or none has a reading yet."""
     if fit.sampled and not fit.buckets:
         return [_no_bucket(fit, policy)]
     if fit.is_hollow:

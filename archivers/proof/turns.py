@@ -22,14 +22,14 @@ _FEWEST = 11
 
 
 class Turns(NamedTuple):
-    """So many turns, and how many of them one audit has."""
+    """The number of turns, and how many of them one audit takes."""
 
     number: int
     at_once: int
 
     @property
     def days(self) -> int:
-        """Returns within how many days nightly audits come to all of them."""
+        """Returns within how many days nightly audits reach all parts."""
         return -(-self.number // self.at_once)
 
     def has(self, day: int, today: int) -> bool:
@@ -41,7 +41,7 @@ ALL = Turns(1, 1)
 
 
 def turns_of(share: float | None) -> Turns:
-    """Returns the turns that come to about this share; None: all at once."""
+    """Returns the turns that read about this share each time; None: all at once."""
     if share is None or share >= 1:
         return ALL
     number = next(it for it in count(max(_FEWEST, round(1 / share))) if _is_prime(it))

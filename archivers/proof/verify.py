@@ -25,7 +25,7 @@ from config.errors import HaltedError
 
 @dataclass(frozen=True)
 class Bad:
-    """What is not as it was."""
+    """Something that is not as it was written."""
 
     code: str  # that of a finding
     place: str  # the url of the file, or of the manifest; or what names a document
@@ -34,12 +34,14 @@ class Bad:
 
 @dataclass
 class VerifyReport:
+    """How much was verified, and what is damaged."""
+
     parts: int = 0
     readings: int = 0
     bad: list[Bad] = field(default_factory=list)
 
     def add(self, error: DamagedError) -> None:
-        """Once a place, whoever met it."""
+        """Records a damage, once for each place."""
         if all(it.place != error.place for it in self.bad):
             self.bad.append(Bad(error.code, error.place, str(error)))
 
@@ -75,7 +77,7 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
 
 
 def verify_records(context: ArchiveContext) -> Records:
-    """Verifies all there is, but reads no file of a commit: each has to be there, as long as its manifest
+    """Verifies everything but the contents of commits' files: each has to be there, as long as its manifest
     says. The store's files are listed once. Returns the commits as well, for `verify_commits` to read."""
     report, archive = VerifyReport(), context.offline(context.keys)
     if archive is None:

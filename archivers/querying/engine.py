@@ -75,7 +75,7 @@ class Engine:
         return list(dict.fromkeys(found))
 
     def offer(self, views: Sequence[View]) -> None:
-        """Make these views, unless they are there already."""
+        """Makes these views, unless they are there already."""
         for view in views:
             if view.name not in self._tables:
                 self._offer(view)
@@ -108,7 +108,7 @@ class Engine:
         return f"CREATE VIEW {quoted(name)} (\n{told}\n);"
 
     def widen(self, misfit: Misfit) -> None:
-        """Make the views of a policy anew, with columns that hold what was met."""
+        """Makes the views of a policy anew, with columns that can hold the value that did not fit."""
         self._types[misfit.policy] = misfit.types
         for name in [it for it in self._tables if self.views[it].context.policy.name == misfit.policy]:
             self._offer(self.views[name])

@@ -37,16 +37,16 @@ _FORMAT, _NOWHERE = ds.ParquetFileFormat(), LocalFileSystem()
 
 @dataclass(frozen=True)
 class Narrowed:
-    """What has to be read: [start, end) in milliseconds, in order and apart; and series, that any of these
-    selects. No selectors: all series. No ranges: nothing."""
+    """What has to be read: ranges [start, end) in milliseconds, in order and apart, and the series that any
+    selector matches. No selectors: all series. No ranges: nothing."""
 
     ranges: tuple[Range, ...] = EVER
     selectors: tuple[Selector, ...] = ()
 
 
 def narrowed(filter_: pc.Expression | None, schema: pa.Schema, time: str, series: dict[str, str]) -> Narrowed:
-    """Returns what a filter leaves. `time`: the column of instants, or of days; `series`: the types of series
-    columns, by the fields' names."""
+    """Returns the ranges and series that a filter leaves. `time`: the column of instants, or of days;
+    `series`: the types of series columns, by the fields' names."""
     if filter_ is None:
         return Narrowed()
     literals = _literals(filter_)

@@ -57,7 +57,7 @@ class _Unknown(Exception):
 def rewritten(
     connection: duckdb.DuckDBPyConnection, sql: str, view: View, ranges: Sequence[Range]
 ) -> Rewritten | None:
-    """Returns the statement over summaries that tells the same; None where none is known. `ranges`: what the
+    """Returns a statement over summaries with the same result; None where none is known. `ranges`: what the
     statement reads of the view of readings."""
     told = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     parsed: Node = json.loads(told[0][0])

@@ -29,8 +29,8 @@ class Scan:
 
 @dataclass
 class Watched:
-    """What happens while queries are executed: the latest scans, and the first failure. `is_dry`: nothing is
-    read, and what would be is noted."""
+    """Records what happens while queries are executed: the latest scans, and the first failure. `is_dry`:
+    nothing is read, and what would be is recorded."""
 
     is_dry: bool = False
     scans: deque[Scan] = field(default_factory=lambda: deque(maxlen=1000))

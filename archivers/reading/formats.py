@@ -40,8 +40,8 @@ Wrote = Callable[[int], None]
 
 
 def write(readings: Readings, form: Format, file: IO[bytes], wrote: Wrote = lambda _count: None) -> int:
-    """Write all of them; gives how many. `wrote` hears of each piece. Parquet needs a file that can be
-    written anew from its start."""
+    """Writes all readings, and returns how many. Calls `wrote` with each piece. Parquet needs a file that can
+    be rewritten from its start."""
     if form is Format.parquet:
         return _write_parquet(readings, file, wrote)
     lines = _csv_lines if form is Format.csv else _json_lines

@@ -20,11 +20,10 @@ _TRIES = 3
 
 
 def at_one_instant(database: Database[dict[str, Any]], read: Callable[[ClientSession], T]) -> T:
-    """Returns what is read in a session that sees one instant.
+    """Returns what `read` returns in a session that sees one instant.
 
-    A run that takes changed buckets out of a commit replaces its files, maybe while they are read here:
-    what is missing for that reason is there under another name when the store is listed again.
-    """
+    A run that takes changed buckets out of a commit replaces its files, maybe while they are read here: what
+    is missing for that reason is found under another name when the store is listed again."""
     for attempt in itertools.count(1):
         try:
             with database.client.start_session(snapshot=True) as session:

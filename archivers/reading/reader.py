@@ -56,17 +56,17 @@ class ArchivedReader:
         self._read: set[str] = set()
 
     def at(self, session: ClientSession) -> ArchivedReader:
-        """The same archive, with what is known of it, at another instant."""
+        """Returns the same archive, with what is known of it, at another instant."""
         offline = self._offline
         if offline is not None:
             offline = offline.at(Registry(Receipts(self._database, self._policy.name), session))
         return ArchivedReader(self._database, self._policy, offline, session)
 
     def batches(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
-        """Archived buckets that may hold a reading in [start, end) and are not live.
+        """Yields archived buckets that may hold a reading in [start, end) and are not live.
 
-        Live counts, not the copy: that is a bucket whose delete is yet to come, or one that was restored.
-        """
+        Where a bucket is live, it counts, and not its copy: its delete is still to come, or it was
+        restored."""
         if self._offline is not None:
             for manifest in self._holding(self._offline, RowFilter(start_ms, end_ms)):
                 yield from self._buckets(self._offline, manifest, RowFilter(start_ms, end_ms))
@@ -74,8 +74,9 @@ class ArchivedReader:
             yield from self._moved(RowFilter(start_ms, end_ms))
 
     def readings(self, asked: RowFilter, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
-        """Yields the same of what is asked for, and maybe more. `is_by_rows`: as rows of parts where these
-        tell all but one thing: the readings of a bucket that was put back by hand are here as well."""
+        """Yields the archived readings of the range and series asked for, and maybe more. `is_by_rows`: as
+        rows of parts where these suffice. Unlike `batches`, also yields the readings of a bucket that was put
+        back by hand."""
         if self._offline is None:
             yield from self._moved(asked) if self._to == "online" else ()
             return
@@ -113,18 +114,18 @@ class ArchivedReader:
         return read
 
     def earliest(self, at_or_after_ms: int) -> int | None:
-        """An instant at or after the argument, and no archived bucket covers one between the two; None where
-        none does later either."""
+        """Returns an instant at or after the argument, such that no archived bucket covers one between the
+        two; None where none does later either."""
         if self._to == "online":
             return self._archived_source().earliest(at_or_after_ms)
         return self._offline.earliest(at_or_after_ms) if self._offline is not None else None
 
     def series_types(self) -> dict[str, str]:
-        """The types of the series columns in the archive's parts; empty where there are none."""
+        """Returns the types of the series columns in the archive's parts; empty where there are none."""
         return self._offline.known_types() if self._offline is not None else {}
 
     def span(self) -> tuple[int, int] | None:
-        """A range that holds all archived readings; None where nothing is archived."""
+        """Returns a range that holds all archived readings; None where nothing is archived."""
         if self._offline is not None:
             return self._offline.span()
         if self._to != "online":
@@ -136,7 +137,7 @@ class ArchivedReader:
         return earliest, latest + DAY_MS
 
     def superseded(self) -> Iterator[tuple[int, int]]:
-        """[start, end) in milliseconds: where archived copies lie that count again once their live bucket
+        """Yields [start, end) in milliseconds of archived copies that count again once their live bucket
         goes. That one may have moved since it was restored."""
         receipts = Receipts(self._database, self._policy.name)
         if self._offline is not None:

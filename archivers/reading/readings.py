@@ -88,10 +88,11 @@ class Readings:
 
     @property
     def quarantined_total(self) -> int:
+        """Returns how many different broken buckets were met so far."""
         return len(self._broken)
 
     def series_types(self) -> dict[str, str]:
-        """The types of the series columns in the archive's parts; empty where there are none."""
+        """Returns the types of the series columns in the archive's parts; empty where there are none."""
         return self._archived.series_types()
 
     def __iter__(self) -> Iterator[Rows]:
@@ -238,7 +239,7 @@ class _Held:
 
     @cached_property
     def _tied(self) -> NDArray[np.bool_]:
-        """n - 1, in sequence: which tie with the next one."""
+        """Returns, in sequence, which tie with the next one, (n - 1,)."""
         time, place = self.times[self._sequence], self._place[self._sequence]
         return np.asarray((np.diff(time) == 0) & (np.diff(place) == 0))
 

@@ -38,7 +38,7 @@ class Begun(NamedTuple):
 
 
 class Erasures:
-    """Of one policy."""
+    """The records of erasures of one policy."""
 
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts
@@ -69,7 +69,7 @@ class Erasures:
         self._receipts.collection.insert_one(document, session=session)
 
     def count(self, counts: Mapping[str, int], session: ClientSession) -> None:
-        """Adds to the counts, in the transaction that erases so much."""
+        """Adds to the counts, in the transaction that erases."""
         added = {f"counts.{name}": count for name, count in counts.items() if count}
         if added:
             self._receipts.update(NAME, {"$inc": added}, session)

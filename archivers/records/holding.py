@@ -81,7 +81,7 @@ def _told(hold: Hold) -> Document:
 
 
 def note_held(receipts: Receipts, names: Iterable[str], session: ClientSession) -> None:
-    """Notes that these replaced commits are not dropped until a hold is released."""
+    """Records that these replaced commits are not dropped until a hold is released."""
     named = {"_id": {"$in": [receipts.identity(name) for name in names]}, "state": REPLACED}
     receipts.collection.update_many(named, {"$set": {"state": HELD}}, session=session)
 

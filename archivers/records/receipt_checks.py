@@ -22,9 +22,9 @@ _MEND = f"Restore {COLLECTION} from a backup, or find out who changed it"
 def check_deletions(
     receipts: Receipts, moved: ReceiptFiles, keys: Keys, known: Sequence[LastReceipt]
 ) -> Iterator[DamagedError]:
-    """What is wrong with the receipts: each has to be there as it was written, behind the one before, and the
-    archive must not tell of others. `known` are some that manifests tell of, which were there before this is
-    called."""
+    """Yields what is wrong with the receipts: each must be there as it was written, behind the one before,
+    and the archive must not name others. `known`: receipts that manifests name, which were there before this
+    is called."""
     last = last_receipt(receipts)
     checker = _Checker(receipts, keys)
     before = _digests(receipts)
@@ -62,9 +62,9 @@ def _digests(receipts: Receipts) -> dict[str, str]:
 def differing_holds(
     told: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[DamagedError]:
-    """Yields what is wrong with the holds, each given as its name and digest: `told` by receipts, which were
-    read between `before` and `after`, the holds themselves. What was placed or released meanwhile is not
-    looked at."""
+    """Yields what is wrong with the holds, each given as its name and digest: `told` by receipts, which
+    were read between `before` and `after`, the holds themselves. Leaves out what was placed or released
+    meanwhile."""
     for name in sorted(told.keys() | (before.keys() & after.keys())):
         place, mend = f"{HOLDS}, {name}", f"Restore {HOLDS} from a backup, or find out who changed it"
         if name not in before and name not in after:

@@ -37,8 +37,8 @@ MEND = "Restore the file from the store's older versions or a backup, or find ou
 
 
 class ReceiptFile(NamedTuple):
-    """`first` and `last` are numbers of receipts, `since` and `until` the earliest and latest of their times.
-    `sha256` is the seal of the last of them."""
+    """A file of receipts. `first` and `last` are numbers of receipts, `since` and `until` the earliest and
+    latest of their times. `sha256` is the seal of the last of them."""
 
     first: int
     last: int
@@ -59,7 +59,7 @@ class ReceiptFile(NamedTuple):
 
 
 class ReceiptFiles:
-    """Those of one policy. Without a store there are none."""
+    """The files of receipts of one policy. Without a store there are none."""
 
     def __init__(self, receipts: Receipts, store: ObjectStore | None) -> None:
         self._receipts = receipts
@@ -71,6 +71,7 @@ class ReceiptFiles:
         return [ReceiptFile(**it) for it in found.get("files", ())]
 
     def place(self, file: ReceiptFile) -> str:
+        """Returns where the file lies, as people are told."""
         return f"{self._there.url}/{self._key(file)}"
 
     def read(self, file: ReceiptFile) -> list[Document]:
@@ -167,7 +168,7 @@ def is_next(receipt: Document, number: int, seal: str | None) -> bool:
 
 
 def seal_of(receipt: Document) -> str:
-    """SHA-256 of the document's BSON without its last two fields."""
+    """Returns the SHA-256 of the document's BSON without its last two fields."""
     sealed = {key: value for key, value in receipt.items() if key not in _UNSEALED}
     return hashlib.sha256(bson.encode(sealed, codec_options=CODEC)).hexdigest()
 

@@ -101,8 +101,8 @@ def _vouched(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> set[Link
 
 
 def drop_others(archive: OfflineArchive, checkpoint: Checkpoint) -> None:
-    """Removes the checkpoints before, and what a run that was cut off has left; none with a larger number: if
-    this run has lost its lease by now, that is another's."""
+    """Removes earlier checkpoints, and what a run that was cut off has left. Removes none with a larger
+    number: if this run has lost its lease, it belongs to another."""
     end = checkpoint_key(archive.policy.name, checkpoint.sequence + 1, "")
     found = archive.store.list(checkpoints_prefix(archive.policy.name))
     archive.store.delete([it.key for it in found if it.key < end and it.key != checkpoint.key])

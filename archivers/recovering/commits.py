@@ -26,7 +26,7 @@ from rollups.guarded import transaction
 
 
 class CommitRegistry:
-    """Of one run. All is written in transactions that fail for a run that has lost its lease."""
+    """The commit registry of one run. It writes in transactions that fail once the run has lost its lease."""
 
     def __init__(self, work: ArchiveRun, archive: OfflineArchive, maker: Maker) -> None:
         self.receipts = work.receipts
@@ -35,10 +35,11 @@ class CommitRegistry:
         self._maker = maker
 
     def transaction(self, step: Callable[[ClientSession], None]) -> None:
+        """Does a step in a transaction, which fails for a run that has lost its lease."""
         transaction(self._work.database, self._work.guard, step)
 
     def commit(self, copied: Copied) -> Manifest:
-        """Make a copy part of the archive, and all its buckets live."""
+        """Makes a copy part of the archive, and all its buckets live."""
         manifest = self._archive.commit(copied, self._place(), self._work.check)
         self.register(manifest, np.ones(manifest.buckets, dtype=np.bool_), is_new=True)
         return manifest
@@ -46,7 +47,8 @@ class CommitRegistry:
     def register(
         self, manifest: Manifest, live: NDArray[np.bool_], *, is_new: bool, deleted: int = 0
     ) -> None:
-        """`live`: which of its buckets are. `is_new`: it is the last one of the chain from now on."""
+        """Records a commit. `live`: which of its buckets are. `is_new`: it is the last of the chain from now
+        on."""
 
         def step(session: ClientSession) -> None:
             heads = [(advanced if is_new else typed)(self.receipts, manifest)]
@@ -55,7 +57,7 @@ class CommitRegistry:
         self.transaction(step)
 
     def note_gone(self, manifest: Manifest, gone: Sequence[int]) -> None:
-        """Of a commit: buckets that are not live any more, whoever deleted them."""
+        """Records that buckets of a commit are no longer live, whoever deleted them."""
 
         def step(session: ClientSession) -> None:
             live = self.receipts.live(manifest.commit, manifest.buckets, session)
@@ -72,7 +74,8 @@ class CommitRegistry:
         session: ClientSession,
         outcome: Outcome,
     ) -> None:
-        """Of a commit: the buckets `here`, a piece of them, were to be deleted in this transaction."""
+        """Records, in the transaction of a delete, which of these buckets went. `here`: their positions in
+        the commit."""
         self._work.see_limit(len(outcome.deleted))
         live = self.receipts.live(manifest.commit, manifest.buckets, session)
         live[here[outcome.deleted]] = False
@@ -87,13 +90,12 @@ class CommitRegistry:
         )
 
     def amend(self, manifest: Manifest, leaving: Sequence[int], kept: Sequence[int] = ()) -> Manifest | None:
-        """Take buckets out of a commit: one without them takes it over, if any stay. `kept`: those that
-        stay restorable, as versions that count no more.
+        """Takes buckets out of a commit: a new one without them takes it over, if any stay. `kept`: those
+        that stay restorable, as versions that no longer count.
 
-        The exchange is done when the receipts say so. Until then, and until the old commit is dropped, who
-        reads manifests skips the one that is replaced; recovery goes on, or back, after a crash. Its manifest
-        alone tells them to skip what it had taken over itself, so that this goes first.
-        """
+        The exchange is done when the receipts say so. Until then, and until the old commit is dropped,
+        readers of manifests skip the one that is replaced; recovery goes on, or back, after a crash. Only its
+        manifest tells them to skip what it had taken over itself, so that this goes first."""
         held = self._archive.load(manifest)
         self._drop_what_it_replaced(manifest)
         self._archive.set_aside(manifest.commit, held.take(np.array(leaving, dtype=np.int64)))
@@ -105,8 +107,8 @@ class CommitRegistry:
     def erase(
         self, manifest: Manifest, leaving: Sequence[int], record: Callable[[ClientSession], None]
     ) -> Manifest | None:
-        """Take buckets out of a commit as `amend` does, and keep nothing of them: the files of the old commit
-        and of those that it had taken over go at once. `record` is part of the transaction."""
+        """Takes buckets out of a commit as `amend` does, and keeps nothing of them: the files of the old
+        commit and of those that it had taken over go at once. `record` is part of the transaction."""
         self._drop_what_it_replaced(manifest)
         return self._rewrite(manifest, leaving, record)
 
@@ -144,7 +146,7 @@ class CommitRegistry:
             self.drop_replaced(receipt)
 
     def drop_replaced(self, receipt: Document) -> None:
-        """Drop a commit that another one has taken over, as far as a crash hasn't left that half-done."""
+        """Drops a commit that another one has taken over, unless a crash has left that half-done."""
         commit = commit_of(receipt)
         if commit is not None and self._archive.is_there(commit):
             self._archive.drop(self._archive.manifest(commit))
@@ -161,9 +163,9 @@ class CommitRegistry:
                 aside.clear(it.commit)
 
     def end(self, manifest: Manifest, end: datetime, session: ClientSession) -> None:
-        """In a transaction: a commit is dropped next, and all that it took over, though queries may still
-        read it; see `Recovery` for what a crash leaves of that. `end`: that of the archive, behind its
-        last reading."""
+        """Records, in a transaction, that a commit is dropped next, with all that it took over, though
+        queries may still read it; see `Recovery` for what a crash leaves of that. `end`: the end of the
+        archive, behind its last reading."""
         theirs = {"_id.policy": self.receipts.policy, "kind": "offline", "replaced_by": manifest.commit}
         mine = {"state": REPLACED, "replaced_by": None, "ended": end}
         self.receipts.collection.update_many(
@@ -174,7 +176,7 @@ class CommitRegistry:
         self.receipts.update(manifest.commit, {"$set": mine}, session)
 
     def drop_ended(self, manifest: Manifest) -> None:
-        """Drop a commit that has ended, once that is committed, and before it what it took over."""
+        """Drops an ended commit, once that is recorded; before it, those that it took over."""
         mine = [
             it
             for it in self.receipts.in_state(REPLACED, "offline")
@@ -185,8 +187,8 @@ class CommitRegistry:
             self.drop_replaced(receipt)
 
     def merge(self, manifests: Sequence[Manifest], copied: Copied) -> Manifest:
-        """Let the copy of all buckets of some commits take their place, in this order. What it replaces stays
-        in the store for a while: see `Recovery`."""
+        """Replaces some commits by one copy of all their buckets, in this order. The replaced ones stay in
+        the store for a while: see `Recovery`."""
         successor = self._archive.commit(copied, self._place(), self._work.check)
 
         def exchange(session: ClientSession) -> None:

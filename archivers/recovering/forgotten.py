@@ -55,7 +55,7 @@ class ForgottenMerges:
         return {*receipts.dropped(), *(it["_id"]["name"] for it in receipts.replaced())}
 
     def adopt(self, unknown: Sequence[Manifest], listed: set[str]) -> None:
-        """Lets those of some unregistered commits take the place of what they were merged from."""
+        """Lets unregistered merged commits take the place of the commits that they were merged from."""
         for manifest in sorted(unknown, key=lambda it: it.sequence):
             if not listed & set(manifest.replaces):
                 roots = self._roots(manifest)

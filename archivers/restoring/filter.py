@@ -20,7 +20,7 @@ from config.policies import Policy
 
 
 class ArchivedBuckets(NamedTuple):
-    """Some of what is archived; `span` and `readings` where they are known without a look at the buckets."""
+    """Some archived buckets; `span` and `readings` where they are known without reading the buckets."""
 
     lot: Lot
     note: Note
@@ -31,7 +31,7 @@ class ArchivedBuckets(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """What is asked for of it."""
+    """The archived buckets that match."""
 
     batch: Batch
     policy: Policy  # as which it was archived
@@ -44,7 +44,7 @@ class Matched(NamedTuple):
 
 @dataclass(frozen=True)
 class RestoreFilter:
-    """Which buckets: those with a reading in [start, end), in milliseconds, of some series."""
+    """Selects buckets with a reading in [start, end), milliseconds, of some series."""
 
     policy: Policy
     start: int
@@ -61,7 +61,8 @@ class RestoreFilter:
         return manifest.may_hold(self.policy, self.series)
 
     def of(self, found: ArchivedBuckets) -> Matched:
-        """In the order of their `_id`s: where they are put, they lie together then."""
+        """Returns the matching buckets in the order of their `_id`s: they will lie together where they are
+        put."""
         batch, chosen, readings = found.lot.batch, np.arange(len(found.lot)), found.readings
         if found.span is None or found.span[0] < self.start or found.span[1] >= self.end or self.series:
             mine = self._mine(found.lot)

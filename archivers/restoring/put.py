@@ -33,13 +33,15 @@ Note = Callable[[Indices, ClientSession], None]
 
 
 class PutResult(NamedTuple):
+    """What was put where, and what could not be."""
+
     places: list[tuple[str, Docs, list[int]]]  # collection, documents, and of which bucket each is
     blocked: set[int]  # buckets that were left out
 
 
 def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
-    """Inserts what isn't there, with the note, in one transaction. Mostly nothing is there: it is looked up
-    where an insert says so. Buckets in whose way another document is are left out."""
+    """Inserts the documents that are absent, and the note, in one transaction. Mostly all are absent: looks
+    them up only once an insert fails. Leaves out buckets for which another document is in the way."""
     database, policy = target.database, target.policy
     places: list[tuple[str, Docs, list[int]]] = [(target.to, piece.main, list(range(len(piece))))]
     blocked: set[int] = set()
@@ -73,13 +75,13 @@ def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
 
 
 def repeated(documents: Docs) -> set[int]:
-    """Returns those whose `_id` another one before them has."""
+    """Returns the indices of documents whose `_id` an earlier one has."""
     first: dict[bytes, int] = {}
     return {i for i, raw_id in enumerate(documents.raw_ids) if first.setdefault(same_id(raw_id), i) != i}
 
 
 def check_put(database: Database[Document], put: PutResult) -> None:
-    """Read back what was put, and compare."""
+    """Reads back what was put, and compares. Raises HaltedError where it differs."""
     for collection, documents, owner in put.places:
         if not put.blocked and _stands(database, collection, documents):
             continue
@@ -101,7 +103,8 @@ def _stands(database: Database[Document], collection: str, documents: Docs) -> b
 def standing_in(
     database: Database[Document], collection: str, documents: Docs, session: ClientSession | None = None
 ) -> list[bytes | None]:
-    """Of each document: what has its `_id` there. 1 and 1.0 are one `_id` to MongoDB."""
+    """Returns, for each document, the one in the collection that has its `_id`. 1 and 1.0 are one `_id` to
+    MongoDB."""
     target = database.get_collection(collection, codec_options=LOSSLESS)
     there: dict[bytes, bytes] = {}
     for at in range(0, len(documents), MAX_BUCKETS):
@@ -116,7 +119,8 @@ def _is_there(error: BulkWriteError) -> bool:
 
 
 def put_measurements(database: Database[Document], policy: Policy, collection: str, documents: Docs) -> None:
-    """Into a native time-series collection, which has no unique `_id`: what is there is looked up first."""
+    """Inserts into a native time-series collection. It has no unique `_id`, so that what is there is looked
+    up first."""
     decoded = decode(Batch.of(documents), policy)
     span = int(decoded.columns.time.min()), int(decoded.columns.time.max()) + 1
 

@@ -38,7 +38,7 @@ Document = dict[str, Any]
 
 @dataclass
 class RestoreReport:
-    """What is in the target now, whether this run put it there or an earlier one."""
+    """What is in the target now, whether this restore put it there or an earlier one."""
 
     buckets: int = 0
     readings: int = 0
@@ -72,7 +72,7 @@ def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
 
 
 class _Restoring:
-    """One restore at work."""
+    """The state of one restore."""
 
     def __init__(self, context: ArchiveContext, target: Target, wanted: RestoreFilter) -> None:
         self._target, self._check, self._progress = target, context.check, context.progress

@@ -41,7 +41,7 @@ IN_THE_WAY = (
 
 @dataclass
 class Settled:
-    """What settling did: documents in the target, beyond those that were counted when they were put."""
+    """What settling added: documents in the target, beyond those that were counted when they were put."""
 
     buckets: int = 0
     readings: int = 0
@@ -58,6 +58,7 @@ class Blocked:
     first: dict[str, Any] = field(default_factory=dict)  # reason -> `_id`
 
     def add(self, identity: Any, reason: str) -> None:
+        """Counts a bucket that was not restored. Keeps its `_id` if it is the first with that reason."""
         self.count += 1
         self.first.setdefault(reason, identity)
 
@@ -81,7 +82,7 @@ class Settling:
         self.blocked = Blocked()
 
     def add(self, blocked: Batch, policy: Policy) -> None:
-        """`policy`: as which they were archived."""
+        """Adds buckets that were blocked. `policy`: the one under which they were archived."""
         if len(blocked):
             self._waiting.append((blocked, policy))
 
@@ -91,15 +92,17 @@ class Settling:
 
     @cached_property
     def histories(self) -> Histories:
+        """Returns the finder of versions, made when first asked."""
         return self._make()
 
     @property
     def is_full(self) -> bool:
+        """Returns whether as many buckets wait as are settled together."""
         count = sum(len(batch) for batch, _ in self._waiting)
         return count >= MAX_WAITING or sum(batch.size for batch, _ in self._waiting) >= MAX_WAITING_BYTES
 
     def settle(self, check: Callable[[], None]) -> None:
-        """Put each bucket as all its versions say."""
+        """Puts back each bucket as all its versions together say."""
         waiting, self._waiting = self._waiting, []
         for batch, policy in waiting:
             for piece in chunks(batch):
@@ -197,7 +200,7 @@ def _overflow_of(versions: Sequence[Version]) -> int:
 
 
 def plan_of(history: History, known: list[Batch], fold: Fold, how: How) -> Plan | str:
-    """Returns what is to stand for a bucket of several versions, or why nothing can."""
+    """Returns what is to be put for a bucket of several versions, or why nothing can be."""
     last = history.counting.last
     history = _ending_with(last, history) if how.mode == Mode.all else history.counting
     versions = history.versions

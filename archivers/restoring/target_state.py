@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 class TargetState:
-    """Of some plans, as one transaction sees it."""
+    """The state of the target of some plans, as one transaction sees it."""
 
     def __init__(self, target: Target, plans: Sequence[Plan], session: ClientSession) -> None:
         self._target = target
@@ -49,7 +49,7 @@ class TargetState:
         )
 
     def replace(self, going: Sequence[int]) -> None:
-        """Put what these plans say in place of what stands there."""
+        """Puts what these plans say in place of what stands there."""
         target = self._target
         stand = {target.to: [main for i in going if (main := self.mains[i]) is not None]}
         stand[target.aside] = stand.get(target.aside, []) + [it for i in going for it in self._aside[i]]
@@ -90,7 +90,7 @@ class TargetState:
 
 
 def documents_of(target: Target, plans: Sequence[Plan]) -> list[tuple[str, Docs]]:
-    """Returns what these plans put, by collection."""
+    """Returns the documents that these plans put, by collection."""
     aside = [it for plan in plans for it in plan.aside]
     places = {target.to: [plan.final.main[0] for plan in plans]}
     places[target.aside] = places.get(target.aside, []) + aside

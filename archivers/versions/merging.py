@@ -58,7 +58,7 @@ class Merging:
         self.kept = KeptVersions(work.database, work.policy)
 
     def sort(self, late: Batch) -> Sorted:
-        """Tell apart what of late buckets goes, and what stays. Changes nothing."""
+        """Decides which late buckets go, and which stay. Changes nothing."""
         work, ids = self._work, late.main.ids
         archived, versions = self._of_archive(late), self.kept.of(ids)
         given = zip(archived.main.raw_ids, self._give(archived, versions), strict=True)
@@ -109,7 +109,7 @@ class Merging:
         return archived_before(self._work.receipts, wanted, int(spans.min()), int(spans.max()))
 
     def move(self, name: str, late: Batch) -> None:
-        """Copy, verify, and merge what may go."""
+        """Copies, verifies and merges what may go."""
         if not len(late):
             return
         work = self._work
@@ -162,14 +162,14 @@ class Merging:
         return entries
 
     def retire(self, newer: Batch, session: ClientSession) -> None:
-        """Let these buckets take the place of archived ones: no version of these counts any more, and none
+        """Lets these buckets take the place of archived ones: no version of these counts any more, and none
         waits to be merged with them."""
         if len(newer):
             self.kept.retire(newer, session)
             self._work.receipts.pull(newer.main.ids, session, MERGING)
 
     def supersede(self, name: str, copies: Batch, session: ClientSession) -> None:
-        """Keep archived buckets, which are about to be replaced by others that don't contain all of them."""
+        """Keeps archived buckets, which are about to be replaced by others that don't contain all of them."""
         versions = self.kept.of(copies.main.ids, session)
         found = [versions.get(same_id(raw_id), []) for raw_id in copies.main.raw_ids]
         numbers = [held[-1].version + 1 if held else 1 for held in found]
@@ -216,7 +216,7 @@ class Merging:
         return Batch.concat([held[-1].bucket for held in found if held])
 
     def settle(self, start_ms: int, end_ms: int) -> None:
-        """Merge what was copied by earlier runs, ends in [start, end) and may go now."""
+        """Merges what was copied by earlier runs, ends in [start, end) and may go now."""
         work = self._work
         for receipt in list(work.receipts.in_state(MERGING, "online")):
             if work.in_grace(receipt["copied"]):
@@ -303,7 +303,7 @@ class Merging:
         return merged
 
     def follow(self) -> None:
-        """Where a merged bucket holds less than its versions did, its windows are rolled up again."""
+        """Rolls windows up again where a merged bucket holds less than its versions did."""
         work = self._work
         for receipt in list(work.receipts.in_state(MERGED, "online")):
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):

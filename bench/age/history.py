@@ -31,7 +31,7 @@ _AT_ONCE = 10_000
 
 
 class Cost(NamedTuple):
-    """What one command took, without start-up."""
+    """The cost of one command, without start-up."""
 
     requests: int  # to the store, listings among them
     keys: int  # listed
@@ -61,11 +61,11 @@ class History:
 
     @property
     def now(self) -> datetime:
-        """When all that is written has expired."""
+        """Returns when all that is written has expired."""
         return START + AFTER + self.hours * HOUR + timedelta(minutes=30)
 
     def write(self, hours: int) -> None:
-        """The next hours: a reading of each series."""
+        """Writes the next hours: a reading of each series."""
         for policy in self.all:
             readings = self._readings(hours)
             while some := list(itertools.islice(readings, _AT_ONCE)):
@@ -74,11 +74,11 @@ class History:
         self.hours += hours
 
     def wait(self) -> None:
-        """An hour without readings."""
+        """Lets an hour pass without readings."""
         self.hours += 1
 
     def readings(self, before: datetime | None = None) -> int:
-        """How many each policy has been given."""
+        """Returns how many readings each policy has been given."""
         return self.series * sum(before is None or START + it * HOUR < before for it in self.filled)
 
     def _readings(self, hours: int) -> Iterator[Document]:
@@ -88,6 +88,7 @@ class History:
                 yield {"symbol": f"S{number}", "d": at, "p": number / 8 + hour}
 
     def archive(self) -> None:
+        """Archives what has expired."""
         self.cost(RUN)
 
     def cost(self, steps: Sequence[Step], **options: Any) -> Cost:
@@ -105,6 +106,7 @@ class History:
         return Cost(requests, store.asked["listed"], commands, counts.documents, cpu)
 
     def commits(self) -> int:
+        """Returns how many commits the first policy has."""
         return len(list(self.folder.glob("store/p0/meta/manifests/*.json")))
 
 
@@ -125,7 +127,7 @@ def policy_of(number: int) -> Policy:
 
 @contextmanager
 def histories(uri: str, folder: Path, policies: int = 1, series: int = 2) -> Iterator[History]:
-    """One in a database of its own, which goes with the block."""
+    """Yields a history in a database of its own, which is dropped after the block."""
     with MongoClient[Document](uri, tz_aware=True) as client:
         client.drop_database("age")
         try:

@@ -49,7 +49,7 @@ Columns = Generator[Column, None, None]
 
 
 def after_commits(uri: str, counts: Sequence[int]) -> Columns:
-    """A commit an hour, before and after they are merged."""
+    """Measures after a commit an hour, before and after they are merged."""
     for count in counts:
         with tempfile.TemporaryDirectory() as folder, histories(uri, Path(folder)) as it:
             commit_hourly(it, count)
@@ -63,7 +63,7 @@ def after_commits(uri: str, counts: Sequence[int]) -> Columns:
 
 
 def with_series(uri: str, counts: Sequence[int]) -> Columns:
-    """Three hours of so many series."""
+    """Measures three hours of so many series."""
     for count in counts:
         with tempfile.TemporaryDirectory() as folder, histories(uri, Path(folder), series=count) as it:
             it.write(3)
@@ -73,7 +73,7 @@ def with_series(uri: str, counts: Sequence[int]) -> Columns:
 
 
 def for_policies(uri: str, counts: Sequence[int]) -> Columns:
-    """A day of two series for each of so many policies; the costs of all together."""
+    """Measures a day of two series for each of so many policies; the costs of all together."""
     for count in counts:
         with tempfile.TemporaryDirectory() as folder, histories(uri, Path(folder), policies=count) as it:
             it.write(_HOURS_OF_A_DAY)

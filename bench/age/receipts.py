@@ -41,7 +41,7 @@ class Room:
 
 
 def of_receipts(uri: str, counts: Sequence[int]) -> Iterator[Room]:
-    """One delete an hour of a thousand buckets."""
+    """Yields a database with one delete of a thousand buckets an hour."""
     for count in counts:
         with MongoClient[Document](uri, tz_aware=True) as client, tempfile.TemporaryDirectory() as folder:
             client.drop_database("age")

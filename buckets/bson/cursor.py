@@ -46,7 +46,7 @@ def find_raw(  # noqa: PLR0913  (the arguments of pymongo's `find`)
     limit: int = 0,
     is_ahead: bool = True,
 ) -> Iterator[Docs]:
-    """The documents that meet the query, in pieces of at most MOST_BYTES. Where it `is_ahead`, and
+    """Yields the documents that meet the query, in pieces of at most MOST_BYTES. Where it `is_ahead`, and
     without a session, the next replies are fetched while one is worked on."""
     first, is_ahead = min(FIRST_DOCUMENTS, MOST_DOCUMENTS), is_ahead and session is None
     cursor = _Cursor(collection, query, fields, session=session, sort=sort, limit=limit, batch_size=first)

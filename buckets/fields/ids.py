@@ -59,7 +59,7 @@ _EXACT = Context(prec=10_000)  # the difference of any decimal and any double fi
 
 
 def sort_key(kind: int, value: bytes) -> bytes:
-    """Bytes that sort as MongoDB sorts the value."""
+    """Returns bytes that sort as MongoDB sorts the value."""
     return bytes([_RANKS[kind]]) + _body(kind, value)
 
 
@@ -118,7 +118,7 @@ def _beyond(difference: Decimal) -> bytes:
 
 
 def sort_keys(group: Group, element: Element | None) -> NDArray[np.bytes_]:
-    """The keys of a group's `_id`s (or of fields that refer to one)."""
+    """Returns the keys of a group's `_id`s (or of fields that refer to one)."""
     if element is None:
         return np.full(len(group.members), b"", dtype="S1")
     if (bodies := _bodies(group, element)) is not None:
@@ -179,7 +179,7 @@ def _repeated(group: Group, these: bytes) -> Bytes2D:
 
 
 def unnameable(group: Group, element: Element | None) -> tuple[list[int], str]:
-    """The rows whose `_id` no query of ours could name, and why not."""
+    """Returns the rows whose `_id` no query can name, and why not."""
     if element is None:
         return [], ""
     if element.size > LONGEST_ID:

@@ -40,6 +40,7 @@ def check_selector(policy: Policy, selector: Selector) -> None:
 
 
 def selects(series: Series, policy: Policy, selector: Selector) -> bool:
+    """Returns whether a series has every value that the selector names, compared as text."""
     values = dict(zip(policy.series_names, series, strict=True))
     return all(series_text(values[name]) == text for name, text in selector.items())
 
@@ -52,7 +53,8 @@ def selected(series: Sequence[Series], policy: Policy, *selectors: Selector) -> 
 
 
 def selector_query(policy: Policy, *selectors: Selector) -> dict[str, Any]:
-    """Returns what MongoDB can narrow of the buckets: it meets all of those series, and maybe more."""
+    """Returns a query that narrows buckets as far as MongoDB can: it finds all of those series, and maybe
+    more."""
     stored = policy.stored_series
     found = [_query({stored[name]: text for name, text in it.items()}) for it in selectors]
     if not all(found) or not found:
@@ -61,7 +63,8 @@ def selector_query(policy: Policy, *selectors: Selector) -> dict[str, Any]:
 
 
 def summary_query(selector: Selector) -> dict[str, Any]:
-    """Returns the same for summaries."""
+    """Returns a query that narrows summaries as far as MongoDB can: it finds all of those series, and maybe
+    more."""
     return _query({"_id.series._id" if name == "_id" else name: text for name, text in selector.items()})
 
 
@@ -89,7 +92,7 @@ def _instant(text: str) -> datetime:
 
 
 def series_text(value: Any) -> str:
-    """Strings as they are, other values as extended JSON or their own text."""
+    """Returns a string as it is, any other value as extended JSON or as its own text."""
     if isinstance(value, str):
         return value
     if type(value) is int:  # as below, and there may be very many
@@ -106,6 +109,11 @@ def extended_json(value: Any) -> str:
         value = decode_value(DOCUMENT, bytes(value.raw), legible=True)
     text = json_util.dumps(value, json_options=EXTENDED_JSON, ensure_ascii=False)
     return "".join(it if it.isprintable() else json.dumps(it)[1:-1] for it in text)
+
+
+def id_as_json(value: Any) -> Any:
+    """Returns an `_id` as reports in JSON have it: relaxed extended JSON, by which it can be asked for."""
+    return json.loads(extended_json(value))
 
 
 def series_order(series: Series) -> list[tuple[str, Any]]:

@@ -55,8 +55,8 @@ _T, _BEHIND = len("0000-00-00T"), "["
 
 @dataclass(frozen=True)
 class TimeForm:
-    """What a time may be beside a date: a number of this unit, or text. `is_plain`: texts are asked for as if
-    none had an offset from UTC. One that has is found where its own clock's date lies: at most a day off."""
+    """The form of a time that is no date: a number of this unit, or text. `is_plain`: texts are queried as if
+    none had an offset from UTC. A text that has one is found by its own clock's date: at most a day off."""
 
     unit: Unit | None = None
     is_text: bool = False
@@ -64,7 +64,7 @@ class TimeForm:
 
     @property
     def plain(self) -> TimeForm:
-        """Returns the same where all texts are taken for plain ones."""
+        """Returns the form in which all texts are taken for plain ones."""
         return replace(self, is_plain=self.is_text)
 
     @property
@@ -121,7 +121,7 @@ class TimeForm:
 
     @property
     def unusable(self) -> str:
-        """Returns what a message says of a value that is no time."""
+        """Returns what a message says of a value that is no time of this form."""
         if self.is_text:
             return "no time: it is neither a date nor ISO 8601 text, of the years 1 to 9999"
         return "no time: it is outside the years 1 to 9999" + _COUNTED.get(self.unit, "")
@@ -153,7 +153,7 @@ class TimeForm:
         return [{field: {"$gte": low, behind: high}} for low, behind, high in bounds]
 
     def is_roughly(self, value: str, first_ms: int, last_ms: int) -> Document:
-        """Returns the same as an expression."""
+        """Returns `is_within` as an expression."""
         bounds = self._bounds(first_ms, last_ms)
         return {"$or": [{"$and": [{"$gte": [value, it]}, {end: [value, high]}]} for it, end, high in bounds]}
 

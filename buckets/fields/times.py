@@ -27,16 +27,17 @@ _MS_PER = {unit: max(1, 1000 // count) for unit, count in PER_SECOND.items()}
 
 
 def as_date(ms: int) -> datetime:
-    """Clipped to the years 1 to 9999."""
+    """Returns milliseconds since 1970 as an aware date, clipped to the years 1 to 9999."""
     return _EPOCH + timedelta(milliseconds=min(max(ms, FIRST_MS), LAST_MS))
 
 
 def as_text(date: datetime) -> str:
-    """2018-06-30T00:00:00Z: for messages, which need no milliseconds."""
+    """Returns a date as 2018-06-30T00:00:00Z, without milliseconds, for messages."""
     return date.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def as_ms(date: datetime) -> int:
+    """Returns an aware date as milliseconds since 1970, rounded down."""
     return (date - _EPOCH) // timedelta(milliseconds=1)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,8 @@ _DTYPES = {DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
 
 
 def read_values(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    """Values as n × k doubles (NaN where there is no number) and their kinds. Longs beyond 2**53 and
-    decimals become the nearest double."""
+    """Returns values as doubles, (n, k), NaN where there is no number, and their kinds. Longs beyond 2**53
+    and decimals become the nearest double."""
     if (alike := group.of_one_type(cells)) and alike[0] in NUMBERS:
         return _numbers(group, *alike)
     shape = (len(group.matrix), len(cells))
@@ -52,3 +53,12 @@ def _decimals(group: Group, element: Element) -> NDArray[np.float64]:
         if not decimal.is_nan():  # no float is an sNaN
             found[row] = float(decimal)
     return found
+
+
+def rounded_sum(values: Iterable[float]) -> float:
+    """Returns the sum of finite numbers, rounded once; ±inf or NaN where doubles can't hold the way to it."""
+    numbers = list(values)
+    try:
+        return math.fsum(numbers)
+    except OverflowError:
+        return sum(numbers, 0.0)

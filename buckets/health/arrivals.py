@@ -15,8 +15,8 @@ _DIFF = 2
 
 
 class Write(NamedTuple):
-    """What was written, and when by the server's clock, in milliseconds. `identity`: the `_id` of a document
-    that was changed, where `held` is only what that wrote; None where it is all."""
+    """What was written, and when by the server's clock, in milliseconds. `identity`: the `_id` of a changed
+    document, of which `held` is only what changed; None where it is all."""
 
     at_ms: int
     identity: Any | None

@@ -16,7 +16,8 @@ _GAP, _REGULAR, _ABOUT = 10, 0.8, 0.2
 
 
 def together(exact: Exact, policy: Policy) -> Iterator[Finding]:
-    """Yields what is found. `exact`: by series, then time."""
+    """Yields findings about duplicate readings and about the time between readings. `exact`: by series, then
+    time."""
     same = np.diff(exact.of) == 0
     steps = np.diff(exact.time)[same]
     twice = int((steps == 0).sum())

@@ -19,8 +19,8 @@ _SETTLED_MS = 600_000
 
 @dataclass(frozen=True)
 class Arrival:
-    """Of each write that is known, the milliseconds from its last reading to it. `by`: "_id" or "oplog", None
-    where neither tells; `told`: what was looked at, or why nothing was."""
+    """The milliseconds from its last reading to each known write. `by`: "_id" or "oplog", None where neither
+    tells; `told`: what was looked at, or why nothing was."""
 
     late: NDArray[np.float64]
     by: str | None
@@ -28,7 +28,7 @@ class Arrival:
 
 
 def by_ids(main: Docs, decoded: Decoded) -> Arrival | None:
-    """Returns what the ObjectIds of buckets tell; None where fewer than half have one."""
+    """Returns how late buckets came by the times in their ObjectIds; None where fewer than half have one."""
     ids = [main.legible_id(int(unit)) for unit in decoded.units]
     made = np.array([it.generation_time.timestamp() if isinstance(it, ObjectId) else np.nan for it in ids])
     late: NDArray[np.float64] = made * 1000 - decoded.last
@@ -37,7 +37,8 @@ def by_ids(main: Docs, decoded: Decoded) -> Arrival | None:
 
 
 def of_late(arrival: Arrival, policy: Policy, of_all: Callable[[float], str]) -> Iterator[Finding]:
-    """Yields what came later than a roll-up waits. `of_all`: says so many sampled buckets."""
+    """Yields findings about readings that came later than a roll-up waits. `of_all`: names so many sampled
+    buckets."""
     settle = policy.rollup.settle.total_seconds() * 1000 if policy.rollup else _SETTLED_MS
     after = arrival.late[arrival.late > settle]
     if not len(after):

@@ -27,7 +27,7 @@ _OFFSETS = ("offset", "tz", "timezone", "utcoffset")
 
 @dataclass(frozen=True)
 class Sampled:
-    """Some buckets, and what a policy makes of them. `total`: buckets of the whole collection, if known."""
+    """Sampled buckets, as a policy reads them. `total`: buckets of the whole collection, if known."""
 
     batch: Batch
     decoded: Decoded
@@ -58,7 +58,7 @@ class Sampled:
         return {name: round(float(np.percentile(sizes, it))) for name, it in at.items()} if len(sizes) else {}
 
     def of_all(self, part: float) -> str:
-        """Returns such as "3 of 900 sampled buckets, about 3,000 of the collection"."""
+        """Returns a count as text, such as "3 of 900 sampled buckets, about 3,000 of the collection"."""
         told = f"{part:,.0f} of {len(self.batch):,} sampled buckets"
         if self.total is None or not len(self.batch):
             return told
@@ -66,7 +66,7 @@ class Sampled:
 
 
 def findings(sampled: Sampled) -> Iterator[Finding]:
-    """Yields what is found, the model's own things first."""
+    """Yields the findings, those of the model first."""
     for check in (_fill, _sizes, _broken, _slots, _values, _times, _unused):
         yield from check(sampled)
 

@@ -67,7 +67,7 @@ def decoded(raw: Iterable[bytes]) -> list[Document]:
 
 
 def there(values: Iterable[Any]) -> list[Any]:
-    """Returns what is not missing or null."""
+    """Returns the values that are neither missing nor null."""
     return [it for it in values if it is not None]
 
 

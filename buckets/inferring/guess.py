@@ -28,7 +28,7 @@ _TOTALS = ("count_field", "sum_fields")
 
 @dataclass(frozen=True)
 class Guess:
-    """What a collection is taken for. `policy` is None if no model fits, for these `reasons`."""
+    """The guessed policy of a collection. `policy` is None if no model fits, for these `reasons`."""
 
     collection: str
     policy: Policy | None = None
@@ -42,7 +42,7 @@ class Guess:
 
     @property
     def evidence(self) -> list[str]:
-        """Returns what speaks for the policy, or for there being none."""
+        """Returns the reasons for the policy, or for there being none."""
         model = self.notes.evidence.get("model", [])
         others = (
             f"{key}: {text}" for key, texts in self.notes.evidence.items() if key != "model" for text in texts
@@ -74,8 +74,8 @@ def guess(
 def with_overflow(
     found: Guess, overflow: Overflow, referred: Docs, extra: Docs, sample: Docs
 ) -> Guess | None:
-    """Returns the guess with an overflow; None if no further readings of buckets come to light by it.
-    `referred`: buckets that the overflow documents `extra` refer to."""
+    """Returns the guess with an overflow; None if that adds no readings to buckets. `referred`: buckets that
+    the overflow documents `extra` refer to."""
     assert found.policy is not None
     keys = found.policy.model_dump(exclude_unset=True) | found.left_out | {"overflow": overflow}
     bare = {key: it for key, it in keys.items() if key not in _TOTALS}

@@ -24,7 +24,7 @@ class Notes:
         self.questions.setdefault(key, []).append(text)
 
     def drop(self, key: str) -> None:
-        """Forgets all about a key."""
+        """Removes all notes on a key."""
         self.evidence.pop(key, None)
         self.questions.pop(key, None)
 

@@ -35,8 +35,8 @@ def references(fields: Fields) -> dict[str, list[Any]]:
 def overflows(
     collection: str, ref_field: str, extra: Fields, referred: Fields, others: Fields
 ) -> Iterator[Overflow]:
-    """Yields what the overflow may be. `referred`: buckets that `extra` refers to; `others`: those that it
-    may not refer to."""
+    """Yields possible overflows. `referred`: buckets that `extra` refers to; `others`: those that it may not
+    refer to."""
     for flag in _flags(referred, others):
         for samples in _most_first(extra):
             if samples != ref_field:

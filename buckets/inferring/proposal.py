@@ -30,7 +30,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen of a collection: some of its documents, and the fields of each of its indexes."""
+    """What was read of a collection: some of its documents, and the fields of each of its indexes."""
 
     fields: Fields
     indexes: Sequence[Sequence[str]] = ()

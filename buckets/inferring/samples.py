@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -166,7 +167,7 @@ def _agrees(held: list[Any], totals: list[tuple[float, float]]) -> bool:
     pairs = [
         (total([it])[0], *both)
         for it, both in zip(held, totals, strict=True)
-        if it is not None and both[1] > 0
+        if it is not None and 0 < both[1] < math.inf
     ]
     agree = sum(abs(told - real) <= _ROUNDING * size for told, real, size in pairs)
     return len(pairs) > 1 and agree >= _MOSTLY * len(pairs)

@@ -59,7 +59,7 @@ _KINDS = [
 
 @dataclass
 class _Slots:
-    """What one field holds in all documents."""
+    """The contents of one field in all documents."""
 
     highest: list[int] = field(default_factory=list)  # key, level by level
     depths: Counter[int] = field(default_factory=Counter)

@@ -31,8 +31,7 @@ class Trial:
         return sum(int((kinds == Kind.FINITE).sum()) for kinds in self.seen.columns.kinds.values())
 
     def note(self, what: str, documents: str, notes: Notes) -> None:
-        """Puts what was read into the notes. `what`: how readings lie in a document; `documents`: which were
-        read."""
+        """Notes what was read. `what`: how readings lie in a document; `documents`: which were read."""
         sound, readings = len(self.seen.units), len(self.seen.columns.time)
         notes.evidence["model"] = [
             f"{sound:,} of {len(self.batch):,} {documents}: {what}: {readings:,} readings"
@@ -66,8 +65,8 @@ class Trial:
 
 
 def try_out(keys: dict[str, Any], batch: Batch) -> Trial:
-    """Returns what the keys of a policy make of documents, without those of its optional keys that some
-    documents disagree with."""
+    """Returns the reading of documents by a policy's keys, without those optional keys that some documents
+    disagree with."""
     found = _read(keys, {}, batch)
     for names in _OPTIONAL:
         if found.seen.quarantined and all(it in keys for it in names):

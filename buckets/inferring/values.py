@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from buckets.fields.values import rounded_sum
 from buckets.inferring.fields import as_float, is_number, is_text, is_whole, there
 from buckets.inferring.notes import Notes, listed
 from buckets.inferring.words import OFFSET, hints, words
@@ -37,7 +38,7 @@ def numeric(columns: Columns, notes: Notes) -> list[str]:
 
 
 def usable(paths: list[str], notes: Notes) -> list[str]:
-    """Returns those that can have their own column, and a place in summaries; all if there is no other."""
+    """Returns the fields that can have a column of their own, and a place in summaries; all if none can."""
     free: dict[str, str] = {}
     for path in paths:
         name = path.rpartition("*.")[2]
@@ -70,7 +71,7 @@ def is_finite(value: Any) -> bool:
 def total(values: Iterable[Any]) -> tuple[float, float]:
     """Returns the sum of the finite numbers, and of their magnitudes."""
     numbers = [as_float(it) for it in values if is_finite(it)]
-    return math.fsum(numbers), math.fsum(map(abs, numbers))
+    return rounded_sum(numbers), rounded_sum(map(abs, numbers))
 
 
 def offset_field(columns: Columns) -> str | None:

@@ -57,12 +57,13 @@ class Unions:
         self._by_rules: WeakKeyDictionary[UnionRules, ByteLimitedCache[Union]] = WeakKeyDictionary()
 
     def of(self, rules: UnionRules) -> ByteLimitedCache[Union]:
+        """Returns the cache of the unions that were made under these rules."""
         return self._by_rules.setdefault(rules, ByteLimitedCache(_UNIONS))
 
 
 def group(docs: Docs, rules: UnionRules | None = None, unions: Unions | None = None) -> Iterator[Group]:
-    """The documents by their layouts. Where they are `rules`, those that are like few others are tried
-    together; what fits into no union is walked one by one."""
+    """Yields the documents by their layouts. With `rules`, documents that few others are like are tried
+    together as a union; what fits into no union is read one by one."""
     everything = np.arange(len(docs))
     names = rules.containers.names if rules else None
     if rules is None or not rules.containers.paths or len(docs) < _LEAST:

@@ -80,8 +80,8 @@ known_merges: ByteLimitedCache[_Made] = ByteLimitedCache(_REMEMBERED)
 def union_of(
     docs: Docs, containers: Containers, is_sound: Callable[[Layout], bool], most: int
 ) -> Union | None:
-    """The union of some of these documents that are equal outside the containers, but for their values.
-    None where there is none that is sound, and under which all take at most so many bytes."""
+    """Returns the union of some of these documents that, outside the containers, differ in their values
+    alone. None where there is no sound one of at most `most` bytes for all together."""
     held = []
     for document in _spread(docs):
         layout = Layout(document)

@@ -30,15 +30,18 @@ AT_ONCE, _BYTES = 4096, 1 << 23
 
 
 class Union(NamedTuple):
+    """A layout of which parts may be absent, with the steps that match documents against it."""
+
     layout: Layout
     steps: Sequence[Step]
 
     @property
     def size(self) -> int:
+        """Returns the size of its layout in bytes, for caches."""
         return self.layout.size
 
     def take(self, docs: Docs) -> tuple[NDArray[np.int64], Flags, Bytes2D]:
-        """The rows of the documents that fit, the flags of each, and each padded."""
+        """Returns the rows of the documents that fit, the flags of each, and each one padded."""
         variants, size = self.layout.variants, self.layout.size
         assert variants is not None
         fits, present = self._guess(docs)

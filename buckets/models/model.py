@@ -43,7 +43,8 @@ OVERFLOW_SHAPES = {"slots": _once(slots.overflow_shape), "samples": _once(sample
 
 @lru_cache(_POLICIES)
 def union_rules(policy: Policy) -> UnionRules | None:
-    """Of a bucket's own documents: slots, or samples; attributes by their names."""
+    """Returns the rules for unions of a bucket's own documents: slots or samples, and attributes by their
+    names. None: no unions."""
     paths = slots.containers(policy)
     if policy.model == "samples":
         paths = [split(policy.samples_field or "")]
@@ -54,7 +55,8 @@ def union_rules(policy: Policy) -> UnionRules | None:
 
 @lru_cache(_POLICIES)
 def overflow_union_rules(policy: Policy) -> UnionRules | None:
-    """Of its overflow: samples, or slots under the value fields or inside the samples field."""
+    """Returns the rules for unions of overflow: samples, or slots under the value fields or inside the
+    samples field. None: no unions."""
     if policy.overflow is None:
         return None
     paths = [split(policy.overflow.samples_field), *slots.containers(policy)]

@@ -48,6 +48,7 @@ class SeriesTable:
         self._shared: list[Values] = []
 
     def index(self, series: Series) -> int:
+        """Returns the index of a series, and adds the series if it is new."""
         key = series_key(series)
         if key not in self._index:
             self._index[key] = len(self.series)
@@ -55,8 +56,8 @@ class SeriesTable:
         return self._index[key]
 
     def of_group(self, group: Group, policy: Policy) -> tuple[NDArray[np.int32], dict[int, Breach]]:
-        """The series of each document, and what is wrong with whose (by row in the group). Where samples tell
-        series of their own, what the document adds to these: see `of_readings`."""
+        """Returns the series of each document, and the faults by row of the group. Where samples tell their
+        own series, gives what the document adds to these: see `of_readings`."""
         values, of_row, breaches = _of_documents(group, policy)
         if policy.sample_series:
             self._shared += values
@@ -66,8 +67,8 @@ class SeriesTable:
     def of_readings(
         self, group: Group, shape: Shape, there: Flags | None, shared: NDArray[np.int32], policy: Policy
     ) -> tuple[NDArray[np.int32], dict[int, Breach]]:
-        """The series of each document's readings, n × k, where samples tell their own; `shared` is what
-        `of_group` gave for the bucket of each document. And what is wrong with whose."""
+        """Returns the series of each document's readings, (n, k), where samples tell their own, and the
+        faults by row. `shared`: what `of_group` gave for the bucket of each document."""
         inner, of_reading, breaches = _of_samples(group, shape, there)
         pairs = shared[:, None].astype(np.int64) * len(inner) + of_reading
         used, which = distinct_numbers(pairs, len(self._shared) * len(inner))
@@ -140,7 +141,7 @@ def _of_samples(
 
 
 def _typed(group: Group, cells: Sequence[Cell]) -> NDArray[np.uint8]:
-    """n × k × width: type and value of what stands in these cells, with zeros behind shorter ones."""
+    """Returns type and value of what stands in these cells, (n, k, width), with zeros behind shorter ones."""
     widest = max((element.size for cell in cells for element in cell), default=0)
     if widest > _MOST_IN_SAMPLE:
         path = next(".".join(it.path) for cell in cells for it in cell if it.size == widest)
@@ -198,7 +199,7 @@ def _check_storable(name: str, value: Any, level: int = 1) -> None:
 
 
 def series_key(series: Series) -> bytes:
-    """Equal for equal series."""
+    """Returns bytes that are equal for equal series."""
     return bson.encode({str(i): _keyed(value) for i, value in enumerate(series)}, codec_options=_CODEC)
 
 

@@ -62,21 +62,24 @@ class _Field(NamedTuple):
 
 
 def containers(policy: Policy) -> list[Path]:
-    """Returns what holds the slots of each value field; nothing where the model has none."""
+    """Returns the path of what holds the slots of each value field; none in other models."""
     if policy.model != "slots":
         return []
     return list(dict.fromkeys(_Field.of(path).slots for path in policy.value_fields))
 
 
 def shape(layout: Layout, policy: Policy) -> Shape:
+    """Returns where the start and the values of all slots lie in a layout. Raises Breach where one has no
+    valid place."""
     form = own_form(policy)
     start = need(layout, split(policy.time_field or ""), form.types, "time")
     return _slotted(layout, policy, {name: _Field.of(path) for name, path in policy.named_values}, start)
 
 
 def overflow_shape(layout: Layout, policy: Policy) -> Shape:
-    """Of an overflow document: an array of readings (their time under `time_field`), or further slots
-    of its bucket: under the value fields, or under those inside `samples_field`."""
+    """Returns the shape of an overflow document: an array of readings (their time under `time_field`), or
+    further slots of its bucket, under the value fields or under those inside `samples_field`. Raises
+    Breach."""
     assert policy.overflow is not None
     path = split(policy.overflow.samples_field)
     held = find(layout, path)
@@ -154,6 +157,6 @@ def _value(layout: Layout, slot: Path, inside: Path) -> Cell:
 
 
 def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
-    """A query for every bucket that may hold a reading in [start, end)."""
+    """Returns a query for every bucket that may hold a reading in [start, end)."""
     first = start_ms - length_ms(policy) + 1
     return any_of(form.ranges(str(policy.time_field), first, end_ms - 1))

@@ -113,6 +113,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Packed:
+    """Buckets taken apart: readings as rows, and all other bytes as groups."""
+
     rows: Rows
     groups: list[PackedGroup]
     first: int  # what the buckets cover, milliseconds: their first and last reading; where a bucket
@@ -120,7 +122,8 @@ class Packed:
 
 
 def pack(lot: Lot) -> Packed:
-    """The lot must hold a bucket, and sound ones alone (`decode` quarantines none); else ValueError."""
+    """Takes the buckets of a lot apart. Raises ValueError unless it holds a bucket, and sound ones alone
+    (`decode` quarantines none)."""
     policy, decoded = lot.policy, lot.decoded
     if decoded.quarantined:
         raise ValueError(f"a bucket that breaks its model can't be packed: {decoded.quarantined[0]}")
@@ -220,8 +223,8 @@ def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]
 
 
 def _exact(raw: NDArray[Any], source: Source) -> Flags:
-    """n × h -> h: whether a row's double (value) or milliseconds (time) give the bits of a hole back, in each
-    document."""
+    """Returns whether a row's double (value) or milliseconds (time) give the bits of a hole back in each
+    document, (n, h) → (h,)."""
     if source == Source.VALUE_DOUBLE:
         # -0.0 and NaN survive in Parquet, but a dictionary may take one NaN, or zero, for another
         same = ~(np.isnan(raw) | (raw.view("<i8") == _MINUS_ZERO))
@@ -234,7 +237,7 @@ def _exact(raw: NDArray[Any], source: Source) -> Flags:
 
 
 def as_held(rows: NDArray[Any], source: Source) -> NDArray[Any]:
-    """Returns what rows hold (milliseconds, doubles) as documents hold it."""
+    """Returns values of rows (milliseconds, doubles) in the type in which documents hold them."""
     if source == Source.TIME_DOUBLE:
         rows = rows / 1000.0
     elif source in UNITS:

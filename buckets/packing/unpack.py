@@ -25,14 +25,14 @@ class Readings(NamedTuple):
 
 
 def unpack(readings: Readings, groups: Sequence[PackedGroup]) -> Batch:
-    """The batch again, as it lay."""
+    """Returns the batch, as it was packed."""
     main, extra = _Side.both(readings, groups)
     return Batch(main.docs(), extra.docs(), extra.owner)
 
 
 def gives(readings: Readings, groups: Sequence[PackedGroup], batch: Batch) -> bool:
-    """Whether `unpack` gives this very batch, byte for byte. Documents are rebuilt some at a time, and not
-    kept: in half of the time, and without memory for all of them."""
+    """Returns whether `unpack` gives this very batch, byte for byte. Rebuilds some documents at a time and
+    keeps none, which takes half the time, and no memory for all of them."""
     main, extra = _Side.both(readings, groups)
     whole = np.arange(len(batch), dtype=np.int32)
     return main.are(batch.main, whole) and extra.are(batch.extra, batch.owner)
@@ -100,7 +100,8 @@ def _back_to_back(docs: Docs, chosen: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def _flags(group: PackedGroup) -> Flags | None:
-    """n × (1 + its flags), the first for what is always there; None where nothing may be absent."""
+    """Returns the flags, (n, 1 + flags), the first for what is always there; None where nothing may be
+    absent."""
     if not len(group.flag):
         return None
     bits = np.frombuffer(group.present, dtype=np.uint8).reshape(int(group.flag.max()), -1)

@@ -25,7 +25,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Fit:
-    """What was found in some buckets. Value fields go by their names."""
+    """What a policy finds in sampled buckets. Value fields go by their names."""
 
     sampled: int  # buckets
     buckets: int  # of these, that keep to the model
@@ -40,6 +40,7 @@ class Fit:
 
     @property
     def readings_a_bucket(self) -> float | None:
+        """Returns the mean number of readings per bucket; None without buckets."""
         return self.readings / self.buckets if self.buckets else None
 
     @property
@@ -54,6 +55,7 @@ class Fit:
 
 
 def fit_of(batch: Batch, policy: Policy) -> Fit:
+    """Returns the fit of the policy with these buckets."""
     decoded, fields = decode(batch, policy), fields_of(batch.main, policy)
     columns = decoded.columns
     return Fit(

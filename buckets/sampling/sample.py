@@ -61,7 +61,7 @@ def _by_time(source: Source) -> Iterator[Docs]:
 
 
 def has_index(collection: Collection[Document], field: str) -> bool:
-    """Whether an index finds all documents in the order of this field."""
+    """Returns whether an index gives all documents in the order of this field."""
     for index in collection.list_indexes():
         first = next(iter(index["key"]))
         usable = not index.get("hidden") and "partialFilterExpression" not in index

@@ -28,7 +28,7 @@ _TELLING = 0.5
 
 @dataclass(frozen=True)
 class Column:
-    """What the documents hold in one field. `raws`: type and bytes; empty where there is nothing."""
+    """The values of documents in one field. `raws`: type and bytes; empty where there is nothing."""
 
     raws: list[bytes]
     has_arrays: bool
@@ -47,7 +47,7 @@ class Column:
 
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
-        """n: the place of each value among the distinct ones, in MongoDB's order."""
+        """Returns the rank of each value among the distinct ones, (n,), in MongoDB's order."""
         return numbered(self._plain)
 
     @cached_property
@@ -94,7 +94,7 @@ class Drawn:
         return {path: rank_correlation(it.numbers, self.arrived) for path, it in self.columns.items()}
 
     def value(self, path: str, row: int) -> Any:
-        """Returns what a document holds in a field, as pymongo gives it."""
+        """Returns the value of a document's field, as pymongo gives it."""
         return as_queried(self.columns[path].raws[row])
 
     def _arrival(self) -> tuple[str, NDArray[np.int64]]:

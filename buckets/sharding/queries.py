@@ -97,7 +97,7 @@ def _raw(value: Any) -> bytes:
 
 
 def usual_queries(policy: Policy, drawn: Drawn) -> list[Query]:
-    """Returns what is usually asked of time series, a third each: a day of one series, a day of all, the last
+    """Returns the usual queries of time series, a third each: a day of one series, a day of all, the last
     value of one. Values are those of some of the documents."""
     series = [it for it in policy.series_fields if it in drawn.columns and "*" not in it]
     by_time = drawn.times.argsort(kind="stable")

@@ -12,7 +12,8 @@ from config.policies import Policy
 
 
 class Rule(NamedTuple):
-    """`severity`: "error" where MongoDB refuses the key, "warning" where it is costly, else "note"."""
+    """A remark on a key. `severity`: "error" where MongoDB refuses the key, "warning" where it is costly,
+    else "note"."""
 
     rule: str
     severity: str
@@ -48,7 +49,8 @@ def _native(key: ShardKey, time: str, meta: str | None) -> Iterator[Rule]:
 
 
 def remarks(study: Study, policy: Policy) -> Iterator[Rule]:
-    """Yields what the documents tell of a key that MongoDB would take; first of all arrays."""
+    """Yields what is to be known of a key that MongoDB would take, by these documents; first of all
+    arrays."""
     key, distinct = study.key, len(study.counts)
     for path in key.paths:
         if study.drawn.columns[path].has_arrays:

@@ -25,8 +25,8 @@ _MOST_RANGES = 5000
 
 @dataclass(frozen=True)
 class Flow:
-    """What arrives where. `solid`: k, the cells of one value each; `cuts`: cells at which ranges begin when
-    the collection is sharded, each range on the next shard."""
+    """The documents of a simulation, and where they belong. `solid`: k, the cells of one value each; `cuts`:
+    cells at which ranges begin when the collection is sharded, each range on the next shard."""
 
     writes: Floats  # w windows × k cells: documents
     data: Floats  # w × k: bytes
@@ -36,7 +36,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Placed:
-    """What came of it. `starts` and `owners` are the ranges at the end."""
+    """The result of a simulation. `starts` and `owners` are the ranges at the end."""
 
     writes: Floats  # w × shards: documents
     data: Floats  # w × shards: bytes that a shard has after each window
@@ -59,7 +59,7 @@ class Placed:
 
 
 def simulate(flow: Flow, shards: int, range_bytes: float = RANGE_BYTES) -> Placed:
-    """Returns where the documents come to lie."""
+    """Returns on which shards the documents end up."""
     count, cells = flow.data.shape
     ranges = _Ranges(flow, shards, range_bytes)
     writes, data = np.zeros((count, shards)), np.zeros((count, shards))

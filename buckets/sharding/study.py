@@ -30,7 +30,8 @@ _SLICES = 512
 
 @dataclass(frozen=True)
 class Study:
-    """`growth`: how many times the documents of the collection there are to be."""
+    """A shard key on drawn documents. `growth`: how many times the documents of the collection there are to
+    be."""
 
     drawn: Drawn
     key: ShardKey
@@ -63,6 +64,8 @@ class Study:
 
     @property
     def is_monotonic(self) -> bool:
+        """Returns whether values of the key rise or fall with the order of inserts, so that inserts go to one
+        shard."""
         return abs(self.correlation) >= _MONOTONIC
 
     @cached_property
@@ -121,7 +124,7 @@ class Study:
 
     @cached_property
     def placed(self) -> Placed:
-        """Returns where the documents come to lie."""
+        """Returns on which shards the documents end up."""
         return simulate(self._flow, self.shards)
 
     @cached_property

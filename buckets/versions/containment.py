@@ -40,7 +40,7 @@ class Containment:
 
 @dataclass(frozen=True)
 class _Documents:
-    """Those of buckets, or of their overflow."""
+    """Compares the documents of buckets, or those of their overflow."""
 
     overlay: Overlay
     samples: frozenset[Path]  # an array of them

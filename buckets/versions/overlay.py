@@ -40,7 +40,7 @@ class Unmergeable(Exception):
 
 
 def fields_of(document: bytes) -> dict[str, Typed]:
-    """Returns what stands on top of a document, by name. Raises Unmergeable where a name appears twice."""
+    """Returns the top-level fields of a document, by name. Raises Unmergeable where a name appears twice."""
     found: dict[str, Typed] = {}
     for start, value, end in elements(document):
         name = document[start + 1 : value - 1].decode("utf-8", "surrogateescape")
@@ -77,7 +77,7 @@ def with_field(document: bytes, path: Path, value: Typed) -> bytes:
 
 @dataclass(frozen=True)
 class Overlay:
-    """How the versions of one policy's buckets are laid over one another."""
+    """How the versions of one policy's buckets are merged: one laid over another."""
 
     slots: frozenset[Path]  # what holds slots
     levels: int  # so many lie inside each other
@@ -85,6 +85,7 @@ class Overlay:
 
     @classmethod
     def of(cls, policy: Policy) -> Overlay:
+        """Returns how buckets of the policy's model are laid over one another."""
         slots = frozenset(containers(policy))
         mine = slots or {split(policy.samples_field or "")}
         above = {path[:depth] for path in mine for depth in range(1, len(path) + 1)}

@@ -77,8 +77,8 @@ class Writer:
 
 
 def updates(target: Target, series: Sequence[Series], exact: Exact) -> Iterator[Operation]:
-    """Yields what an application writes as readings come in, in the order of time: an insert a reading, or an
-    update of its bucket."""
+    """Yields the writes of an application as readings come in, in the order of time: an insert for each
+    reading, or an update of its bucket."""
     policy, writer = target.policy, Writer(target, series)
     for i in np.argsort(exact.time, kind="stable").tolist():
         one = exact.take(slice(i, i + 1))

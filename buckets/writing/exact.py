@@ -95,7 +95,7 @@ def joined(parts: Sequence[Exact]) -> Exact:
 
 @dataclass
 class Losses:
-    """What no target carries, or not this one."""
+    """What no target can hold, or this one can't."""
 
     fields: Counter[str] = field(default_factory=Counter)  # that no reading has -> documents
     readings: Counter[str] = field(default_factory=Counter)  # what is wrong with them -> how many

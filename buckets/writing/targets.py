@@ -121,7 +121,8 @@ def target_of(name: str, policy: Policy, collection: str, *, is_whole_minutes: b
 
 
 def misfits(target: Target, exact: Exact) -> Iterator[tuple[str, int]]:
-    """Yields what the model has no place for, and of how many readings. `exact`: by series, then time."""
+    """Yields what the model has no place for, and how many readings have it. `exact`: by series, then
+    time."""
     if target.policy.model != "slots":
         return
     step = target.slot_ms

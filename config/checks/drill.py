@@ -12,6 +12,7 @@ SHORTEST = timedelta(days=1)
 
 
 def check_drill(settings: Settings, report: Report) -> None:
+    """Reports drills that are too small or too frequent, and a `drill` table without an offline archive."""
     drill = settings.drill
     if drill.days < 1:
         report.add(("drill", "days"), Fault("a drill takes at least one day", "write 1 or more"))

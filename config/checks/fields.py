@@ -40,6 +40,7 @@ Role = tuple[Key, str]
 
 
 def check_fields(policy: Policy, report: Report) -> None:
+    """Reports fields that are missing, invalid or in each other's way in a policy's bucket model."""
     at: Key = ("policies", policy.name)
     _check_model(policy, at, report)
     check_shape(policy, report)

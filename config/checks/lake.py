@@ -13,6 +13,7 @@ _NAMED = "use 1 to 64 letters, digits, `_` and `-`"
 
 
 def check_lake(settings: Settings, report: Report) -> None:
+    """Reports invalid catalog names and namespaces, and a `lake` table without an offline archive."""
     lake = settings.lake
     if lake is None:
         return

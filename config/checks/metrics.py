@@ -11,6 +11,7 @@ EXAMPLE = "/var/lib/prometheus/node-exporter/bucketwise.prom"
 
 
 def check_metrics_file(top: TopLevel, report: Report) -> None:
+    """Reports a `metrics_file` that node_exporter would not read, or whose path is relative."""
     if top.metrics_file is None:
         return
     if fault := metrics_file_fault(top.metrics_file):

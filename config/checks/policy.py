@@ -21,6 +21,8 @@ _ABOVE_ZERO = Fault("it has to be longer than zero", 'write a duration such as "
 
 
 def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
+    """Reports whatever in one policy is not valid or contradicts itself. `has_store`: whether a store is
+    configured."""
     at: Key = ("policies", policy.name)
     if fault := policy_fault(policy.name):
         report.add(at, fault, value=policy.name)

@@ -12,6 +12,7 @@ _UNITS = ("second", "minute", "hour", "day")
 
 
 def check_shape(policy: Policy, report: Report) -> None:
+    """Reports keys that contradict each other on how readings lie in a document."""
     at: Key = ("policies", policy.name)
     if policy.model == "slots":
         _check_levels(policy, at, report)

@@ -20,6 +20,7 @@ class _Use(NamedTuple):
 
 
 def check_targets(policies: Iterable[Policy], database: str, report: Report) -> None:
+    """Reports invalid collection names, and collections that policies would use in conflicting ways."""
     policies = list(policies)
     sources = [use for policy in policies for use in _sources(policy)]
     targets = [use for policy in policies for use in _targets(policy)]
@@ -52,7 +53,7 @@ def reserved(policies: Iterable[Policy]) -> dict[str, str]:
 
 
 def overflow_archive(collection: str) -> str:
-    """Where the overflow of an online archive goes."""
+    """Returns where the overflow of an online archive goes."""
     return f"{collection}_overflow"
 
 

@@ -15,8 +15,8 @@ _LONG_STRING = re.compile(r'"""|\'\'\'')
 
 
 def lines_of(text: str) -> dict[Key, int]:
-    """The line, from 1, of every table and key that starts one. Keys inside `{…}` have none. Tables of a list
-    are counted from 1."""
+    """Returns the line, from 1, of every table and key that begins one. Keys inside `{…}` have none. Tables
+    of a list are counted from 1."""
     lines: dict[Key, int] = {}
     counted: Counter[Key] = Counter()
     table: Key = ()

@@ -33,10 +33,9 @@ DEFAULT_PATH = Path("bucketwise.toml")
 
 
 def load(path: Path | None, environ: Mapping[str, str], *, needs_policies: bool = True) -> Settings:
-    """The settings in the file at `path`, or else BUCKETWISE_CONFIG, or else ./bucketwise.toml.
+    """Returns the settings in the file at `path`, or else BUCKETWISE_CONFIG, or else ./bucketwise.toml.
 
-    Raises ConfigError, which holds every problem.
-    """
+    Raises ConfigError, which holds every problem."""
     path = path or (Path(environ[PATH_VARIABLE]) if environ.get(PATH_VARIABLE) else DEFAULT_PATH)
     return settings_in(_read(path), path, environ, needs_policies=needs_policies)
 

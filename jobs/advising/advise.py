@@ -30,7 +30,8 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked for. `scratch`: a database to make on the server; `readings`: so many are tried."""
+    """The options of `advise`. `scratch`: a database to make on the server; `readings`: how many are
+    tried."""
 
     scratch: str | None
     readings: int

@@ -37,7 +37,7 @@ _INSERTED, _UPDATED, _ROUNDS = 1_000, 3_000, 3
 
 @dataclass
 class Measured:
-    """What some readings take in one model. Bytes; readings a second; milliseconds a query."""
+    """Measurements of some readings in one model. Bytes; readings a second; milliseconds a query."""
 
     model: str
     documents: int = 0
@@ -194,7 +194,7 @@ def rows_of(exact: Exact, extract: Extract) -> Rows:
 
 
 def scaled(found: Measured, factor: float) -> Body:
-    """Returns what the JSON says of a candidate: sizes as they would be of the whole collection."""
+    """Returns the JSON of a candidate: sizes as they would be for the whole collection."""
     grown = None if found.storage_bytes is None else round(found.storage_bytes * factor)
     return {
         "model": found.model,

@@ -54,8 +54,8 @@ def extract(
     source: Source, series: Sequence[Series], readings: int, a_bucket: float, check: Callable[[], None]
 ) -> Extract:
     """Returns about so many of the last readings, of some series where an index finds these. `a_bucket`:
-    readings in a bucket, as a sample tells it; `series`: those in that sample. It takes a few commands; none
-    looks at more than some times what it gives."""
+    readings in a bucket of the sample; `series`: those in the sample. It takes a few commands, and none reads
+    more than a few times what it returns."""
     table, losses = SeriesTable(), Losses()
     chosen = series[:: math.ceil(len(series) / _SERIES)] if series else []
     if chosen and _finds_series(source):

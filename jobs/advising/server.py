@@ -27,7 +27,7 @@ _HOT_DAYS = 30
 
 @dataclass(frozen=True)
 class Standing:
-    """What there is. Bytes; None: the server does not tell."""
+    """The size of a collection. Bytes; None: the server does not tell."""
 
     documents: int | None
     data_bytes: int

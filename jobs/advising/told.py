@@ -17,7 +17,7 @@ _HEADS += [f"{it} ms" for it in QUERIES]
 
 
 def advice_lines(body: Body) -> list[RenderableType]:
-    """Returns what people see."""
+    """Returns what `advise` prints."""
     return [Text(printable(it)) for it in _head(body)] + [_findings(body), *_candidates(body)]
 
 
@@ -97,7 +97,7 @@ def _size(number: int | None) -> str:
 
 
 def advice_page(report: Body) -> str:
-    """Returns the page of a report, as its JSON tells it."""
+    """Returns the page of a report, made of its JSON."""
     page, _ = render(
         "advice.html", {}, report=report, head=_head(report), rows=candidate_rows(report), heads=_HEADS
     )

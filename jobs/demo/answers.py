@@ -22,7 +22,7 @@ GROUP BY ALL ORDER BY ALL"""
 
 
 def summaries(stage: Stage) -> None:
-    """Each is held against the readings that it stands for."""
+    """Shows summaries, each compared with the readings that it stands for."""
     about = "A document an hour and series, and one a day, in the policy's own time zone."
     stage.show.act("Summaries", about)
     for policy in stage.policies:
@@ -81,7 +81,7 @@ def _rooms(stage: Stage) -> None:
 
 
 def query(stage: Stage) -> None:
-    """DuckDB reads the archive, as anything that reads Parquet can."""
+    """Queries the archive in DuckDB, as anything that reads Parquet can."""
     import duckdb
 
     about = "Nothing of bucketwise takes part: DuckDB reads the files where they lie."

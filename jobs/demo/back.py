@@ -17,6 +17,7 @@ from jobs.verbs.returning.restore import restore
 
 
 def back(stage: Stage) -> None:
+    """Restores archived buckets, and compares them with the originals."""
     stage.show.act("bucketwise restore", "The last archived day of each policy, into a new collection.")
     rows = [_restore(stage, policy) for policy in stage.policies]
     stage.show.table(("Policy", "Into", "Day", "Buckets", "Readings", "Equal"), rows, left=3)

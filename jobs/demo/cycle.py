@@ -20,7 +20,7 @@ Body = dict[str, Any]
 
 
 def load(stage: Stage) -> None:
-    """The readings go into MongoDB as an application would have written them."""
+    """Writes the readings into MongoDB as an application would have written them."""
     stage.show.act("Load", f"{DAYS} days of invented readings, in each way in which readings lie in MongoDB.")
     # By default mongod keeps what was deleted for five minutes more, for readers of the past.
     stage.database.client.admin.command({"setParameter": 1, "minSnapshotHistoryWindowInSeconds": 0})
@@ -76,6 +76,7 @@ def _described(policy: Policy) -> tuple[str, str]:
 
 
 def first_run(stage: Stage) -> None:
+    """Runs all policies, and shows what was rolled up, archived and deleted."""
     about = "Rolls up; archives what is older than 14 days; deletes what it has verified."
     stage.show.act("bucketwise run", about)
     report = run(stage.command("run"))
@@ -118,7 +119,7 @@ def _check_run(stage: Stage, policy: Policy, rolled: Body, archived: Body) -> No
 
 
 def space(stage: Stage) -> None:
-    """What everything takes up, before and after."""
+    """Shows how much space everything takes, before and after."""
     about = "Disk and indexes are the blocks in use; what a delete frees in a file waits there for new data."
     stage.show.act("What it takes up", about)
     rows: list[list[str]] = []
@@ -154,6 +155,7 @@ def _archived(stage: Stage, policy: Policy, body: Body) -> tuple[int, str]:
 
 
 def second_run(stage: Stage) -> None:
+    """Runs all policies again, and shows that nothing changes."""
     stage.show.act("bucketwise run, once more", "What is done is done: the same command finds nothing to do.")
     before = _state(stage)
     report = run(stage.command("run"))
@@ -195,6 +197,7 @@ def _state(stage: Stage) -> dict[str, object]:
 
 
 def audited(stage: Stage) -> None:
+    """Audits all policies, and shows that there are no findings."""
     about = "Re-reads every part, recomputes every summary, looks for what is overdue."
     stage.show.act("bucketwise audit", about)
     report = audit(stage.command("audit"), html=stage.place.page)

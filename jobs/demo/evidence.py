@@ -27,6 +27,7 @@ _LETTERS = {"live": "L", "archived": "A", "both": "B", "gap": "·"}
 
 
 def evidence(stage: Stage) -> None:
+    """Covers, holds and erases one series, then drills, and shows what each did."""
     about = f"Where each day of {_SYMBOL} is; a hold on it; its erasure; and a drill of the rest."
     stage.show.act("bucketwise coverage, hold, erase, drill", about)
     _cover(stage)

@@ -30,7 +30,7 @@ ACTS = (load, first_run, space, summaries, query, back, second_run, evidence, au
 
 
 def play(call: Call, *, keep: bool) -> Report:
-    """`call.now` is the present of the demo: its readings end there. Ends with 1 where a check failed."""
+    """Plays the demo. `call.now` is its present: its readings end there. Ends with 1 where a check failed."""
     if call.config is not None or call.names:
         raise UsageError("demo takes neither --config nor --policy: it brings its own policy file")
     if importlib.util.find_spec("duckdb") is None:

@@ -78,8 +78,7 @@ def cluster(url: str, where: Where, memory: int) -> Iterator[DaskExecutor]:
 
 @dataclass
 class DaskExecutor:
-    """Does tasks on a cluster. A worker that dies is none of our business: the scheduler gives its tasks to
-    others."""
+    """Executes tasks on a cluster. If a worker dies, the scheduler gives its tasks to others."""
 
     url: str
     client: Any
@@ -94,6 +93,7 @@ class DaskExecutor:
         self._executor = self.client.get_executor(pure=False)
 
     def wait_for_workers(self) -> None:
+        """Waits for a worker, and counts their threads. Raises where none comes."""
         try:
             self.client.wait_for_workers(1, timeout=_SECONDS_TO_CONNECT)
             threads = sum(self.client.nthreads().values())
@@ -104,13 +104,14 @@ class DaskExecutor:
         self._seen_at = self._asked_at = clock.steady()
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        """Sends the task to the cluster. Returns a future of its outcome."""
         outer: Future[T] = Future()
         inner = self._executor.submit(partial(do, self.where, task, *plain, **named))
         inner.add_done_callback(lambda inner: settle(outer, self._result, inner))
         return outer
 
     def check(self) -> None:
-        """Tasks wait for ever where all workers have gone, and for nothing where the scheduler has."""
+        """Raises where all workers have gone, or the scheduler has: tasks would wait forever."""
         now = clock.steady()
         if now - self._asked_at < _SECONDS_BETWEEN_CHECKS:
             return

@@ -15,14 +15,14 @@ from jobs.execution.worker import Where
 
 @contextmanager
 def local(connections: Connections, memory: int = USUAL_MEMORY) -> Iterator[Executor]:
-    """For what has no tasks, or few."""
+    """Yields an executor in this process, for work that has no tasks, or few."""
     yield LocalExecutor(connections, memory=memory)
 
 
 @contextmanager
 def executor_for(settings: Settings, connections: Connections) -> Iterator[Executor]:
-    """For one run of one policy, as its settings say. Raises BucketwiseError where the cluster can't be
-    reached."""
+    """Yields an executor for one run of one policy, as its settings say. Raises BucketwiseError where the
+    cluster can't be reached."""
     work = settings.work
     if work.executor is not None:
         with cluster(work.executor, Where.of(settings), work.memory) as found:

@@ -55,12 +55,11 @@ class _Worker:
 
 @dataclass
 class ProcessExecutor:
-    """Does tasks in processes of this machine, started when there is work for them. The task of one that dies
+    """Executes tasks in processes of this machine, started when there is work for them. If one dies, its task
     is tried again.
 
     A thread waits for each task that is under way; one more has the next task ready while an outcome is
-    unpickled. To leave, workers are told by a pipe whose other end is closed: also where this process is
-    killed.
+    unpickled. Workers end when the other end of a pipe is closed: also where this process is killed.
     """
 
     workers: int
@@ -77,10 +76,11 @@ class ProcessExecutor:
             self._idle.put(None)
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        """Queues the task for a worker process. Returns a future of its outcome."""
         return self._threads.submit(self._do, partial(do, self.where, task, *plain, **named))
 
     def check(self) -> None:
-        """Where all die, new ones are started."""
+        """Does nothing: where all workers die, new ones are started."""
 
     def close(self) -> None:
         """Ends the workers, whatever they are at."""

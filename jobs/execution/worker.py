@@ -33,8 +33,8 @@ _VERSIONS = f"bucketwise {VERSION} with {WRITTEN_BY}"
 
 @dataclass(frozen=True)
 class Where:
-    """All that a worker has to know. Its text hides the password; the signing key is not in it: what is
-    signed, the run signs."""
+    """All that a worker has to know. Its text hides the password. It lacks the signing key: only the run
+    signs."""
 
     mongodb: MongoDB
     store: Store | None
@@ -42,13 +42,14 @@ class Where:
 
     @classmethod
     def of(cls, settings: Settings) -> Where:
+        """Returns what a worker needs of the settings, without signing keys."""
         store = settings.store and settings.store.model_copy(update={"signing_key": ()})
         return cls(settings.mongodb, store, _VERSIONS)
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What a task gave or raised. It is handed back, not raised: a cluster logs what is raised."""
+    """What a task returned or raised. It is handed back, not raised: a cluster logs what is raised."""
 
     value: T | None = None
     error: BucketwiseError | None = None
@@ -65,7 +66,7 @@ class Outcome(Generic[T]):
         return cls(error=told)
 
     def get(self) -> T:
-        """Returns what the task gave, in the run that asked for it. Raises what it raised."""
+        """Returns what the task returned, in the run that submitted it. Raises what it raised."""
         if self.error is not None:
             raise self.error
         return cast(T, self.value)
@@ -92,7 +93,7 @@ def _connections(where: Where) -> Connections:
 
 
 def serve(where: Where, calls: Connection, parent: Connection) -> None:
-    """Does what comes over `calls`, one after another, until the process is told to leave."""
+    """Executes the tasks that come over `calls`, one after another, until the process is told to leave."""
     enter(parent)
     try:
         while True:

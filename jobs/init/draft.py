@@ -88,5 +88,5 @@ def _told(problem: Problem) -> str:
 
 
 def reason(guess: Guess) -> str:
-    """Returns in a line why a collection has no policy."""
+    """Returns, in a line, why a collection has no policy."""
     return f"{quoted(guess.collection)}: {'; '.join(guess.evidence)}"

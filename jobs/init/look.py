@@ -29,7 +29,7 @@ _UNAUTHORIZED = 13
 
 @dataclass
 class Looker:
-    """What is in a database; each collection is looked at once."""
+    """Looks at the collections of a database, each once."""
 
     database: Database[Document]
 
@@ -38,7 +38,7 @@ class Looker:
 
     @cached_property
     def listed(self) -> dict[str, Document]:
-        """Returns what MongoDB tells of each collection, but for its own and bucketwise's."""
+        """Returns the collections as MongoDB lists them, without its own and bucketwise's."""
         found = {info["name"]: dict(info) for info in self.database.list_collections()}
         return {
             name: info
@@ -66,8 +66,8 @@ class Looker:
         return self._samples[name]
 
     def look(self, name: str, policy: str, *, is_named: bool) -> Guess:
-        """Returns what a collection is taken for. `policy`: what its policy is to be called;
-        `is_named`: it was asked for by its name."""
+        """Returns the guess for a collection. `policy`: what its policy will be called; `is_named`: the
+        collection was named in the command."""
         info = self.listed[name]
         if info["type"] == "view":
             return Guess(name, reasons=["it is a view. Name the collection behind it"])

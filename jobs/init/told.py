@@ -18,7 +18,7 @@ Body = dict[str, Any]
 
 
 def guess_body(guess: Guess) -> Body:
-    """Returns what the JSON says of a collection."""
+    """Returns the JSON of a collection."""
     return {
         "collection": guess.collection,
         "model": guess.policy and guess.policy.model,
@@ -30,7 +30,8 @@ def guess_body(guess: Guess) -> Body:
 def init_tables(
     guesses: Sequence[Guess], results: Sequence[Result], general: list[Body], text: str, output: Path | None
 ) -> list[RenderableType]:
-    """Returns what people see: of a file what is in it and what is next; without one, its text alone."""
+    """Returns what `init` prints: with a file, what is in it and what comes next; without one, only its
+    text."""
     if output is None:
         return [Text(text.rstrip("\n"))]
     heads = ("collection", "model", "questions", "evidence")

@@ -12,9 +12,9 @@ from jobs import clock
 
 @dataclass
 class Measures:
-    """`ended`: None where the run could not begin. `seconds` by step. `requests` to the store by operation,
-    `retries` of them. `standing`: how the policy stands after the run, by the names of the metrics; empty
-    where that is not known."""
+    """Measurements of a run. `ended`: None where the run could not begin. `seconds` by step. `requests` to
+    the store by operation, `retries` of them. `standing`: the state of the policy after the run, by the names
+    of the metrics; empty where it is not known."""
 
     ended: datetime | None = None
     seconds: dict[str, float] = field(default_factory=dict)

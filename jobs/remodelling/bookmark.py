@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Bookmark:
-    """What is written where."""
+    """The record of a rewritten collection: what is written where."""
 
     database: Database[Document]
     into: str

@@ -31,7 +31,7 @@ _MOST_MS = 60_000
 
 @dataclass
 class Survey:
-    """What a look at all readings has found."""
+    """The result of a look at all readings."""
 
     readings: int = 0
     is_whole_minutes: bool = True
@@ -72,7 +72,7 @@ class Remodel:
 
     @cached_property
     def target(self) -> Target:
-        """Returns what is written; known once all was looked at."""
+        """Returns the documents to write; known once all readings were looked at."""
         whole = self.survey.is_whole_minutes
         return target_of(self.model, self.subject.policy, self.into, is_whole_minutes=whole)
 
@@ -87,7 +87,7 @@ class Remodel:
             check()
 
     def look(self) -> None:
-        """Reads all, and notes what can't be carried."""
+        """Reads all readings, and notes what the target model can't hold."""
         survey, source = self.survey, self.subject.source
         strictest = target_of(self.model, self.subject.policy, self.into, is_whole_minutes=False)
         source.look_at_texts()
@@ -101,7 +101,7 @@ class Remodel:
             self.progress("readings", len(stretch.exact))
 
     def write(self, *, is_begun: bool) -> None:
-        """Writes what is not there yet: the first `documents` are. `is_begun`: there is a target."""
+        """Writes what is not there yet: the first `documents` are. `is_begun`: the target exists."""
         if not is_begun:
             self.bookmark.begin()
             self.subject.database.create_collection(self.into, **self.target.options)

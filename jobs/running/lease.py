@@ -38,10 +38,10 @@ log = structlog.get_logger()
 class Lease:
     """The right to work on one policy, renewed in the background until the block ends.
 
-    `with Lease(database, policy) as lease:` raises LeaseHeldError where another run holds it.
-    `fence` grows by one with each taking: the later holder has the higher one. `taken_at` is when that was,
-    by the server's clock. `is_clean`: those that held it before have come to their end, and left nothing.
-    `pausable`: it is not taken while the policy is paused, and `check` ends the run once it is; both raise
+    `with Lease(database, policy) as lease:` raises LeaseHeldError where another run holds it. `fence` grows
+    by one each time it is acquired: the later holder has the higher one. `taken_at` is when that was, by the
+    server's clock. `is_clean`: those that held it before have come to their end, and left nothing.
+    `pausable`: it is not acquired while the policy is paused, and `check` ends the run once it is; both raise
     PausedError.
     """
 
@@ -89,15 +89,15 @@ class Lease:
             log.warning("lease not released", policy=self.policy, reason=str(failure))
 
     def leave_clean(self) -> None:
-        """Tell the next holder that the run has come to its end, and that nothing half-done is left by it or
-        by those before it."""
+        """Tells the next holder that the run has come to its end, and that neither it nor those before it
+        left anything half-done."""
         self._leaves_clean = True
 
     def _may_another_live(self, taken_over_at: datetime | None) -> bool:
         return taken_over_at is not None and self.taken_at < _utc(taken_over_at) + _MAY_LIVE
 
     def check(self) -> None:
-        """Raise LeaseLostError unless the lease is still ours, and PausedError once the policy is paused.
+        """Raises LeaseLostError unless the lease is still ours, and PausedError once the policy is paused.
         Cheap; call it before every step."""
         if taken := self.taken():
             raise taken
@@ -107,17 +107,16 @@ class Lease:
             raise self._paused(self._pause)
 
     def taken(self) -> LeaseLostError | None:
-        """What to raise where another run has the lease by now; None where that is not known."""
+        """Returns the error to raise where another run has the lease by now; None where that is not known."""
         if not self._lost and clock.steady() >= self._good_until:
             self._renew_once()  # asleep, stopped or cut off for long: the server knows
         return self._loss("another run took it") if self._lost else None
 
     def guard(self, session: ClientSession) -> None:
-        """Make the transaction of `session` fail if the lease went to another holder.
+        """Makes the transaction of `session` fail if the lease went to another holder.
 
-        It writes to the lease, so a taking that comes after it conflicts with the transaction instead of
-        slipping past it. Raises LeaseLostError.
-        """
+        It writes to the lease, so that one who takes it later conflicts with the transaction instead of
+        slipping past it. Raises LeaseLostError."""
         if not self._leases.update_one(self._mine(), {"$inc": {"guards": 1}}, session=session).matched_count:
             self._lost = True
             raise self._loss("another run took it")
@@ -227,7 +226,7 @@ def _utc(told: datetime) -> datetime:
 
 
 def fence_of(database: Database[Document], policy: str) -> int | None:
-    """That of the last one who took a policy's lease; None where nobody has."""
+    """Returns the fence of the last one who took a policy's lease; None where nobody has."""
     found = database[COLLECTION].find_one({"_id": policy}, {"fence": 1})
     return None if found is None else int(found["fence"])
 

@@ -102,8 +102,8 @@ class Ledger:
         held: lease.Lease,
         arguments: Sequence[str] | None = (),
     ) -> ObjectId:
-        """Enter a run before its first step, and mark those that died before it. `arguments`: what was given
-        with the verb; None: it named series, which the ledger does not keep."""
+        """Enters a run before its first step, and marks those that died before it. `arguments`: what was
+        given with the verb; None: it named series, which the ledger does not keep."""
         if held.fence % _RUNS_PER_LOOK == 1:  # a policy's first, and now and then: they are there, mostly
             self._create_indexes()
         self._mark_died(policy, held.fence)
@@ -156,7 +156,7 @@ class Ledger:
     def finish(
         self, entry: ObjectId, exit_code: int, outcome: str, counts: Document, error: str | None
     ) -> None:
-        """Say how the run ended; `counts` is the policy's part of the report."""
+        """Records how the run ended; `counts` is the policy's part of the report."""
         is_completed = exit_code in COMPLETED
         self._close_earlier(entry, is_completed)
         said = {
@@ -204,8 +204,8 @@ class Ledger:
         return self._runs.find_one(earlier, sort=[("fence", DESCENDING)], session=session)
 
     def remove_old(self, verb: str, held: lease.Lease, keep: timedelta | None) -> None:
-        """Now and then, for a run that was completed: remove some entries that are older than `keep`, the
-        oldest first. Those of other verbs are left to `run`; None: they stay forever."""
+        """Removes now and then, for a completed run, some entries that are older than `keep`, the oldest
+        first. Those of other verbs are left to `run`; None: they stay forever."""
         if keep is None or held.fence % _RUNS_PER_REMOVAL:
             return
         present = min(clock.current(), held.taken_at)  # by the clock that is behind
@@ -219,22 +219,22 @@ class Ledger:
             self._runs.bulk_write(gone, ordered=False)
 
     def knows(self, policy: str, fence: int, now: datetime) -> bool:
-        """Whether there was a run under this fence, at this instant."""
+        """Returns whether there was a run under this fence, at this instant."""
         return self._runs.find_one({"policy": policy, "fence": fence, "now": now}) is not None
 
     def under(self, policy: str, fences: Collection[int]) -> dict[int, tuple[str, str]]:
-        """The run and the verb of each of these fences, as far as their entries are there."""
+        """Returns the run and the verb of each of these fences whose entries are there."""
         query = {"policy": policy, "fence": {"$in": list(fences)}}
         return {it["fence"]: (it["run"], it["verb"]) for it in self._runs.find(query)}
 
     def last_runs(self, policy: str, count: int) -> list[Run]:
-        """The latest entries of the policy, the newest first."""
+        """Returns the latest entries of the policy, the newest first."""
         found = self._runs.find({"policy": policy}).sort([("started", DESCENDING), ("_id", DESCENDING)])
         return [self._read(document) for document in found.limit(count)]
 
     def to_repeat(self, policies: Sequence[str]) -> dict[str, list[Repeat]]:
-        """Returns what was not completed, by policy, the newest first: runs that failed or died with none of
-        the same arguments after them that was completed, nor one at work."""
+        """Returns the runs to repeat, by policy, the newest first: those that failed or died, and after which
+        none with the same arguments has completed or is running."""
         found = self._runs.find({"policy": {"$in": list(policies)}, "open": True}).sort("started", DESCENDING)
         open_: dict[str, list[Repeat]] = {}
         for it in found:
@@ -254,10 +254,9 @@ class Ledger:
         return {it["_id"]: (it.get("paused"), [self._read(run) for run in it["runs"]]) for it in found}
 
     def last_completed(self, policy: str, verb: str) -> datetime | None:
-        """When the latest run that came to its end without failing began.
+        """Returns when the latest run began that came to its end without failing; None without one.
 
-        One that began in the future had a wrong clock, and does not count.
-        """
+        One that began in the future had a wrong clock, and does not count."""
         past = {"$lte": clock.current() + clock.MAX_SKEW}
         query = {"policy": policy, "verb": verb, "exit_code": {"$in": COMPLETED}, "started": past}
         found = self._runs.find_one(query, sort=[("started", DESCENDING)])

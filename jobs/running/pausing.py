@@ -58,7 +58,7 @@ def resume_step(reason: str | None, by: str) -> Step:
 
 
 def pauses(turn: Turn) -> Document:
-    """Returns what the JSON tells: the pause that stands, and how the last one ended."""
+    """Returns the JSON of pauses: the one that stands, and how the last one ended."""
     found = _leases(turn).find_one({"_id": turn.policy.name}, ["paused", "resumed"]) or {}
     return {key: found.get(key) for key in ("paused", "resumed")}
 

@@ -53,9 +53,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What is asked of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease.
-    `staff`: who does the tasks; None: this process. `allow_large`: it may delete more than `max_delete` says.
-    `followers`: what comes after all steps."""
+    """The options of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease.
+    `allow_large`: it may delete more than `max_delete` says. `followers`: what follows all steps."""
 
     within: TimeRange = EVER
     dry_run: bool = False
@@ -122,7 +121,7 @@ class Runner:
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
-        """A policy that fails keeps none of the others from running; an interruption does."""
+        """Runs each policy. One that fails keeps none of the others from running; an interruption does."""
         results = []
         self._shared = self._sharing(policies)
         for number, policy in enumerate(policies, start=1):
@@ -157,7 +156,8 @@ class Runner:
         return result
 
     def run_if(self, policy: Policy, is_wanted: Callable[[], bool]) -> Result | None:
-        """`is_wanted` is asked once the lease is held; None where it says no, and nothing was done."""
+        """Runs a policy if it `is_wanted`, which is asked once the lease is held. Returns None, and does
+        nothing, where it is not."""
         result = Result(policy.name)
         try:
             self.stop.check()
@@ -331,7 +331,7 @@ def perform(
     options: RunOptions = RunOptions(),
     policies: Sequence[Policy] | None = None,
 ) -> list[Result]:
-    """Runs what a verb consists of, for these policies, or those that the command line names."""
+    """Runs the steps of a verb for these policies, or those that the command line names."""
     chosen = call.policies if policies is None else policies
     with call.database() as database:
         return Runner.of(call, database, steps, options).run_all(chosen)

@@ -31,16 +31,17 @@ log = structlog.get_logger()
 
 
 class Wait(NamedTuple):
-    """For so many seconds; then it is to be asked again."""
+    """How long to wait before asking again, and why."""
 
     seconds: float
     reason: str
 
 
 class Teller(Protocol):
-    """Says why a run waits; None: it goes on."""
+    """Takes the reason for which a run waits; None: it goes on."""
 
-    def __call__(self, reason: str | None, /) -> None: ...
+    def __call__(self, reason: str | None, /) -> None:
+        """Takes the reason for which a run waits; None once it goes on."""
 
 
 class Gate:
@@ -62,8 +63,8 @@ class Gate:
         self.finish_by = float("-inf")
 
     def hear(self, buckets: int, size: int) -> None:
-        """So many buckets, of so many bytes, were read or deleted. They are paid for by time from when the
-        run was let go on: what it saves while it does something else is not kept."""
+        """Counts buckets and bytes that were read or deleted. They are paid for by time since the run was let
+        go on: time that it spends on something else is not saved up."""
         self._has_worked = True
         if self._rate is not None:
             cost = (size if self._rate.is_bytes else buckets) / self._rate.amount
@@ -111,7 +112,7 @@ class Gate:
         return Wait(self._asked_at + _BETWEEN_ASKS - now, reason)
 
     def noting(self, progress: Progress) -> Progress:
-        """Returns what tells of progress, which is work."""
+        """Returns a progress function that also counts progress as work."""
 
         def told(what: str, count: int, share: float | None = None, /) -> None:
             self.hear(0, 0)
@@ -120,8 +121,8 @@ class Gate:
         return told
 
     def check(self, may_go_on: Callable[[], None], present: Callable[[], datetime], tell: Teller) -> None:
-        """Wait as long as it takes. `may_go_on` raises meanwhile where the run must stop. `present` is the
-        run's own. `tell` hears why it waits. Raises what `wait` does."""
+        """Waits as long as the limits ask for. `may_go_on` raises meanwhile where the run must stop.
+        `present` is the run's own. `tell` is told why it waits. Raises what `wait` does."""
         if threading.get_ident() != self._thread:  # those that copy wait for the run in any case
             return
         waits = False

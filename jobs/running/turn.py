@@ -40,14 +40,14 @@ class Turn:
 
 @dataclass(frozen=True)
 class Done:
-    """What a step did: its part of the JSON, and its exit code, 0 or that of what it found."""
+    """The result of a step: its part of the JSON, and its exit code: 0, or that of its findings."""
 
     body: Document
     exit_code: int = 0
 
 
 def pick(found: Any, *names: str) -> Document:
-    """Returns these attributes by their names, for the JSON."""
+    """Returns these attributes by their names, as JSON."""
     return {name: getattr(found, name) for name in names}
 
 
@@ -64,9 +64,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Follower:
-    """What is done after the steps of a run, with what they have changed. That it fails is told under its
-    name, and is no failure of the run. `do` returns its part of the JSON; None where there is nothing to say.
-    `hear` returns what hears of the summaries that the steps write. `always`: also where a step failed."""
+    """Something that follows the steps of a run, with what they have changed. If it fails, that is reported
+    under its name, and the run has not failed. `do` returns its part of the JSON; None where there is nothing
+    to say. `hear` returns what takes the summaries that the steps write. `always`: also where a step
+    failed."""
 
     name: str
     do: Callable[[Turn], Document | None]

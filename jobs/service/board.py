@@ -39,7 +39,7 @@ Body = dict[str, Any]
 
 @dataclass
 class Looked:
-    """What MongoDB said, and when. `failing`: since when it says nothing, and why."""
+    """The last answer of MongoDB, and when. `failing`: since when it gives none, and why."""
 
     at: datetime | None = None
     latest: Mapping[str, tuple[Document | None, list[Run]]] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class Board:
 
 
 def pages(board: Board, metrics: Metrics) -> Pages:
-    """Returns what the service answers."""
+    """Returns the pages that the service serves."""
 
     def health() -> Answer:
         if board.service.is_alive():

@@ -26,8 +26,8 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of a policy. `place`: the JSON of where it stands. `failed`: as `status --failed` lists
-    it. `audit`: findings by severity. `ended`: its last turn here, and when that was."""
+    """The state of a policy. `place`: the JSON of how far it is. `failed`: as `status --failed` lists it.
+    `audit`: findings by severity. `ended`: its last turn here, and when that was."""
 
     paused: Body | None = None
     runs: Sequence[Run] = ()
@@ -39,7 +39,7 @@ class Seen:
 
 
 class Trouble(NamedTuple):
-    """`command`: what to type; None where that is not known."""
+    """Something that is wrong. `command`: what to type; None where that is not known."""
 
     severity: str
     text: str
@@ -47,7 +47,8 @@ class Trouble(NamedTuple):
 
 
 def troubles(policy: Policy, seen: Seen, now: datetime, config: Path | None) -> list[Trouble]:
-    """Returns what is wrong, errors first. `config`: that of --config, which the commands have as well."""
+    """Returns what is wrong, errors first. `config`: that of --config, which the suggested commands
+    repeat."""
 
     def typed(verb: str) -> str:
         return command(verb, policy.name, (), config)

@@ -29,7 +29,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for 
 
 
 class Metrics:
-    """The numbers, by policy. A registry of its own: nothing of this process itself is told."""
+    """The metrics, by policy. They have a registry of their own, without metrics of this process."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -65,7 +65,7 @@ class Metrics:
         }
 
     def record(self, verb: str, result: Result) -> None:
-        """Count one run of one policy; of none, where it is called "": the command could not start."""
+        """Counts one run of one policy; of none, where it is called "": the command could not start."""
         policy, now = result.policy, (result.measures.ended or clock.current()).timestamp()
         if policy and verb in PAUSABLE:
             self._waits.labels(policy).set(result.next_window is not None)
@@ -119,7 +119,7 @@ class Metrics:
                 gauge.remove(policy)
 
     def restore(self, text: str) -> None:
-        """Go on from what `text()` gave, that of another release among it. Raises ValueError where it is
+        """Continues from what `text()` gave, also that of another release. Raises ValueError where it is
         something else."""
         for family in text_string_to_metric_families(text):
             if not family.name.startswith(_PREFIX):
@@ -143,7 +143,7 @@ class Metrics:
         return {name: {**it, "at": it["audit"]} for name, it in found.items() if "audit" in it}
 
     def text(self) -> bytes:
-        """The numbers in Prometheus' text format."""
+        """Returns the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:

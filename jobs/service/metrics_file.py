@@ -24,7 +24,7 @@ _MODE = 0o644  # node_exporter is another user
 
 
 def add(file: Path, verb: str, results: Sequence[Result]) -> str | None:
-    """Add how a run of `verb` went. Returns a complaint where that can't be written: nothing else depends on
+    """Adds how a run of `verb` went. Returns a complaint where that can't be written: nothing else depends on
     it."""
     try:
         path = file.resolve()

@@ -31,7 +31,7 @@ _PATIENCE = 2 * _TRIES * _SECONDS + 1
 
 
 def events_of(exit_code: int, results: Iterable[Result]) -> list[str]:
-    """Returns what happened, of what `notify.on` may name."""
+    """Returns the events that happened, of those that `notify.on` may name."""
     found = {
         "failed": exit_code in FAILED and exit_code != HaltedError.exit_code,
         "halted": exit_code == HaltedError.exit_code,
@@ -41,7 +41,7 @@ def events_of(exit_code: int, results: Iterable[Result]) -> list[str]:
 
 
 class Notifier:
-    """Sends in threads of its own. `complain` hears of what could not be delivered."""
+    """Sends notifications in threads of its own. `complain` takes what could not be delivered."""
 
     def __init__(self, notify: Notify, complain: Callable[[str], None]) -> None:
         self._urls = {key: url.get_secret_value() for key, url in notify.urls.items()}
@@ -51,11 +51,11 @@ class Notifier:
         self._last_ping: threading.Thread | None = None
 
     def started(self) -> None:
-        """Say that a run begins."""
+        """Says that a run begins."""
         self._ping("ping_start")
 
     def ended(self, report: Report) -> None:
-        """Say how it has ended."""
+        """Says how it has ended."""
         code = report.exit_code
         if code in DONE:
             self._ping("ping_success")
@@ -66,7 +66,7 @@ class Notifier:
             self._send("url", _with(report, events).as_json().encode(), None)
 
     def wait(self) -> None:
-        """Wait until all is delivered or given up, 21 seconds at most."""
+        """Waits until all is delivered or given up, 21 seconds at most."""
         deadline = clock.steady() + _PATIENCE
         for thread in self._sending:
             thread.join(max(0.0, deadline - clock.steady()))
@@ -98,7 +98,7 @@ def _with(report: Report, events: Sequence[str]) -> Report:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A redirect would take the report to where nobody said."""
+    """Follows no redirects: they would take the report to a place that nobody named."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -125,7 +125,7 @@ def _deliver(url: str, body: bytes | None) -> str | None:
 
 
 def _request(url: str, body: bytes | None) -> Request:
-    """urllib takes no user and password in a URL."""
+    """Returns a request with user and password in a header: urllib takes none in a URL."""
     parts = urlsplit(url)
     user_info, _, place = parts.netloc.rpartition("@")
     request = Request(parts._replace(netloc=place, fragment="").geturl(), data=body)

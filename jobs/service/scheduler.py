@@ -55,14 +55,15 @@ class CronTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler has no type
         self.cron = cron
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """Returns the first firing after the previous one, or after now."""
         # What was missed is made up for by one run at the start, which asks the ledger what is due.
         return self.cron.first_after(previous_fire_time or now)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is done for one policy when `cron` fires. `runner_at(now)` makes the runner of one turn;
-    `on_result` hears how each went."""
+    """The work on one policy when `cron` fires. `runner_at(now)` makes the runner of one turn; `on_result`
+    takes each result."""
 
     policy: Policy
     cron: Cron
@@ -72,12 +73,13 @@ class Task:
 
     @property
     def name(self) -> str:
+        """Returns the verb and the policy, as logs name the task."""
         return f"{self.verb} {self.policy.name}"
 
 
 @dataclass(frozen=True)
 class Hand:
-    """A run in hand."""
+    """A run under way."""
 
     task: Task
     since: datetime
@@ -101,7 +103,7 @@ class Service:
     _turns: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
     def serve(self) -> None:
-        """Work until asked to stop; then finish the steps in hand."""
+        """Works until asked to stop, then finishes the steps in hand."""
         # A run that waits waits here, however long, and asks what is due when its turn comes.
         runs = ThreadPoolExecutor(_AT_ONCE)
         self._scheduler = BackgroundScheduler(

@@ -14,7 +14,7 @@ from jobs.failures import explain
 
 
 class Answer(NamedTuple):
-    """What a path gives."""
+    """The response of a path."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -39,10 +39,9 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def served(pages: Pages, host: str, port: int) -> Iterator[int]:
-    """In the block, the pages answer; gives the port, which is a free one where `port` is 0.
+    """Serves the pages inside the block. Yields the port, which is a free one where `port` is 0.
 
-    Raises UsageError where the port can't be had.
-    """
+    Raises UsageError where the port can't be had."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 10  # seconds: one that says nothing does not stay

@@ -77,8 +77,8 @@ def _drawn(collection: Collection[Document], stages: list[Document]) -> Docs:
 
 
 def profiled(database: Database[Document], collection: str) -> list[Query]:
-    """Returns what was last asked of a collection, as the profiler has it; nothing where it is off, or
-    may not be read."""
+    """Returns the last queries of a collection from the profiler; none where it is off, or may not be
+    read."""
     mine = {"ns": f"{database.name}.{collection}", "appName": {"$ne": APPLICATION}}
     try:
         found = list(database["system.profile"].find(mine, sort=[("$natural", DESCENDING)], limit=_QUERIES))

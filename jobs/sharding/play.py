@@ -49,7 +49,8 @@ _NUMBERS = (
 
 @dataclass(frozen=True)
 class ShardOptions:
-    """`keys` and `queries` as given; `readings`: how many there are to be in the simulation."""
+    """The options of a comparison. `keys` and `queries` as given; `readings`: how many there are to be in the
+    simulation."""
 
     keys: str | None = None
     shards: int = DEFAULT_SHARDS

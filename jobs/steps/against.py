@@ -33,8 +33,7 @@ _NOTHING: Body = {
 
 
 def check_comparable(today: Settings, other: Settings) -> None:
-    """Raises UsageError where the other file is about another database or store: nothing of one tells what
-    becomes of the other."""
+    """Raises UsageError where the other file is about another database or store, which can't be compared."""
     if today.path.resolve() == other.path.resolve():
         raise UsageError(f"--against {other.path}: it is the policy file itself. Name a changed copy of it")
     mine, theirs = _places(today), _places(other)

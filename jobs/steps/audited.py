@@ -21,8 +21,8 @@ _VOLUMES = {"live": "readings", "archived": "readings", "online": "readings", "s
 
 
 def evidence_body(context: ArchiveContext) -> Body:
-    """Returns it for one policy. What can't be told, because the archive is not all there or the range is too
-    long, is null; `untold` says why."""
+    """Returns the evidence of one policy as JSON. Values that can't be told, because the archive is not all
+    there or the range is too long, are null; `untold` says why."""
     untold: list[str] = []
 
     def told(make: Callable[[], T]) -> T | None:

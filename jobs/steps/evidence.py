@@ -10,7 +10,7 @@ from archivers.evidence.coverage import CoverageQuery, HeldCommit, Row, coverage
 from archivers.evidence.drill import DrilledDay, drill
 from archivers.evidence.explain import Answer, Explained, Question, explain
 from archivers.evidence.history import Event
-from buckets.fields.selectors import Selector
+from buckets.fields.selectors import Selector, id_as_json
 from buckets.fields.times import DAY_MS, as_date
 from config.errors import HaltedError
 from config.policies import Policy
@@ -89,7 +89,7 @@ def _day_body(found: DrilledDay) -> Body:
 
 
 def explain_step(question: Question) -> Step:
-    """Returns the step that tells what becomes of a bucket, or of those of an instant."""
+    """Returns the step that tells what happens to a bucket, or to those of an instant."""
 
     def do(turn: Turn) -> Done:
         answer = explain(turn.context, question, archivable_through(turn))
@@ -121,7 +121,8 @@ def _answer_body(answer: Answer, policy: Policy, runs: Runs) -> Body:
 def _bucket_body(it: Explained, policy: Policy, runs: Runs) -> Body:
     series = None if it.series is None else dict(zip(policy.series_names, it.series, strict=True))
     return {
-        **pick(it, "id", "readings", "versions"),
+        "id": id_as_json(it.id),
+        **pick(it, "readings", "versions"),
         "series": series,
         "first": None if it.first is None else as_date(it.first),
         "last": None if it.last is None else as_date(it.last),

@@ -44,7 +44,7 @@ def stop_for(fit: Body | None, policy: Policy) -> None:
 
 
 def misfits_of(fit: Body | None) -> list[Body]:
-    """Returns those that concern buckets which are not quarantined anyhow."""
+    """Returns the misfits of buckets that are not quarantined anyhow."""
     return [it for it in (fit["misfits"] if fit else []) if it["code"] in STOPPING]
 
 
@@ -54,7 +54,7 @@ def said(fit: Body | None) -> Body:
 
 
 def fit_body(fit: Fit, policy: Policy, found: Iterable[Finding]) -> Body:
-    """Returns what the JSON says of it."""
+    """Returns the fit as JSON."""
     first, last = fit.span or (None, None)
     return {
         **pick(fit, "sampled", "buckets", "readings", "readings_a_bucket", "finite", "series"),

@@ -56,7 +56,7 @@ def _list(turn: Turn) -> Body:
 
 
 def hold_body(hold: Hold) -> Body:
-    """Returns a hold as the JSON tells it."""
+    """Returns a hold as JSON."""
     return {
         **pick(hold, "name", "reason", "placed_at", "by", "freeze"),
         **pick(hold.within, "since", "until"),

@@ -40,8 +40,8 @@ def sync_step(lake: Lake) -> Step:
 
 
 def registering(lake: Lake | None) -> tuple[Follower, ...]:
-    """Returns what registers in the end what a run has archived, or nothing. Where the run failed something
-    may be half-done, and the next one registers it."""
+    """Returns the follower that registers, at the end, what a run has archived; or none. Where the run
+    failed, something may be half-done, and the next one registers it."""
     if lake is None:
         return ()
     return (Follower("lake", lambda turn: _body(_sync(turn.context, lake, whole=False))),)

@@ -37,11 +37,12 @@ class Publishing:
         self._failed: tuple[float, LinkError] | None = None
 
     def redis_of(self, policy: Policy) -> Redis | None:
-        """Returns what is published of a policy; None where nothing is."""
+        """Returns the table `publish.redis` as it applies to a policy; None where nothing of it is
+        published."""
         return self._settings.redis_of(policy)
 
     def follower(self) -> Follower:
-        """Returns what publishes what the steps of a run have changed."""
+        """Returns the follower that publishes the summaries which a run's steps have changed."""
 
         def hear(database: Database[Body], policy: Policy) -> Heard:
             return unheard if self.redis_of(policy) is None else Changed(database, policy)
@@ -64,7 +65,7 @@ class Publishing:
         return Step(self.name, do)
 
     def forget(self, turn: Turn, selector: Selector) -> list[Remaining]:
-        """Removes what was erased. Returns what remains, if Redis can't be reached."""
+        """Removes an erased series. Returns what remains, if Redis can't be reached."""
         redis = self.redis_of(turn.policy)
         if redis is None:
             return once_published(turn)
@@ -105,17 +106,17 @@ class Publishing:
 
 
 def publishing(settings: Settings) -> Publishing | None:
-    """Returns what publishes; None where nothing is to be published."""
+    """Returns the publishing that is configured; None where there is none."""
     return None if settings.publish.redis is None else Publishing(settings)
 
 
 def published(settings: Settings) -> tuple[Follower, ...]:
-    """Returns what publishes after the steps of a run, or nothing."""
+    """Returns the follower that publishes after the steps of a run, or none."""
     return () if (found := publishing(settings)) is None else (found.follower(),)
 
 
 def once_published(turn: Turn) -> list[Remaining]:
-    """Returns what may remain in Redis of a policy that is published no more."""
+    """Returns what may remain in Redis of a policy that is no longer published."""
     state = Bookmarks(turn.context.database, turn.policy).load()
     if state.expires is None or state.expires <= clock.current():
         return []

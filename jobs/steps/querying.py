@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 from rich.text import Text
@@ -20,6 +21,7 @@ from jobs.output.report import Report, Result
 from jobs.output.rows import MOST_SHOWN, Format, explained_lines, rows_of, shown, write
 from jobs.output.streams import abandon, appearing
 from jobs.output.text.left_out import tell_quarantined
+from jobs.output.text.printing import print_tables
 from jobs.output.text.tables import printable
 from jobs.steps.working import LEFT_SOMETHING, quarantine_body
 
@@ -86,19 +88,18 @@ class Answers:
 
     def _to_report(self, reader: pa.RecordBatchReader) -> Found:
         """All rows for JSON, the first for people."""
-        columns, rows = reader.schema.names, []
-        for batch in reader:
-            rows += rows_of(batch)
-            if not self._call.json and len(rows) > MOST_SHOWN:
-                break
+        rows = _rows(reader, None if self._call.json else MOST_SHOWN)
         types = [str(it) for it in reader.schema.types]
-        tables = shown(columns, rows[:MOST_SHOWN], is_all=len(rows) <= MOST_SHOWN)
-        return {"columns": columns, "types": types, "rows": rows}, tables
+        tables = shown(reader.schema.names, rows)
+        return {"columns": reader.schema.names, "types": types, "rows": rows}, tables
 
     def _to_file(self, reader: pa.RecordBatchReader) -> Found:
         assert self._output is not None
         with appearing(self._output.resolve()) as file:
-            count = sum(write(reader, self._form, file, is_stream=False))
+            if self._form is Format.table:
+                count = _write_table(reader, file)
+            else:
+                count = sum(write(reader, self._form, file, is_stream=False))
         told = {"format": self._form.value, "output": str(self._output), "count": count}
         line = Text(printable(f"{count:,} rows in {self._output}"))
         return {"columns": reader.schema.names, **told}, [line]
@@ -117,6 +118,25 @@ class Answers:
         except BrokenPipeError:
             abandon(sys.stdout)  # who reads has enough: `head`, for one
         return {}, []
+
+
+def _rows(reader: pa.RecordBatchReader, most: int | None) -> list[list[Any]]:
+    """Returns all rows, or, if there are more than `most`, some more than these."""
+    rows: list[list[Any]] = []
+    for batch in reader:
+        rows += rows_of(batch)
+        if most is not None and len(rows) > most:
+            break
+    return rows
+
+
+def _write_table(reader: pa.RecordBatchReader, file: IO[bytes]) -> int:
+    """Write the table that people see; returns how many rows it has."""
+    rows = _rows(reader, MOST_SHOWN)
+    text = io.StringIO()
+    print_tables(shown(reader.schema.names, rows), text)
+    file.write(text.getvalue().encode())
+    return min(len(rows), MOST_SHOWN)
 
 
 def _explained_body(found: Explained) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from archivers.restoring.restore import restore
 from archivers.restoring.unpin import unpin
 from archivers.upkeep import Upkeep, roll_up_all
 from buckets.columns import Quarantined
+from buckets.fields.selectors import id_as_json
 from buckets.fields.times import FIRST_MS, TimeRange, as_date
 from config.errors import HaltedError
 from config.policies import Policy
@@ -65,7 +66,8 @@ OWN_COLLECTIONS = {
 
 
 def prepare(turn: Turn, keys: Keys | None = None) -> None:
-    """Before summaries are made from it: the archive is all there, and nothing half-done is in it."""
+    """Checks, before summaries are made from it, that the archive is all there, and that nothing half-done is
+    in it."""
     context = turn.context
     check_archived(turn)
     if turn.dry_run:
@@ -78,7 +80,7 @@ def prepare(turn: Turn, keys: Keys | None = None) -> None:
 
 
 def check_archived(turn: Turn) -> None:
-    """Who may write sees to the rest when it recovers."""
+    """Checks that the archive is all there. A step that may write sees to the rest when it recovers."""
     context = turn.context
     if turn.dry_run:
         check_archive(context.database, context.policy, context.store)
@@ -160,7 +162,7 @@ def _archive(turn: Turn) -> Done:
 
 
 def archivable_through(turn: Turn) -> int | None:
-    """Up to where readings may be archived (milliseconds); None: no policy rolls them up."""
+    """Returns up to where readings may be archived (milliseconds); None: no policy rolls them up."""
     found = [_through_of(turn, policy) for policy in (turn.policy, *turn.readers)]
     return min((through for through in found if through is not None), default=None)
 
@@ -195,7 +197,9 @@ def _limit_body(limit: DeleteLimit | None) -> Body:
 
 
 def quarantine_body(found: list[Quarantined], total: int) -> Body:
-    return {"quarantined": total, "quarantine": [pick(it, "id", "field", "reason") for it in found]}
+    """Returns quarantined buckets as JSON: the total, and those found with their reasons."""
+    named = [{"id": id_as_json(it.id), **pick(it, "field", "reason")} for it in found]
+    return {"quarantined": total, "quarantine": named}
 
 
 def _compact(turn: Turn) -> Done:
@@ -226,7 +230,7 @@ def _expire(turn: Turn) -> Done:
 
 
 def held_body(held: Mapping[str, int]) -> Body:
-    """How much stays for each hold; nothing where none keeps anything."""
+    """Returns how much stays for each hold as JSON; nothing where no hold keeps anything."""
     return {"held": dict(sorted(held.items()))} if held else {}
 
 
@@ -279,10 +283,9 @@ def audit_step(
     publishing: Publishing | None = None,
     beside: Callable[[Turn], list[Finding]] = nothing_else,
 ) -> Step:
-    """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: it also tells
+    """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: also reports
     where each day is, how much there is, and how it is proven. `drilled_every`: how long a day may go without
-    a drill; None: forever. `publishing`: what
-    publishes summaries elsewhere. `beside` finds what else there is."""
+    a drill; None: forever. `publishing`: publishes summaries elsewhere. `beside`: finds further problems."""
 
     def do(turn: Turn) -> Done:
         report = audit(turn.context, full=full, drilled_every=drilled_every)
@@ -312,6 +315,7 @@ def _findings(found: Iterable[Any], code: int) -> Done:
 
 
 def finding_body(found: Any) -> Body:
+    """Returns a finding as JSON."""
     return pick(found, "code", "policy", "place", "severity", "message")
 
 

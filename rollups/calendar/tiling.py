@@ -30,12 +30,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Tiling:
-    """Together they are the range, each instant of it once."""
+    """Pieces and gaps that together make up a range, each instant of it once."""
 
     pieces: Sequence[Piece]  # what there are summaries of
     missing: Sequence[Piece]  # what there are none of
 
     def windows(self, level: LevelName) -> int:
+        """Returns how many windows of a level the pieces hold."""
         return sum(piece.windows for piece in self.pieces if piece.level == level)
 
 
@@ -51,18 +52,18 @@ class StandingWindows:
 def standing_windows(
     level: Level, through: Mapping[LevelName, int], gone: Mapping[LevelName, int], now: datetime
 ) -> StandingWindows:
-    """`through`: how far each level is rolled up; `gone`: what ended before it has gone."""
+    """Returns the windows whose summaries stand. `through`: how far each level is rolled up; `gone`: what
+    ended before has gone."""
     expired = level.expired_before(now)
     low = max(gone.get(level.name, -_NEVER), -_NEVER if expired is None else expired)
     return StandingWindows(level, low, through.get(level.name, -_NEVER))
 
 
 def tile(stocks: Sequence[StandingWindows], start: int, end: int) -> Tiling:
-    """The fewest windows that make up [start, end) and leave the least of it uncovered.
+    """Returns the fewest windows that make up [start, end) and leave the least of it uncovered.
 
     A day is taken where it fits: where its zone's offset is no whole hour, the hours around it do not meet
-    it. Raises UsageError where no whole windows make up the range.
-    """
+    it. Raises UsageError where no whole windows make up the range."""
     nodes = _nodes(stocks, start, end)
     best: list[_Step | None] = [_Step(0, 0, (), None)]
     steppers = [_Stepper(stock, nodes) for stock in stocks]
@@ -188,6 +189,6 @@ def _around(level: Level, ms: int) -> Span | tuple[int]:
 
 
 def instant(ms: int) -> str:
-    """2018-06-30T00:00:00Z; with milliseconds where there are some."""
+    """Returns milliseconds as 2018-06-30T00:00:00Z, with a fraction where there is one."""
     precision = "milliseconds" if ms % 1000 else "seconds"
     return as_date(ms).isoformat(timespec=precision).replace("+00:00", "Z")

@@ -61,10 +61,12 @@ class Followed:
 
     @property
     def policy(self) -> Policy:
+        """Returns the policy whose collections are followed."""
         return self.source.policy
 
     @cached_property
     def reader(self) -> EventReader:
+        """Returns the reader that turns the policy's events into changes."""
         return EventReader(self.policy)
 
     def knows(self, event: Document) -> bool:
@@ -74,12 +76,14 @@ class Followed:
 
 @dataclass(frozen=True)
 class End:
-    """How far to read: up to the mark, where one was left; else to what was written after this time."""
+    """How far to read: up to the mark, where one was left; else to events after this time."""
 
     mark: str | None = None
     time: Timestamp | None = None
 
     def is_past(self, event: Document) -> bool:
+        """Returns whether an event is the mark, or was written after the time: all that was asked for is
+        read."""
         if self.mark is not None:
             return bool(event.get("mark") == self.mark)
         return self.time is not None and "clusterTime" in event and bool(event["clusterTime"] > self.time)

@@ -34,10 +34,10 @@ _PRE_IMAGES = (
 
 @dataclass(frozen=True)
 class Late:
-    """Spans of time to look at again, in milliseconds, and where to go on from next time.
+    """Spans of time to look at again, in milliseconds, and where to continue next time.
 
-    `changed`: what a stream told, by operation; None where it did not tell of all. `reason`: why it is not
-    just that.
+    `changed`: the spans of a stream, by operation; None where it did not tell of all. `reason`: why more than
+    that is looked at.
     """
 
     mode: Mode
@@ -165,12 +165,14 @@ class Watch:
 
     @property
     def can_tell(self) -> bool:
+        """Returns whether there is a bookmark to read on from."""
         return self._bookmark is not None
 
     def has_changed(
         self, start_ms: int, end_ms: int, check: Callable[[], None], *, may_have: bool = True
     ) -> bool:
-        """Whether a window that the range touches has; or may have: also where nothing can tell."""
+        """Returns whether a window that the range touches has changed or may have: also where nothing can
+        tell."""
         if self._bookmark is None or self._token is None:
             return may_have
         try:
@@ -188,9 +190,9 @@ class Watch:
 
 
 def read_on(stream: Stream, bookmark: Bookmark, calendar: Calendar, check: Callable[[], None]) -> Bookmark:
-    """The bookmark, once all windows of the calendar are rolled up: behind the summaries that this run has
-    written, if nothing else has happened. They are of the same database, and else each who reads the stream
-    next, the archive among them, reads past every one."""
+    """Returns the bookmark, once all windows of the calendar are rolled up: behind the summaries that this
+    run has written, if nothing else has happened. Summaries are of the same database: without this, whoever
+    reads the stream next would read past each of them."""
     through = {level.name: level.through(calendar.due_end) for level in calendar.levels}
     try:
         changed = stream.drain(bookmark.token, rolled_up_to(stream.policy, through), check)
@@ -200,8 +202,8 @@ def read_on(stream: Stream, bookmark: Bookmark, calendar: Calendar, check: Calla
 
 
 def note_live(database: Database[Document], policy: Policy, live: Sequence[Span]) -> None:
-    """Before summaries are written from what is live now, and the bookmark stays: a bucket that has moved may
-    be gone by the time its changes are read, and these do not tell where it was meanwhile."""
+    """Records what is live before summaries are written from it, while the bookmark stays. A bucket that has
+    moved may be gone by the time its changes are read, and these do not tell where it was meanwhile."""
     standing = load(database, policy)
     if standing.bookmark is not None:
         both = Spans([*standing.bookmark.live, *live]).spans
@@ -209,9 +211,9 @@ def note_live(database: Database[Document], policy: Policy, live: Sequence[Span]
 
 
 def live_days(source: Source) -> Sequence[Span]:
-    """The UTC days that live buckets cover, those that follow each other as one span. Where there are very
-    many, and where a bucket may be of any length, the last span holds the rest. Where times are text, the
-    days beside them count as well: no text need be looked at."""
+    """Returns the UTC days that live buckets cover; days that follow each other make one span. Where there
+    are very many, and where a bucket may be of any length, the last span holds the rest. Where times are
+    text, adjacent days count as well, so that no text need be read."""
     days: list[Span] = []
     beside = DAY_MS if source.has_texts else 0
     source = source.rough

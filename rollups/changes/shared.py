@@ -28,7 +28,7 @@ MOST_BEHIND_S = 86_400
 
 @dataclass(frozen=True)
 class _Told:
-    """What was told of a policy, from where it was rolled up to."""
+    """The changes of a policy since it was rolled up."""
 
     loaded: Progress
     followed: Followed

@@ -29,7 +29,8 @@ _MOST = 100_000
 
 @dataclass(frozen=True)
 class Bookmark:
-    """`number` counts publications; `expires`: when the last of what was published goes from Redis."""
+    """How far a policy is published. `number` counts publications; `expires`: when the last of what was
+    published goes from Redis."""
 
     owner: str = ""
     number: int = 0
@@ -100,6 +101,7 @@ class Changed:
         self.is_all = False  # something else is not published yet, or there was too much to remember
 
     def __call__(self, collection: str, put: Iterable[bytes], deleted: Iterable[bytes], /) -> None:
+        """Remembers the `_id`s of summaries that are about to change, for the next publication."""
         if not self.is_noted:
             self.is_all = self._bookmarks.load().pending
             if not self.is_all:

@@ -36,12 +36,12 @@ def told(policy: Policy, summary: Mapping[str, Any]) -> Document:
 
 
 def as_json(document: Document) -> str:
-    """Returns it as one line; doubles read back to the same bits."""
+    """Returns the document as one line of JSON; doubles read back to the same bits."""
     return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def as_fields(document: Document) -> dict[str, str]:
-    """Returns it as the fields of a hash: statistics as `p.avg`. What is null is left out."""
+    """Returns the document as the fields of a hash: statistics as `p.avg`. Nulls are left out."""
     values = document["values"].items()
     flat = {key: value for key, value in document.items() if key not in ("series", "values")}
     flat |= {f"{name}.{key}": it for name, statistics in values for key, it in statistics.items()}

@@ -28,8 +28,8 @@ _AT_ONCE = 2000  # summaries that one query names
 
 @dataclass(frozen=True)
 class Newest:
-    """`levels`: those of the policy, the finest first. `counts`: how many windows of which level are kept; of
-    the finest at least the last one is."""
+    """Finds the newest summaries. `levels`: those of the policy, the finest first. `counts`: how many windows
+    of each level are kept; of the finest, at least the last one."""
 
     context: RunContext
     levels: Sequence[Level]
@@ -51,7 +51,7 @@ class Newest:
         return found
 
     def changed(self, some: Sequence[ChangedSeries]) -> dict[bytes, ByLevel]:
-        """Returns what of the put summaries may be among the newest, by the key of their series."""
+        """Returns the put summaries that may be among the newest, by the key of their series."""
         found: dict[bytes, ByLevel] = {}
         for level in filter(self._count, self.levels):
             put = [it.put.get(level.collection, {}) for it in some]

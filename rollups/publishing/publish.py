@@ -44,8 +44,8 @@ class Publisher:
     present: datetime
 
     def publish(self, changed: Changed | None = None, *, everything: bool = False) -> int:
-        """Publishes what `changed` has heard of, and what earlier runs have left; or everything. Returns how
-        many keys of series were written or removed. Raises PublishError."""
+        """Publishes the summaries that `changed` names, and those that earlier runs have left; or everything.
+        Returns how many keys of series were written or removed. Raises PublishError."""
         state = self._bookmarks.load()
         is_unknown = state.pending and (changed is None or not changed.is_noted or changed.is_all)
         is_lost = self._is_lost(state) and state.whole is None
@@ -191,7 +191,7 @@ class Publisher:
                 return
 
     def remove(self, owner: str) -> None:
-        """Removes all that was published, if it is this owner's."""
+        """Removes all that was published, if this owner published it."""
         try:
             [[found, layout]] = self.ask([("HMGET", self._keys.meta, "owner", "layout")])
         except PublishError:  # not allowed any more, say: it goes in its time

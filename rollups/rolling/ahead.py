@@ -41,7 +41,8 @@ class SliceFinder:
     def slices(
         self, wanted: Mapping[LevelName, Sequence[Span]], standing: StandingSummaries
     ) -> Iterator[Slice]:
-        """Yields them in the order of time, with the due windows that touch the spans of their level."""
+        """Yields the slices in the order of time, with the due windows that touch the spans of their
+        level."""
         spans = {level: Spans(parts) for level, parts in wanted.items()}
         partition = Partition(self.calendar, spans, standing)
         done = LOWEST
@@ -73,10 +74,10 @@ class SliceFinder:
 class ReadAhead:
     """Reads slices, some while an earlier one is written.
 
-    That a reading comes in, or goes, between the read and the write is nothing new: its event is behind the
-    mark up to which the stream was read, which was before all of this, so that the next run hears of it. And
-    all reads are made after this is called: where buckets are to go once it is done, what they held before
-    doesn't count.
+    A reading may come in, or go, between the read and the write, as always: its event is behind the mark up
+    to which the stream was read, which was before all of this, so that the next run finds it. And all reads
+    are made after this is called: where buckets are to go once it is done, what they held before doesn't
+    count.
     """
 
     database: Database[Document]
@@ -87,7 +88,7 @@ class ReadAhead:
     spend: Spend
 
     def read(self, slices: Iterator[Slice]) -> Iterator[tuple[Slice, SliceStates | None]]:
-        """Yields what is in each; None where no readings are needed of it."""
+        """Yields the states of each slice; None where no readings of it are needed."""
         first = list(islice(slices, self.reader.workers))
         # A run has often no more than one slice to read, and several to read it.
         of_each = -(-self.reader.workers // len(first)) if first else 1

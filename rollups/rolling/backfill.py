@@ -14,7 +14,7 @@ from rollups.summaries.documents import milliseconds
 
 
 class Backfill:
-    """How far the summaries of a range are computed anew. Times are in milliseconds.
+    """How far the summaries of a range are computed again. Times are in milliseconds.
 
     `begins`: where this call begins, which is later than the range where an earlier call was cut off.
     """
@@ -43,12 +43,12 @@ class Backfill:
             self._store(span[0])
 
     def reach(self, at: int) -> None:
-        """All windows of the range that end by then are written: stores that, once a slice."""
+        """Stores, once a slice, that all windows of the range that end by then are written."""
         if self._slices(at) > self._stored:
             self._store(min(at, self._span[1]))
 
     def finish(self) -> None:
-        """All are. The next call begins anew."""
+        """Records that all windows are written. The next call starts over."""
         self._store(self._span[1])
 
     def _store(self, at: int) -> None:

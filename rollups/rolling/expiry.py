@@ -45,8 +45,8 @@ def expire_summaries(context: RunContext) -> ExpiryReport:
 
 
 def count_expired(context: RunContext, through: Mapping[LevelName, int] | None = None) -> ExpiryReport:
-    """Returns what `expire_summaries` would do. Deletes nothing. `through`: how far each level is rolled up
-    by then; None: as far as it is."""
+    """Returns how many summaries `expire_summaries` would delete. Deletes nothing. `through`: how far each
+    level is rolled up by then; None: as far as it is."""
     expiry = _Expiry(context, through)
     for level, before in expiry.limits.items():
         expiry.count(level, _expired(before))

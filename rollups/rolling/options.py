@@ -84,22 +84,28 @@ class RollupReport:
     commits: set[str] = field(default_factory=set)  # of the archive, that were read whole
 
     def of(self, level: LevelName) -> Counts:
+        """Returns the counts of a level, which begin at zero."""
         return self.counts.setdefault(level, Counts())
 
     @property
     def hourly(self) -> Counts:
+        """Returns the counts of the hourly level."""
         return self.counts.get("hourly", Counts())
 
     @property
     def daily(self) -> Counts:
+        """Returns the counts of the daily level."""
         return self.counts.get("daily", Counts())
 
     @property
     def written(self) -> int:
+        """Returns how many summaries were written, of all levels."""
         return sum(counts.written for counts in self.counts.values())
 
     @property
     def kept(self) -> int:
+        """Returns how many summaries stay unchecked, of all levels, since something else removed their
+        readings."""
         return sum(counts.kept for counts in self.counts.values())
 
     def empty_fields(self, policy: Policy) -> list[str]:

@@ -54,7 +54,8 @@ class Planner:
     records: Records
 
     def plan(self) -> RollupPlan:
-        """Returns what is due. Raises BucketwiseError where the policy's changes can't be read."""
+        """Returns the windows that are due. Raises BucketwiseError where the policy's changes can't be
+        read."""
         span = self.options.range
         if span is not None:
             self.records.note_live(self.source)
@@ -71,11 +72,12 @@ class Planner:
 
     @cached_property
     def is_cleared(self) -> bool:
-        """Whether something deletes raw data that no archive of the policy holds by then."""
+        """Returns whether something else deletes raw data before an archive of the policy holds it."""
         return self.options.is_cleared or clears(self.source)
 
     @cached_property
     def stream(self) -> Stream:
+        """Returns the change stream of the source. A dry run leaves no marks in it."""
         leaves_marks = not self.options.dry_run
         return Stream(self.context.policy, self.source, self.archived.receipts, leaves_marks=leaves_marks)
 
@@ -133,7 +135,7 @@ class Planner:
 
 
 class Watermark:
-    """How far the policy is rolled up, as it moves while the plan is carried out."""
+    """How far the policy is rolled up, moved as the plan is carried out."""
 
     def __init__(self, plan: RollupPlan, calendar: Calendar, save: Callable[[Progress], None]) -> None:
         self._through = dict(plan.standing.through)
@@ -144,12 +146,13 @@ class Watermark:
         self._save = save
 
     def begin(self) -> None:
-        """Called before the first summary is written, if there is any."""
+        """Stores the progress so far, with the bookmark to read on from, before the first summary is
+        written."""
         if self._moves and self._through:
             self._save(Progress(self._through, self._bookmark))
 
     def reach(self, end: int) -> None:
-        """Moves it on: all windows that end by then are rolled up."""
+        """Moves the watermark: all windows that end by then are rolled up."""
         if not self._may_save:
             return
         for level in self._calendar.levels:
@@ -158,7 +161,7 @@ class Watermark:
         self._save(Progress(self._through, self._bookmark))
 
     def finish(self, bookmark: Bookmark | None) -> None:
-        """All is done: from here on the next run reads the stream."""
+        """Stores that all is done, with the bookmark from which the next run reads the stream."""
         self._bookmark = bookmark
         self.reach(self._calendar.due_end)
 

@@ -33,7 +33,7 @@ MAX_DETAILS = 1000
 
 
 class Quarantine:
-    """What one run finds broken. Each bucket counts once, however often it is met."""
+    """The broken buckets of one run. Each counts once, however often it is met."""
 
     def __init__(self, database: Database[Document], policy: Policy, now: datetime) -> None:
         self.details: list[Quarantined] = []
@@ -48,6 +48,7 @@ class Quarantine:
 
     @property
     def total(self) -> int:
+        """Returns how many different buckets were found broken."""
         return len(self._met)
 
     def add(self, found: Iterable[Quarantined]) -> None:
@@ -76,8 +77,8 @@ class Quarantine:
         return {(day * DAY_MS, (day + 1) * DAY_MS) for day in days}
 
     def forget(self) -> None:
-        """Drops what this run, which rechecked all, did not find broken. A run cut off before leaves the
-        records, so that the next one rolls up the same days."""
+        """Removes the records of buckets that this run, which rechecked all, did not find broken. A run that
+        was cut off leaves them, so that the next one rolls up the same days."""
         if not self._may_heal:
             return
         name = self._policy.name
@@ -116,7 +117,7 @@ class Quarantine:
 
 
 class UnrecordedQuarantine(Quarantine):
-    """What a dry run finds broken: reported, and not recorded."""
+    """The broken buckets of a dry run: reported, and not recorded."""
 
     def forget(self) -> None:
         """Leaves the records of earlier runs as they are."""

@@ -51,6 +51,7 @@ class Share:
     high: Sequence[Any] = ()  # one value, or none
 
     def query(self, policy: Policy) -> Document | None:
+        """Returns the query that narrows live buckets to this share; None where it is all of them."""
         field_name = f"${policy.series_fields[0]}" if policy.series_fields else ""
         asked = [("$gte", it) for it in self.low] + [("$lt", it) for it in self.high]
         parts = [{"$expr": {operator: [field_name, {"$literal": it}]}} for operator, it in asked]
@@ -61,7 +62,7 @@ WHOLE = Share()
 
 
 def shares(bounds: Sequence[Any]) -> list[Share]:
-    """One more than there are bounds."""
+    """Returns the shares between these bounds: one more than there are bounds."""
     return [Share(bounds[:at], bounds[at : at + 1]) for at in range(len(bounds) + 1)]
 
 
@@ -69,8 +70,8 @@ def shares(bounds: Sequence[Any]) -> list[Share]:
 class SliceRequest:
     """What to read: the readings in the cells between these edges (milliseconds), by whether the cells go by
     the readings' own clocks; of one share of the live buckets, the archived ones with the first. `is_plain`:
-    the times of all live ones are plain, as who asks has seen. See `Source.look_at_texts`. `memory`: what the
-    states may take, see `SliceStates`."""
+    the times of all live ones are plain, as the caller has checked. See `Source.look_at_texts`. `memory`:
+    what the states may take, see `SliceStates`."""
 
     edges: Mapping[bool, Sequence[int]]
     share: Share = WHOLE
@@ -88,6 +89,7 @@ class Cells:
     size: int = 0  # bytes that the states take in memory, about
 
     def add(self, key: bytes, series: Series, cell: int, state: State) -> None:
+        """Adds a state to that of the same series and cell, if there is one. `key`: the series as bytes."""
         self.series.setdefault(key, series)
         standing = self.states.get((key, cell))
         if standing is not None:
@@ -97,7 +99,7 @@ class Cells:
         self.states[key, cell] = state
 
     def entries(self) -> Iterator[tuple[bytes, Series, int, State]]:
-        """Yields what `add` takes."""
+        """Yields the arguments of `add` for each state."""
         for (key, cell), state in self.states.items():
             yield key, self.series[key], cell, state
 
@@ -132,8 +134,8 @@ class Portion:
 
 @dataclass
 class SliceStates:
-    """What a slice holds; by whether its cells go by the readings' own clocks. Where the states take more
-    than `memory` (bytes; 0: any), they are put aside in a file."""
+    """The states of a slice, by whether its cells go by the readings' own clocks. Where they take more than
+    `memory` (bytes; 0: any), they are put aside in a file."""
 
     cells: dict[bool, Cells]
     memory: int = 0
@@ -159,7 +161,7 @@ class SliceStates:
                 self._put_aside()
 
     def add(self, other: SliceStates) -> None:
-        """What another share of the same slice holds."""
+        """Adds what another share of the same slice holds."""
         for local, cells in other.cells.items():
             self.take(local, cells.entries())
         if other.aside is not None:
@@ -172,11 +174,11 @@ class SliceStates:
         self.bytes_read += other.bytes_read
 
     def size(self) -> int:
-        """Bytes that it takes in memory, about."""
+        """Returns about how many bytes it takes in memory."""
         return sum(cells.size for cells in self.cells.values())
 
     def portions(self) -> Iterator[Portion]:
-        """Yields all that it holds, by as many portions of the series at once as memory holds."""
+        """Yields all states, in as many portions of the series as memory requires."""
         if self.aside is None:
             yield Portion(ALL, self.cells)
             return
@@ -205,7 +207,7 @@ class SliceStates:
 
 @dataclass(frozen=True)
 class Reader:
-    """How slices are read. `read(asked)` may be under way for several at once; `memory` (bytes) is what those
+    """Reads slices. `read(asked)` may be under way for several at once; `memory` (bytes) is what the slices
     that wait for their turn may take, and what a run may take at all; 0: any."""
 
     read: Callable[[SliceRequest], Future[SliceStates]]
@@ -214,11 +216,12 @@ class Reader:
 
     @property
     def memory_of_each(self) -> int:
-        """Bytes that the states of a slice may take: while they are written, as much again is in hand."""
+        """Returns how many bytes the states of a slice may take. While they are written, as much again is
+        held."""
         return self.memory // (_TIMES * self.workers)
 
     def ahead(self, size: int) -> int:
-        """How many may be under way, where each is of this size."""
+        """Returns how many slices may be under way, where each has this size in bytes."""
         if self.workers == 1:
             return 1
         most = 2 * self.workers  # while one is written, nobody has to wait
@@ -228,8 +231,9 @@ class Reader:
 def read(
     source: Source, archived: Archived, policy: Policy, asked: SliceRequest, unions: Unions
 ) -> SliceStates:
-    """Live and archived buckets alike; of one that reaches over a slice's rim, what is inside.
-    `archived(start_ms, end_ms)` gives archived ones that may hold a reading in the range and are not live."""
+    """Reads a slice of live and archived buckets into states; of a bucket that reaches over its edge, what is
+    inside. `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are
+    not live."""
     found = SliceStates({local: Cells(edges) for local, edges in asked.edges.items()}, asked.memory)
     start = min(edges[0] - local * LARGEST_MS for local, edges in asked.edges.items())
     end = max(edges[-1] + local * LARGEST_MS for local, edges in asked.edges.items())

@@ -50,7 +50,7 @@ class Tally:
                 self.merged.add(window)
 
     def add_read(self, cells: Cells, parts: Sequence[Part]) -> None:
-        """Adds what was read."""
+        """Adds the states of readings."""
         self.series |= cells.series
         found = cells.by_window({part.span: part.window for part in parts})
         if not self.states:
@@ -60,6 +60,7 @@ class Tally:
                 self.add(cell, state)
 
     def add(self, cell: Cell, state: State) -> None:
+        """Merges a state into that of its cell."""
         standing = self.states.get(cell)
         self.states[cell] = state if standing is None else merge(standing, state)
 
@@ -117,6 +118,7 @@ def portion_of_summary(policy: Policy, raw: bytes) -> int:
 
 
 def window_of(summary: Mapping[str, Any]) -> Span:
+    """Returns the window that a summary document is of, milliseconds."""
     return documents.milliseconds(summary["start"]), documents.milliseconds(summary["end"])
 
 

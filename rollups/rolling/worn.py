@@ -42,9 +42,9 @@ class Worn:
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
 
     def has_ended(self, span: Span, standing: bytes, computed: bytes | None) -> bool:
-        """Whether a summary stays since archived readings of its time have gone by `retain.archive`. Of what
-        lies wholly before that end, each does: its readings may be late ones that say nothing of the others.
-        `span`: where its readings may lie."""
+        """Returns whether a summary stays because archived readings of its time have gone by
+        `retain.archive`. One that lies wholly before that end does: its readings may be late ones that say
+        nothing of the others. `span`: where its readings may lie."""
         ended = self._ended
         if ended is None or span[0] >= ended:
             return False
@@ -55,7 +55,8 @@ class Worn:
         return self.ended()
 
     def is_worn(self, window: Span, standing: bytes, computed: bytes | None) -> bool:
-        """Whether the standing summary, as BSON, stays in place of the one that its readings give now."""
+        """Returns whether the standing summary, as BSON, stays in place of the one that its readings give
+        now."""
         was, now = bson.decode(standing, OPTIONS), bson.decode(computed, OPTIONS) if computed else None
         if now is not None and now["count"] >= was["count"]:
             return False

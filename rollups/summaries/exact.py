@@ -33,13 +33,14 @@ _FAR = 300  # products of pieces stay far inside what doubles can hold
 
 
 def sums(values: Doubles, starts: Integers) -> list[int]:
-    """The exact sum of each run of finite values, in units of 2**-1074; a run begins at each of `starts`."""
+    """Returns the exact sum of each run of finite values, in units of 2**-1074; a run begins at each of
+    `starts`."""
     mantissa, shift, negative = _parts(values)
     return _add_up(mantissa, shift, negative, starts)
 
 
 def squares(values: Doubles, starts: Integers) -> list[int]:
-    """The exact sum of squares of each run of finite values, in units of 2**-2148."""
+    """Returns the exact sum of squares of each run of finite values, in units of 2**-2148."""
     mantissa, shift, _ = _parts(values)
     high, low = mantissa >> _HALF, mantissa & ((1 << _HALF) - 1)
     terms = ((high * high, 2 * _HALF), (2 * high * low, _HALF), (low * low, 0))
@@ -48,12 +49,12 @@ def squares(values: Doubles, starts: Integers) -> list[int]:
 
 
 def sums_and_squares(numbers: Numbers) -> tuple[list[int], list[int]]:
-    """`sums` and `squares` of each group, several times as fast where its magnitudes don't differ widely.
+    """Returns `sums` and `squares` of each group, several times as fast where its magnitudes don't differ
+    widely.
 
     Values are split into a few pieces, each a whole number of up to _PIECE bits times a power of two that the
     group shares. Sums of pieces, and of products of two, then fit into a double without rounding, as long as
-    a run is no longer than _LONGEST; what is longer is cut.
-    """
+    a run is no longer than _LONGEST; longer ones are cut."""
     numbers = _cut(numbers)
     exponents, spans = _magnitudes(numbers)
     is_far = np.logical_or(np.abs(exponents) >= _FAR, len(numbers.values) >= _MOST)
@@ -173,17 +174,17 @@ def _one_by_one(numbers: Numbers, chosen: NDArray[np.bool_]) -> Iterator[tuple[i
 
 
 def total(exact: int) -> float:
-    """The sum, correctly rounded; ±inf where it is larger than any double."""
+    """Returns the sum, correctly rounded; ±inf where it is beyond every double."""
     return _divide(exact, 1 << UNIT)
 
 
 def mean(exact: int, count: int) -> float:
-    """The mean, correctly rounded: always finite, also where the sum is not."""
+    """Returns the mean, correctly rounded: always finite, also where the sum is not."""
     return _divide(exact, count << UNIT)
 
 
 def deviation(exact: int, exact_squares: int, count: int) -> float:
-    """The population's standard deviation, correctly rounded."""
+    """Returns the population standard deviation, correctly rounded."""
     square = count * exact_squares - exact * exact  # (count · deviation)² in units of 2**-2148
     if square == 0:
         return 0.0
@@ -205,7 +206,7 @@ def _divide(numerator: int, denominator: int) -> float:
 
 
 def _parts(values: Doubles) -> tuple[Integers, Integers, NDArray[np.bool_]]:
-    """value = ± mantissa · 2**shift · 2**-1074"""
+    """Returns mantissa, shift and sign of doubles: value = ± mantissa · 2**shift · 2**-1074."""
     bits = np.ascontiguousarray(values).view(np.int64)
     exponent = (bits >> 52) & 0x7FF
     mantissa = (bits & ((1 << 52) - 1)) | ((exponent > 0).astype(np.int64) << 52)

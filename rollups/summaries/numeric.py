@@ -23,7 +23,7 @@ _AT_ONCE = 100
 
 
 class Summaries:
-    """What one run asks of them. What a series ever had is asked once."""
+    """Answers one run's questions to its summaries. What a series ever had is looked up once."""
 
     def __init__(self, database: Database[Document], policy: Policy) -> None:
         self._database = database

@@ -34,8 +34,8 @@ class Runs:
 
 
 def runs_of(columns: Columns, edges: Integers, *, in_order: bool, local: bool) -> Runs:
-    """The readings inside the windows. `in_order`: each cell is to be one run. `local`: windows go by the
-    readings' own clocks."""
+    """Returns the readings inside the windows. `in_order`: each cell must be one run. `local`: windows go by
+    the readings' own clocks."""
     if local:
         return _by_clocks(columns, edges)
     found = None if in_order or columns.reading_series is not None else _by_buckets(columns, edges)

@@ -57,7 +57,7 @@ class State:
 
 
 def plain(state: State) -> tuple[Any, ...]:
-    """Returns it as tuples, which are pickled in a third of the time."""
+    """Returns the state as tuples, which are pickled in a third of the time."""
     values = [
         (name, _numbers(it), it.first and tuple(it.first), it.last and tuple(it.last), it.bins)
         for name, it in state.values.items()
@@ -83,7 +83,7 @@ def _value_of(numbers: tuple[Any, ...], first: Any, last: Any, counted: bins.Bin
 
 
 def merge(one: State, other: State) -> State:
-    """The state of both together. Associative and commutative."""
+    """Returns the state of both together. Associative and commutative."""
     values = {name: _merge_values(value, other.values[name]) for name, value in one.values.items()}
     return State(one.count + other.count, values, coverage.union(one.occupied, other.occupied))
 
@@ -111,12 +111,12 @@ def _order(mark: Mark) -> tuple[int, bytes, bytes]:
 def aggregate(
     columns: Columns, edges: Integers, *, binned: bool, interval: int | None = None, local: bool = False
 ) -> list[tuple[int, int, State]]:
-    """The state of every (series, window) that has a reading, in that order.
+    """Returns the state of every (series, window) that has a reading, in that order, as (index into
+    columns.series, index of the window, state).
 
     `edges`: n + 1 ascending milliseconds for n adjoining windows. Readings outside them are left out.
     `interval`: in milliseconds, where the policy expects one. `local`: windows and intervals go by the
-    readings' own clocks. Gives (index into columns.series, index of the window, state).
-    """
+    readings' own clocks."""
     is_local = local and columns.local is not None
     runs = runs_of(columns, edges, in_order=interval is not None, local=is_local)
     if not len(runs.starts):

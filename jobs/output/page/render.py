@@ -20,7 +20,7 @@ MOST_MONTHS = 8_000
 
 
 def audit_page(report: Body) -> str:
-    """Returns the page of a report, as its JSON tells it."""
+    """Returns the page of a report, made of its JSON."""
     found = report["policies"]
     is_brief = sum(len(_runs(it)) for it in found) > MOST_RUNS
     is_yearly = sum(len(it.get(key) or ()) for it in found for key in _BY_MONTH) > MOST_MONTHS

@@ -21,14 +21,14 @@ _NAMES = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 class Mark(NamedTuple):
-    """What is told under the pointer, and the path of the days that it is told of."""
+    """The text shown under the pointer, and the path of its days."""
 
     title: str
     path: str
 
 
 class Row(NamedTuple):
-    """`lines`: each a state, and the path of its days."""
+    """A row of the calendar. `lines`: each a state, and the path of its days."""
 
     label: str
     title: str
@@ -44,7 +44,8 @@ class Tick(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """`columns`: days in a row. Ticks tell where months begin in a year; those of a month are its days."""
+    """The calendar. `columns`: days in a row. In a year, ticks mark the beginnings of months; in a month,
+    days."""
 
     columns: int
     ticks: list[Tick]
@@ -60,8 +61,7 @@ class _Piece(NamedTuple):
 
 
 def strip(runs: Sequence[Body], *, is_brief: bool) -> Strip:
-    """Returns the calendar of the runs of a coverage. `is_brief`: what is told is told by month, not for each
-    run."""
+    """Returns the calendar of the runs of a coverage. `is_brief`: details come by month, not for each run."""
     pieces = [piece for run in runs for piece in _by_month(run)]
     by_year = len({(it.first.year, it.first.month) for it in pieces}) > _MOST_MONTHS
     rows = []

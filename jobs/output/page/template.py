@@ -16,7 +16,7 @@ from jobs.output.text.tables import printable
 
 def render(name: str, filters: dict[str, Callable[..., Any]], **told: Any) -> tuple[str, str]:
     """Returns the page that a template gives, and its content security policy: no script, nothing from
-    elsewhere, and no style but its own. `told`: what the template knows beside `style` and `policy`."""
+    elsewhere, and no style but its own. `told`: the variables of the template beside `style` and `policy`."""
     templates = Environment(
         loader=FunctionLoader(_text),
         autoescape=True,

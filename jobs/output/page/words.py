@@ -11,7 +11,7 @@ _UNITS = {"y": "year", "w": "week", "d": "day", "h": "hour", "m": "minute", "s":
 
 
 def words(policy: Policy, store_url: str | None) -> str:
-    """Returns what becomes of readings and of summaries, and when."""
+    """Returns sentences on what happens to readings and to summaries, and when."""
     return "; ".join([_of_readings(policy, store_url), *_of_summaries(policy)])
 
 

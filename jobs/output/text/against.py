@@ -22,7 +22,7 @@ _COLUMNS = ("today", "against", "difference")
 
 
 def against_tables(results: Sequence[Result]) -> list[RenderableType]:
-    """A table for each policy, with sentences below it."""
+    """Returns a table for each policy, with sentences below it."""
     shown: list[RenderableType] = []
     for result in (it for it in results if it.body):
         shown += [_table(result.policy, result.body), *_lines(result.policy, result.body)]

@@ -33,7 +33,7 @@ _COUNTED = (
 
 
 def coverage_tables(results: Sequence[Result]) -> list[RenderableType]:
-    """A strip and a table for each policy."""
+    """Returns a strip and a table for each policy."""
     shown: list[RenderableType] = []
     for result in results:
         if days := result.body.get("days"):
@@ -46,7 +46,7 @@ def coverage_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def coverage_csv(results: Sequence[Result]) -> list[RenderableType]:
-    """The same as CSV: a line a row, empty where a count can't be told."""
+    """Returns coverage as CSV: a line a row, empty where a count can't be told."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     by_hour = any("hour" in it for result in results for it in result.body.get("days", ()))

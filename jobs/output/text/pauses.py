@@ -24,7 +24,7 @@ def pauses_table(results: Sequence[Result]) -> RenderableType:
 
 def pause_lines(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a line for each policy that is paused, or whose window is closed. Where a pause cut a run off,
-    the error tells of it."""
+    the error says so."""
     found = [(it.policy, it.paused or it.body.get("paused")) for it in results if it.error is None]
     told = [
         f"{policy}: paused since {iso(it['since'])} by {it['by']}: {it['reason']}"

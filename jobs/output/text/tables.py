@@ -30,6 +30,7 @@ Body = dict[str, Any]
 
 
 def rollup_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `rollup` prints."""
     return [_rollup_table(results), *_leftovers(results), *fit_lines(results)]
 
 
@@ -51,6 +52,7 @@ def _levels_in(bodies: Iterable[Body]) -> list[str]:
 
 
 def archive_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `archive` prints."""
     return [_archive_table(results), *_leftovers(results), *fit_lines(results)]
 
 
@@ -60,6 +62,7 @@ def _archive_table(results: Sequence[Result]) -> RenderableType:
 
 
 def run_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `run` prints."""
     levels = _levels_in(result.body.get("expiry", {}) for result in results)
     is_compacted = any(result.body.get("compact", {}).get("commits") for result in results)
     return [
@@ -81,15 +84,18 @@ def _held_lines(results: Sequence[Result]) -> Iterator[Text]:
 
 
 def compact_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `compact` prints."""
     keys = ("commits", "into", "buckets", "bytes_before", "bytes_after")
     return _table_of("Compaction", results, *keys, step="compact")
 
 
 def drill_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `drill` prints."""
     return _table_of("Restore drill", results, "days", "buckets", "equal", "differing")
 
 
 def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `verify` prints: counts, and each damage."""
     damage = [
         Text(f"{result.policy}: {it['code']} {it['place']}: {it['message']}", style="bold red")
         for result in results
@@ -99,24 +105,29 @@ def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def restore_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `restore` prints."""
     keys = ("to", "buckets", "readings", "overflow", "versions", "pinned", "pinned_until")
     return _table_of("Restore", results, *keys)
 
 
 def unpin_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `unpin` prints."""
     return _table_of("Unpin", results, "buckets")
 
 
 def publish_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `publish` prints."""
     return _table_of("Published", results, "keys")
 
 
 def erase_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `erase` prints."""
     keys = ("buckets", "live", "online", "archived", "commits_rewritten", "summaries")
     return _table_of("Erase", results, *keys)
 
 
 def receipts_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `receipts` prints: a row for each delete."""
     table = _table("Receipts", "policy", "number", "at", "from", "buckets", "held by")
     for result in results:
         for it in result.body.get("deletes", []):
@@ -128,14 +139,17 @@ def receipts_table(results: Sequence[Result]) -> RenderableType:
 
 
 def sign_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `sign` prints."""
     return _table_of("Signed", results, "key", "manifests", "receipts")
 
 
 def readings_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `readings` prints beside its output."""
     return [_table_of("Readings", results, "output", "readings", "quarantined"), *_leftovers(results)]
 
 
 def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
+    """Returns findings as a table, a row for each."""
     table = plain_table(title, "severity", "policy", "code", "place", "message")
     for it in findings:
         severity = Text(it["severity"], style=_STYLES[it["severity"]])
@@ -145,13 +159,13 @@ def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
 
 
 def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
-    """How much of each offline archive an audit has read."""
+    """Returns how much of each offline archive an audit has read."""
     told = ((it.policy, parts_read(it.body)) for it in results)
     return [Text(f"{policy}: {text}") for policy, text in told if text]
 
 
 def parts_read(body: Body) -> str:
-    """Returns what an audit says of the parts that it has read; nothing where there are none."""
+    """Returns how many parts an audit has read, as text; empty where there are none."""
     if not body.get("parts"):
         return ""
     all_in = f"; all within {body['days']:,} days" if body["days"] > 1 else ""
@@ -159,7 +173,7 @@ def parts_read(body: Body) -> str:
 
 
 def fit_lines(results: Iterable[Result]) -> list[RenderableType]:
-    """How each policy's documents are understood, where some were looked at."""
+    """Returns how each policy's documents are understood, where some were looked at."""
     steps = (
         (it.policy, [it.body, *(it.body.get(step, {}) for step in ("rollup", "archive"))]) for it in results
     )
@@ -185,7 +199,7 @@ def _example(it: Body) -> str:
 
 
 def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
-    """A row a series and value field; below, what the answer rests on and what it lacks."""
+    """Returns a row for each series and value field; below, what the answer rests on and what it lacks."""
     tables: list[RenderableType] = []
     for body in (result.body for result in results if result.body):
         percents = [percentile_key(percent) for percent in body["percentiles"]]
@@ -206,7 +220,8 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def printable(text: str) -> str:
-    """With escapes for what moves a terminal's cursor, changes its colours, or turns the line around."""
+    """Returns text with escapes for whatever moves a terminal's cursor, changes its colours, or reverses the
+    line."""
     if text.isprintable():
         return text
     return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
@@ -217,6 +232,7 @@ def _statistic(value: Any) -> str:
 
 
 def status_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `status` prints: how far each policy is, and its last runs."""
     keys = ("rolled_up_through", "archived_through", "waiting", "pinned", "pinned_until", "quarantined")
     runs = _table("Last runs", "policy", "verb", "runs", "started", "ended", "error")
     for result in results:
@@ -308,7 +324,7 @@ def _instant(value: Any) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes, in the unit that suits them."""
+    """Returns bytes as text, in the unit that suits them."""
     scaled, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007  # the last one stands for all above
         if scaled < 1000:

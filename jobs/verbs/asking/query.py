@@ -97,7 +97,7 @@ def _check(call: Call, form: Format | None, output: Path | None) -> None:
         if form is Format.parquet and sys.stdout.isatty():
             raise UsageError("--format parquet: a terminal can't show it; name a file with --output")
         return
-    if _format(form, output) is Format.table:
+    if form is None and _format(form, output) is Format.table:
         raise UsageError(f"--output {output}: say with --format how it is written: {', '.join(_OF_FILES)}")
     if not output.absolute().parent.is_dir():
         raise UsageError(f"--output {output}: there is no folder {output.parent}")

@@ -33,8 +33,8 @@ from tests.jobs.page.served import Served, policies_of, serving
 from tests.jobs.page.test_in_a_browser import _BEYOND, _OVERLAPS, _contrast, _luminance
 from tests.jobs.place import Place
 from tests.jobs.processes import wait_until
-from tests.jobs.test_failed import broken, commands
-from tests.jobs.test_schedule import service
+from tests.jobs.running.test_failed import broken, commands
+from tests.jobs.service.test_schedule import service
 
 Document = dict[str, Any]
 NOW = datetime(2018, 9, 1, 12, 30, tzinfo=UTC)
