@@ -1,4 +1,4 @@
-"""The context of a run with its archive, and what the policy decides in it."""
+"""The context of a run with its archive, and what follows from the policy."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from rollups.holds import Hold, Holds
 
 Document = dict[str, Any]
 _MS = timedelta(milliseconds=1)
-#: Returns whether a run under this fence, at this instant, is one that the database knows of. It tells runs
-#: of this database from those that it has forgotten since it was put back.
+#: Returns whether the database knows of a run under this fence, at this instant. It does not know runs that
+#: it has forgotten since it was restored from a backup.
 KnowsRun = Callable[[int, datetime], bool]
 
 

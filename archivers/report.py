@@ -9,11 +9,11 @@ from buckets.columns import Quarantined, Series
 from buckets.fields.times import DAY_MS, as_date
 from config.limits import at_most
 
-#: So many quarantined buckets are reported one by one; the rest is counted.
+#: Quarantined buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000
-#: Why buckets stay though all they hold is before what is rolled up.
+#: Why buckets stay though they end before the watermark.
 NOT_ROLLED_UP = "its windows have changed since they were rolled up"
-#: Why buckets stay that hold nothing of what they are for.
+#: Why buckets stay that hold no numbers.
 VALUELESS = (
     "no finite value in a value field for a whole day, of a series that had some: mend the field, or name it "
     "in nonnumeric_ok"
@@ -84,11 +84,11 @@ class ArchiveReport:
     bytes: int = 0
     deleted: int = 0
     left: int = 0
-    changed: int = 0  # of those left: changed between copy and delete, or while they were read
+    changed: int = 0  # among those left: changed between copy and delete, or while they were read
     valueless: list[Valueless] = field(default_factory=list)  # the first thousand
     quarantined: list[Quarantined] = field(default_factory=list)
     quarantined_total: int = 0
-    _named: set[int] = field(default_factory=set)  # of the quarantined, 8 bytes a bucket
+    _named: set[int] = field(default_factory=set)  # quarantined buckets, 8 bytes each
     reasons: Counter[str] = field(default_factory=Counter)
     limit: DeleteLimit | None = None  # where the policy has one
 

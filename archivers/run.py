@@ -60,7 +60,7 @@ class ArchiveRun(ArchiveContext):
         due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
         found = copies.take(np.sort(due))
         found = found.take(self.movable(found))
-        spans = decoded.spans()  # what was equal all along may have been another one in between
+        spans = decoded.spans()  # a copy that equals its original now may not have in between
         if len(found) and not self.rolled_up(int(spans.min()), int(spans.max()) + 1):
             found = found.take(np.zeros(0, dtype=np.int64))
         return found, spans

@@ -24,7 +24,7 @@ class Connections:
 
     database: Database[dict[str, Any]]
     store: ObjectStore | None
-    #: The fence of the lease of a policy, as it is now; None where none was ever taken.
+    #: Returns the present fence of a policy's lease; None where it was never acquired.
     fence_of: Callable[[str], int | None] = lambda _policy: None
 
 

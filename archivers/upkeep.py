@@ -77,7 +77,7 @@ class Upkeep:
             return True
         watch = self._watch = self._watch or Watch(self._context.database, self._context.policy, RECEIPTS)
         if anew or watch.has_changed(start_ms, end_ms, check):
-            # All that has changed, where that is known: it may have been elsewhere before.
+            # Everything that has changed, where that is known: it may have been at another time before.
             tells_all = watch.can_tell and not anew
             within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
             report = roll_up_all(self._context, RollupOptions(within, is_cleared=self._is_cleared))

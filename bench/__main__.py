@@ -84,7 +84,7 @@ def _measure_age(options: argparse.Namespace) -> None:
 
 
 def _measure(cases: list[Case], readings: int, rounds: int, folder: Path) -> Size:
-    """Every job once a round, so that what is compared ran side by side."""
+    """Measures every job once a round, so that the jobs compared ran side by side."""
     wanted: dict[tuple[Workload, Job], None] = {}
     for case in cases:
         wanted[case.workload, case.job] = None

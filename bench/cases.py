@@ -45,7 +45,7 @@ class Case:
 
 
 def _nothing(_place: Place) -> None:
-    """It reads only."""
+    """Does nothing: the job only reads."""
 
 
 _DRAIN = Job("draining raw batches", bounds.drain, _nothing)

@@ -19,7 +19,7 @@ _SLOTS = [str(second) for second in range(60)]
 
 
 def _write(place: Place, days: Iterator[pa.Table]) -> None:
-    """A row group a day, or more."""
+    """Writes a row group a day, or more."""
     writer = None
     for table in days:
         writer = writer or pq.ParquetWriter(place.file, table.schema, compression="zstd")
@@ -29,7 +29,7 @@ def _write(place: Place, days: Iterator[pa.Table]) -> None:
 
 
 def _sorted(table: pa.Table) -> pa.Table:
-    """By series and time."""
+    """Sorts by series and time."""
     return table.sort_by([(name, "ascending") for name in table.column_names[:-1]])
 
 
@@ -141,7 +141,8 @@ def _merge(place: Place, hours: list[Document], target: str) -> None:
 
 
 def _group(value: str) -> Document:
-    """Of readings; in the order in which they were written, so that first and last need no sort."""
+    """Returns a stage that groups readings in the order in which they were written, so that first and last
+    need no sort."""
     return {
         "$group": {
             "_id": {"symbol": "$symbol", "start": _HOUR},

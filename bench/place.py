@@ -88,8 +88,8 @@ class Place:
         return DemoCall(name, self._config(policy), (), now, True, True, True, True, Stop())
 
     def _config(self, name: str) -> Path:
-        """A policy for each kind of job: `roll` rolls up, `stream` and `scan` look for late readings, `copy`
-        archives and deletes nothing, `move` does both."""
+        """Writes a policy for each kind of job: `roll` rolls up, `stream` and `scan` look for late readings,
+        `copy` archives and deletes nothing, `move` does both."""
         keys = {"collection": self.workload.collection, **self.workload.policy}
         roll = {"hourly": "hourly", "daily": "daily", "percentiles": [50, 95, 99]}
         recheck = f"{self.days + 9}d"

@@ -89,7 +89,7 @@ def without_age(path: Path) -> str:
 
 
 def _kept(path: Path) -> str:
-    """What other benches have written."""
+    """Returns what other benches have written."""
     text = path.read_text() if path.exists() else ""
     _, heading, section = text.partition(MODELS if MODELS in text else AGE)
     return heading + section
@@ -183,7 +183,8 @@ def _comparisons(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _figures(size: Size) -> Iterator[str]:
-    """What bounds each job: where both processes worked without waiting for each other, the larger CPU."""
+    """Yields what bounds each job: where both processes worked without waiting for each other, the larger
+    CPU."""
     yield "CPU is that of bucketwise (or the script) and of mongod meanwhile. The larger of the two is the"
     yield "time that it would take on a core of its own; a job that works on two at once may take less.\n"
     yield from head("job", "readings", "seconds", "CPU", "mongod's CPU", "bound by", "times that", "peak MB")

@@ -37,7 +37,7 @@ _HOLDING = {
 _CODEC: CodecOptions[Document] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-#: Overflow is looked up for so many buckets at once.
+#: Buckets whose overflow is looked up at once.
 _LOOKUP = 1000
 
 
@@ -137,7 +137,7 @@ class Source:
         them."""
         if _is_empty(start_ms, end_ms):
             return
-        # Not all at once: the server would look up of each whether another range has found it already.
+        # Not all at once: the server would check for each whether another range has found it already.
         for span in self._ranges(self._last, start_ms, end_ms - 1):
             yield from self._read(span, is_ahead=False)
 
@@ -242,8 +242,9 @@ class Source:
         return self._extreme(self._last, FIRST_MS, DESCENDING)
 
     def _latest_sample(self) -> int | None:
-        """Of buckets whose last time no field tells. An index sorts by type first, so that a time of one type
-        may hide a later one of another: what comes after the one found is looked at as well."""
+        """Returns the last time of buckets whose last time no field tells. An index sorts by type first, so
+        that a time of one type may hide a later one of another: times after the one found are looked at as
+        well."""
         only, sort = (
             _only(*span_fields(self.policy)),
             sample_index(self.policy) or str(self.policy.samples_field),
@@ -255,13 +256,13 @@ class Source:
         return latest if latest is None or not sample_form(self.policy).is_text else latest + UNSORTED_MS
 
     def _ends(self, raw: Iterator[Docs]) -> list[int]:
-        """The last time that any of these buckets tells, if one does."""
+        """Returns the last time that any of these buckets tells, if one does."""
         spans = (covered_span(self.policy, document) for some in raw for document in some)
         latest = max((span[1] - 1 for span in spans if span), default=None)
         return [] if latest is None else [latest]
 
     def _is_running(self, at: int) -> bool:
-        """Whether a bucket of unknown length covers the instant."""
+        """Returns whether a bucket of unknown length covers the instant."""
         if self.policy.model != "samples" or at <= FIRST_MS:
             return False
         running = samples.running(self.policy, self._form, at)
@@ -276,7 +277,7 @@ class Source:
         return self._form.ranges(field, first_ms, last_ms, is_sound=is_sound)
 
     def _extreme(self, field: str, at: int, direction: int, also: Document | None = None) -> int | None:
-        """The lowest or highest time in this field, at or after `at`, of buckets that meet `also`."""
+        """Returns the lowest or highest time in this field, at or after `at`, of buckets that meet `also`."""
         if at > LAST_MS:
             return None
         found: list[int] = []
@@ -327,13 +328,14 @@ def _is_empty(start_ms: int, end_ms: int) -> bool:
 
 
 def _arrays(field: str) -> list[Document]:
-    """What is met where the field, or one on the way to it, is an array: a query would look inside."""
+    """Returns what is met where the field, or one on the way to it, is an array: a query would look
+    inside."""
     parts = field.split(".")
     return [{".".join(parts[:depth]): {"$type": "array"}} for depth in range(1, len(parts) + 1)]
 
 
 def _only(*fields: str) -> dict[str, int]:
-    """A projection of these fields: `_id` has to be left out by name, unless one lies in it."""
+    """Returns a projection of these fields: `_id` has to be left out by name, unless one lies in it."""
     without = {} if any(map(_is_in_id, fields)) else {"_id": 0}
     return {**without, **dict.fromkeys(fields, 1)}
 

@@ -10,7 +10,7 @@ from config.problems import InvalidValueError
 #: Days and years are lengths, not dates: a year is 365 days.
 _SECONDS = {"y": 31_536_000, "w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _SHAPE = re.compile(r"([0-9]{1,15})([smhdwy])")
-#: Counting back from now by more than this would leave the calendar.
+#: Going back from now by more than this would leave the calendar.
 LONGEST = timedelta(days=36_500)
 MEND = 'write a whole number and one unit: "90s", "10m", "36h", "30d", "12w", "7y", or "forever"'
 

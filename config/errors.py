@@ -1,4 +1,4 @@
-"""Every error a user can meet, one class an outcome; the class gives the exit code."""
+"""All errors that a user can meet, one class for each outcome; the class has the exit code."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Audit(Table):
     sample: Share | None = None  # of the parts of an offline archive that one audit reads; None: all
 
 
-#: What a number or a text that stands for a time counts, or how it is written.
+#: The unit of numbers that are times, or the form of texts that are.
 TimeUnit = Literal["date", "s", "ms", "us", "ns", "iso"]
 SlotUnit = Literal["second", "minute", "hour"]
 

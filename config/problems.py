@@ -1,4 +1,4 @@
-"""What is wrong with a config, gathered in one pass and told at once."""
+"""Problems of a policy file, gathered in one pass and reported at once."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def percent_of(text: str) -> Decimal | None:
 
 
 def parse_share(text: str) -> Share:
-    """Raises InvalidValueError."""
+    """Returns the share that a percentage names. Raises InvalidValueError."""
     percent = percent_of(text)
     if percent is None:
         raise InvalidValueError("it is not a share", MEND)

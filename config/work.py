@@ -1,4 +1,4 @@
-"""Who does the work of a run, and how much memory it may take."""
+"""What executes the tasks of a run, and how much memory it may take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from config import sizes
 from config.problems import Fault, Report
 from config.tables import Workers
 
-#: What a URL of a cluster becomes to its client.
+#: URL schemes of clusters, and the schemes of their client.
 SCHEMES = {"dask": "tcp", "tls": "tls"}
 MOST_WORKERS = 256
 LEAST_MEMORY = 50_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zoneinfo
 
-#: What these mean depends on the machine.
+#: Names whose meaning depends on the machine.
 _NO_NAMES = {"localtime", "Factory", "posixrules"}
 #: The same zones in another reckoning of seconds.
 _VARIANTS = ("posix/", "right/")

@@ -50,7 +50,7 @@ class Call:
 
     @cached_property
     def settings(self) -> Settings:
-        """Raises ConfigError."""
+        """Returns the settings of the policy file. Raises ConfigError."""
         settings = load(self.config, os.environ, needs_policies=self.needs_policies)
         self.hosts = connect.hosts(settings.mongodb)
         return settings

@@ -11,9 +11,9 @@ from pymongo.database import Database
 from buckets.fields.times import TimeRange
 from config.errors import BucketwiseError, UsageError
 
-#: Counts on while the machine sleeps, where the system has such a clock: a lease expires then too.
+#: Goes on while the machine sleeps, where the system has such a clock: a lease expires then too.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-#: This machine's clock and the server's may differ by so much; what has expired is decided by the present.
+#: How far this machine's clock and the server's may differ: the present decides what has expired.
 MAX_SKEW = timedelta(minutes=5)
 
 

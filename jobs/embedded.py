@@ -152,7 +152,7 @@ def _launch(executable: Path, dbpath: Path) -> Mongod:
         "shutdownTimeoutMillisForSignaledShutdown=100",
     ]  # nobody waits for a new primary
     with (dbpath / "mongod.log").open("wb") as log:
-        # Its own session: Ctrl-C in the terminal must not stop it before we have finished with it.
+        # A session of its own: Ctrl-C in the terminal must not stop it before we have finished with it.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -182,7 +182,7 @@ def _await_primary(mongod: Mongod) -> None:
 
 
 def _ensure_replica_set(client: MongoClient[dict[str, Any]], address: str) -> None:
-    """Initiate the set; one that lies in a dbpath used before names the old port, and gets the new one."""
+    """Initiates the set. One in a dbpath used before names the old port, and gets the new one."""
     try:
         config = client.admin.command("replSetGetConfig")["config"]
     except OperationFailure as error:

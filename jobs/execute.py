@@ -1,4 +1,4 @@
-"""Carries one command out: signals, failures, and what is printed where."""
+"""Executes one command: signals, failures, and what is printed where."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
         if call is not None and call.is_measured:
             measure(call, report)
         settle(report.exit_code)
-    # All is done: a signal that comes now ends the wait for who is told, and not more.
+    # All is done: a signal that comes now only ends the wait for notifications.
     if notifier is not None:
         notifier.ended(report)
         notifier.wait()
@@ -56,7 +56,8 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
 
 
 def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
-    """Raises UsageError if --now is not a valid timestamp."""
+    """Returns the call of a verb with its common options. Raises UsageError if --now is not a valid
+    timestamp."""
     text = given.get("now")
     return Call(
         command=name,

@@ -1,4 +1,4 @@
-"""Any exception as an exit code and a message for people, secrets hidden."""
+"""Turns any exception into an exit code and a message for people, secrets hidden."""
 
 from __future__ import annotations
 
@@ -128,14 +128,15 @@ def _of_mongodb(error: PyMongoError, hosts: str) -> str:
 
 
 def _details(error: PyMongoError) -> Mapping[str, Any]:
-    """What the server said; of a bulk write, of the first statement that failed."""
+    """Returns what the server said; of a bulk write, of the first statement that failed."""
     details: Mapping[str, Any] = (error.details if isinstance(error, OperationFailure) else None) or {}
     inner = [*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())]
     return inner[0] if inner else details
 
 
 def _lacking(refused: re.Match[str]) -> str:
-    """Without the command's arguments: the server quotes it whole, filters and all."""
+    """Returns the server's refusal without the command's arguments: the server quotes it whole, filters and
+    all."""
     place = ".".join(filter(None, refused.group("database", "collection")))
     return f"the user may not {refused['command']} in {place}"
 

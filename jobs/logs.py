@@ -1,5 +1,5 @@
-"""What goes to stderr beside results: log lines, complaints and other lines for people. A line an event, as
-text or as a JSON object, secrets hidden."""
+"""Output on stderr beside results: log lines, complaints and other lines for people. A line an event, as text
+or as a JSON object, secrets hidden."""
 
 from __future__ import annotations
 

@@ -129,14 +129,14 @@ _METRICS_FILE = inspect.Parameter(
 _NO_THROTTLE = inspect.Parameter(
     "no_throttle", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=NoThrottle
 )
-#: Said for one run: who gives the rest again looks first whether it would delete too much, and goes on where
-#: the one before was cut off.
+#: Options for one run only: a repetition first checks whether it would delete too much, and continues where
+#: the run before was cut off.
 _ONCE = ("allow_large", "restart")
 
 
 def _as_typed(own: Sequence[inspect.Parameter], given: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The options and arguments of a verb, to be typed again; None where they name series: what they say
-    of people is kept nowhere else. What is in `_ONCE` is left out."""
+    """Returns the options and arguments of a verb, to be typed again; None where they name series, which may
+    be personal and are kept nowhere else. Leaves out those in `_ONCE`."""
     if given.get("series"):
         return None
     typed: list[str] = []

@@ -1,4 +1,4 @@
-"""What verbs that answer a question are asked: one policy, some of its series."""
+"""The selection of verbs that answer a question: one policy, some of its series."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Series = Annotated[
 
 
 def one_policy(call: Call) -> Policy:
-    """Raises UsageError where --policy does not name exactly one, and there are more."""
+    """Returns the policy of the call. Raises UsageError where --policy does not name exactly one, and there
+    are more."""
     if len(call.policies) != 1:
         known = ", ".join(call.settings.policies)
         raise UsageError(f"{call.command} works on one policy: name it with --policy. There are: {known}")

@@ -1,4 +1,4 @@
-"""Being asked to stop: the first signal ends the run after the step in hand, the second at once."""
+"""Signals that stop a process: the first ends the run after the step in hand, the second at once."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SHOW_CURSOR = b"\x1b[?25h\n"
 class Stop:
     """Whether this process was asked to stop. Runs call `check` where they may stop."""
 
-    # No threading.Event: a signal's handler asks, in the midst of whatever the main thread does. Were that
-    # waiting for the event, with the event's lock in its hand, the handler would wait for the lock for good.
+    # No threading.Event: a signal's handler calls `ask` in the midst of whatever the main thread does. If it
+    # were waiting for the event, and held the event's lock, the handler would wait for the lock forever.
     asked = False
 
     def ask(self) -> None:

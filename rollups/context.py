@@ -1,4 +1,4 @@
-"""The context of a run: what everything that is done for one policy works with."""
+"""The context of a run: what all work on one policy uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Document = dict[str, Any]
 Check = Callable[[], None]
 
 
-#: Hears how many buckets, and bytes of them, were read from MongoDB or deleted.
+#: Takes how many buckets, and bytes of them, were read from MongoDB or deleted.
 Spend = Callable[[int, int], None]
 
 

@@ -46,6 +46,6 @@ def transaction(database: Database[Document], guard: Guard, step: Callable[[Clie
             write_concern=majority(database),
             read_preference=ReadPreference.PRIMARY,
         )
-    if tries > 1:  # the driver's error refers to itself, and to all that its callers had in hand
+    if tries > 1:  # the driver's error refers to itself, and to all local variables of its callers
         gc.collect()
     return done

@@ -29,7 +29,7 @@ class Bookmark:
     """Where in its change stream a policy has been read to."""
 
     token: Mapping[str, Any]
-    collections: Mapping[str, str]  # what the stream was of: name -> what tells it from another of that name
+    collections: Mapping[str, str]  # those of the stream: name -> what tells it from another of that name
     live: Sequence[Span]  # these hold all that the buckets which were live then cover
 
 
@@ -60,7 +60,7 @@ def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[s
 def _progress(found: Document | None, policy: Policy) -> Progress:
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return Progress()
-    # Other collections for hours and days change the fingerprint; for a further level only its own progress.
+    # New collections for hours and days change the fingerprint; one for a further level only its progress.
     known = {**(policy.rollup.targets if policy.rollup else {}), **found.get("targets", {})}
     levels = [
         level.name

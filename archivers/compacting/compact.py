@@ -1,9 +1,9 @@
 """Merges the small commits of each UTC day into one.
 
-A merged commit is made as any other: the documents are read from the store, and have to be those that were
-archived; they are packed together, written, read back and compared byte for byte; its manifest is written
-last. Then one transaction lets it take the place of all the others at once. These stay in the store for a
-while, so that a query which is under way keeps its files; who goes by manifests does not count them.
+A merged commit is made like any other. The documents are read from the store, and must be those that were
+archived. They are packed together, written, read back and compared byte for byte; the manifest is written
+last. Then one transaction replaces all the others by it at once. These stay in the store for a while, so that
+a query under way keeps its files; readers of manifests do not count them.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _joined(some: Sequence[_Loaded]) -> Lot:
 
 
 def _cells(some: Sequence[_Loaded]) -> int:
-    """What is decoded for that is given back."""
+    """Returns what is decoded for that is given back."""
     return _joined(some).cells
 
 
@@ -104,7 +104,7 @@ class _Compactor:
     archive: OfflineArchive
     report: CompactReport = field(default_factory=CompactReport)
     rewritten: int = 0  # bytes of BSON
-    done: float = 0.0  # of the days, those that were looked at
+    done: float = 0.0  # the share of the days that were looked at
 
     def run(self) -> None:
         for group in self.groups():
@@ -127,8 +127,8 @@ class _Compactor:
             self._note(resting)
 
     def _movable(self, commits: Sequence[StandingCommit]) -> list[StandingCommit]:
-        """Without those in the range of a hold that freezes, whatever its series; and without those under a
-        tombstone, which they would lose."""
+        """Returns the commits without those in the range of a hold that freezes, whatever its series, and
+        without those under a tombstone, which they would lose."""
         freezes = self.context.freezes
         there = [it for it in commits if not it.is_buried]
         return [it for it in there if not any(hold.touches(*it.span) for hold in freezes)]
@@ -138,7 +138,7 @@ class _Compactor:
         return CommitDays(self.context.receipts)
 
     def _days(self) -> list[int]:
-        """The UTC days, since 1970, that have to be looked at."""
+        """Returns the UTC days, since 1970, that have to be looked at."""
         first = self.options.range.start_ms // DAY_MS
         last = (self.options.range.end_ms - 1) // DAY_MS
         return self._known_days.to_compact(first, last, self.options.quiet_since)
@@ -157,8 +157,8 @@ class _Compactor:
         return False
 
     def _note(self, resting: Sequence[StandingCommit]) -> None:
-        """Commits that stay as they are need not be looked at again, until another one comes, or a hold that
-        froze them is released."""
+        """Records commits that stay as they are: they need not be looked at again until another one comes, or
+        a hold that froze them is released."""
         names = [it.commit.name for it in resting if not it.is_compacted]
         if names and self.context.fence:
             self.context.check()

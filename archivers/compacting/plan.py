@@ -1,4 +1,5 @@
-"""Which commits are merged into one: those of one UTC day, as far as one commit may hold them. Pure."""
+"""Decides which commits are merged into one: those of one UTC day, as far as one commit may hold them.
+Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from buckets.fields.times import as_ms
 from config.policies import Policy
 from config.tables import USUAL_MEMORY
 
-#: So many commits of a day are merged though the day has not come to rest.
+#: From so many commits on, those of a day are merged though the day has not come to rest.
 MANY = 100
 
 
@@ -35,8 +36,8 @@ class StandingCommit:
     held: Size
     stored: int  # bytes in the store
     kin: str  # see `Manifest.kin`
-    is_compacted: bool  # it was looked at when its day had come to rest
-    is_buried: bool  # it is under a tombstone, or was
+    is_compacted: bool  # a compaction has looked at it when its day had come to rest
+    is_buried: bool  # it has or had a tombstone
     span: tuple[int, int]  # from its first reading until after its last, milliseconds
 
     @classmethod

@@ -11,9 +11,9 @@ from buckets.fields.times import DAY_MS, as_date, as_ms
 from config.durations import format_duration
 from config.policies import Policy
 
-#: Whoever lifts tombstones has so long to change the policy: then there are new ones.
+#: After tombstones are lifted, there is so long to change the policy before new ones come.
 LIFTED_FOR = timedelta(days=30)
-#: `none`: there is no tombstone, or one that counts no more.
+#: `none`: there is no tombstone, or one that no longer counts.
 Stage = Literal["none", "standing", "due", "lifted"]
 Document = dict[str, Any]
 
@@ -47,7 +47,7 @@ class Rule:
 
     @property
     def tombstone(self) -> Document:
-        """Returns a new one, as it is recorded."""
+        """Returns a new tombstone, as it is recorded."""
         return {"at": self.now, "due": self.now + self.grace, "keep": self.text}
 
     def stage(self, tombstone: Mapping[str, Any] | None) -> Stage:

@@ -21,7 +21,7 @@ from buckets.bson.raw import LOSSLESS, Batch
 from buckets.fields.selectors import selector_query
 from buckets.source import Source
 
-#: While somebody writes on, more is found each time: what is left after so many is reported.
+#: Rounds of deletes. While an application still writes, each round finds more: what is left is reported.
 _MOST_PASSES = 10
 
 
@@ -85,7 +85,7 @@ class CollectionEraser:
         return deleted
 
     def _delete(self, piece: Batch, session: ClientSession) -> tuple[list[int], int]:
-        """A bucket that has changed goes as it is now, if it is still of the series."""
+        """Deletes buckets. One that has changed goes as it is now, if it is still of the series."""
         work, place = self._work, self._place
         now = Batch.concat([piece.slice(0, 0), *self._source(session).by_raw_ids(piece.main.raw_ids)])
         going = now.take(work.erasure.sort(now).going)

@@ -1,4 +1,4 @@
-"""What an erasure is asked for, and which buckets that means."""
+"""The request of an erasure, and which buckets it means."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from buckets.models.covered import covered_span
 from config.errors import UsageError
 from config.policies import Policy
 
-#: Characters of a reason.
+#: Characters of a reason, at most.
 _LONGEST = 1000
 
 

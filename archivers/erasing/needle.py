@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-#: Inside other texts, shorter ones would be found everywhere; and so would numbers, `true` and `false`.
+#: Shorter texts would be found everywhere inside other texts; and so would numbers, `true` and `false`.
 _SHORTEST = 3
 
 

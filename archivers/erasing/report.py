@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: What is counted. `buckets`: each once, wherever copies of it lay.
+#: The counts. `buckets`: each once, wherever copies of it lay.
 COUNTS = (
     "buckets", "live", "online", "archived", "versions", "set_aside", "commits_rewritten", "summaries",
     "pins", "quarantine",

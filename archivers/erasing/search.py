@@ -38,7 +38,8 @@ def remaining(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy
 
 
 def _by_series(context: ArchiveContext, asked: Erasure, *, is_own: bool) -> Iterator[Remaining]:
-    """`is_own`: not of another policy, whose source has been searched."""
+    """Yields what holds the series by its fields. `is_own`: not of another policy, whose source has been
+    searched."""
     for place in places_of(asked)[not is_own :]:
         source = Source(context.database, asked.policy, place.collection, place.overflow)
         found = [it for _, it in held_in(source, asked)]

@@ -1,4 +1,4 @@
-"""What an erasure works with: its transactions, what it counts, what stops it."""
+"""The state of an erasure: its transactions, its counts, and what stops it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What policies make of the buckets that are there now, each by some instant: counted, nothing is moved."""
+"""What policies do with the buckets that are there now, each by some instant: counted, nothing is moved."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) 
 
 
 def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
-    """What ends before it is archived by then: it has expired, and is rolled up."""
+    """Returns the instant before which buckets that end are archived by then: expired, and rolled up."""
     if context.to == "none":
         return NEVER
     rolled_up = [
@@ -91,7 +91,8 @@ def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
 
 
 def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> int:
-    """The same of deletes: copies have to be older than the grace."""
+    """Returns the instant before which buckets that end are deleted by then: copies have to be older than the
+    grace."""
     if context.to == "none" or context.kept:
         return NEVER
     if not context.archive.grace:
@@ -102,8 +103,8 @@ def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present:
 
 
 def _copied_before(context: ArchiveContext) -> int:
-    """What ends before it was copied by the instant of the context, as far as receipts tell: runs copy in the
-    order of time."""
+    """Returns the instant before which buckets that end were copied by `now` of the context, by receipts:
+    runs copy in the order of time."""
     receipts = context.receipts
     mine = {"_id.policy": receipts.policy, "kind": context.to, "copied": {"$lte": context.now}}
     if context.to == "offline":
@@ -149,7 +150,7 @@ def _weigh(rules: Sequence[Rule], found: Sequence[Outcome], until: int) -> None:
 
 
 def _sizes(batch: Batch) -> NDArray[np.int64]:
-    """Bytes of each bucket with its overflow."""
+    """Returns the bytes of each bucket with its overflow."""
     sizes = np.diff(batch.main.offsets)
     np.add.at(sizes, batch.owner, np.diff(batch.extra.offsets))
     return sizes

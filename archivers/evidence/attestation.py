@@ -1,4 +1,4 @@
-"""What proves an archive: where its chain ends, under which key, and which of its days were restored."""
+"""What proves an archive: the end of its chain, the key that signs, and which of its days were restored."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Attestation(NamedTuple):
     receipt: LastReceipt | None
     key: str | None
     days: int  # UTC days on which commits begin
-    drilled: int  # of these: how many were drilled, all commits of each
-    oldest_drill: datetime | None  # of the days that were
+    drilled: int  # days of which all commits were drilled
+    oldest_drill: datetime | None  # of the drilled days
     last_drill: datetime | None
 
 

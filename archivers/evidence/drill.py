@@ -1,7 +1,7 @@
-"""Restore drills: archived days are brought back into collections of their own, compared, and dropped again.
+"""Restore drills: archived days are restored into collections of their own, compared, and dropped again.
 
-What is proven: each file of a commit gives the documents that its manifest tells of, MongoDB takes them and
-gives the same bytes back, and the summaries of their time are those of a recomputation.
+A drill proves that each file of a commit gives the documents of its manifest, that MongoDB takes them and
+gives the same bytes back, and that the summaries of their time equal a recomputation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DrilledDay:
     commits: int
     buckets: int
     equal: int
-    summaries: int  # that differ from a recomputation
+    summaries: int  # summaries that differ from a recomputation
     drilled_before: datetime | None
 
     @property

@@ -1,4 +1,4 @@
-"""What becomes of a bucket, or of all that cover an instant: where they are, why, and what comes next."""
+"""Explains a bucket, or all that cover an instant: where they are, why, and what comes next."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ def _explained(
 
 
 def _end(context: ArchiveContext, found: FoundBucket, last: int) -> End | None:
-    """When the archived bucket goes: offline with its commit, online with the UTC day of its last reading."""
+    """Returns when the archived bucket goes: offline with its commit, online with the UTC day of its last
+    reading."""
     rule = Rule.of(context.policy, context.now)
     if rule is None or not found.copies:
         return None
@@ -137,7 +138,7 @@ def _end(context: ArchiveContext, found: FoundBucket, last: int) -> End | None:
 
 
 def _holds(context: ArchiveContext, policy: Policy, decoded: Decoded) -> list[Hold]:
-    """Those that cover a bucket; `policy`: as which it was decoded."""
+    """Returns those that cover a bucket; `policy`: as which it was decoded."""
     standing = Holds(context.database, context.policy.name).standing()
     return [hold for hold in standing if covered(decoded, policy, [hold])]
 
@@ -148,7 +149,7 @@ def _span(policy: Policy, bucket: Batch) -> tuple[int | None, int | None]:
 
 
 def _equal_copy(policy: Policy, found: FoundBucket) -> Any:
-    """When the copy was made that the live bucket equals, and that may go once it is deleted."""
+    """Returns when the copy was made that the live bucket equals, and that may go once it is deleted."""
     if found.live is None:
         return None
     mine = units(policy, found.live)

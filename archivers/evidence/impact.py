@@ -1,4 +1,4 @@
-"""What a changed policy rolls up anew, and of which summaries the readings are gone: counts alone."""
+"""What a changed policy would roll up again, and for which summaries the readings are gone: counts alone."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The offline archive: buckets as Parquet in an object store.
 
-The order, here and nowhere else: parts and buckets file are written; all are read back from where they
-lie, and the documents rebuilt from them are compared byte for byte with what was read from MongoDB; then
-the manifest is written. A crash before that leaves files that no manifest names: they are not part of
-the archive, and the next run removes them.
+This is the one place that decides the order. Parts and buckets file are written. All are read back from where
+they lie, and the documents rebuilt from them are compared byte for byte with those read from MongoDB. Then
+the manifest is written. A crash before that leaves files that no manifest names: they are not part of the
+archive, and the next run removes them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Maker(NamedTuple):
     database: str
     fence: int
     now: datetime
-    timeseries: dict[str, str] | None = None  # of a native time-series collection: what it is made with
+    timeseries: dict[str, str] | None = None  # options of a native time-series collection
 
 
 class Replaced(NamedTuple):
@@ -85,7 +85,7 @@ class OfflineArchive(ArchivedCommits):
     ) -> None:
         super().__init__(policy, store, index, keys, listed)
         self._recent = Recent()  # at other instants as well
-        self.versions: dict[str, dict[str, str]] = {}  # of the last commit: key of each file -> version
+        self.versions: dict[str, dict[str, str]] = {}  # in the last commit: key of each file -> version
 
     def claim(self, owner: str, database: str) -> None:
         """Records which database owns the archive: runs of another one would clear what this one's have not
@@ -198,7 +198,8 @@ class OfflineArchive(ArchivedCommits):
         return draft
 
     def _class_of(self, file: StoredFile) -> str | None:
-        """Parts only: what lies under `meta/` is small, and read often."""
+        """Returns the storage class of a file. Only parts have one: files under `meta/` are small, and read
+        often."""
         archive = self.policy.archive
         return archive.storage_class if archive is not None and isinstance(file, Part) else None
 
@@ -259,7 +260,7 @@ class OfflineArchive(ArchivedCommits):
         return manifest.documents_sha256 == batch.digest and gives(*self._read_back(manifest), batch)
 
     def _read_back(self, manifest: Manifest) -> tuple[Readings, list[PackedGroup]]:
-        """From the files as they lie in the store, whatever documents they give."""
+        """Reads the files back as they lie in the store, whatever documents they give."""
         fields = manifest.archived_policy.value_names
         data = {file.key: fetch(self.store, file) for file in manifest.files}
         with decoding(self.store, manifest.buckets_file):

@@ -1,6 +1,6 @@
 """The manifests of one policy in a store, as a chain: each names the seals of those before it.
 
-Nothing here knows MongoDB. What the heads are is told by the caller, who keeps them there.
+Nothing here knows MongoDB. The caller keeps the heads there, and passes them in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from archivers.format.seals import encoded, sealed, signed
 from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
 from config.errors import HaltedError
 
-#: So many manifests are kept once they were read: some kilobytes each.
+#: Manifests that are cached: some kilobytes each.
 _KEPT = 500
 
 

@@ -1,4 +1,4 @@
-"""The commits of an offline archive, and how those are found that hold something of a range."""
+"""The commits of an offline archive, and how to find those that hold something of a range."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _counting(manifests: Sequence[Manifest], commits: Iterable[Commit]) -> list[
     return [it for it in manifests if it.commit in registered or registered.isdisjoint(it.replaces)]
 
 
-#: By policy: what was listed of an archive behind its registered commits.
+#: Commits that were listed behind the registered ones, by policy.
 Listed = dict[str, list[Commit]]
 
 
@@ -76,7 +76,8 @@ class ArchivedCommits:
         return list(commits(self.store, self.policy.name))
 
     def manifest(self, commit: Commit) -> Manifest:
-        """Raises NotFound, and DamagedError where it is not the one that was committed."""
+        """Returns the manifest of a commit. Raises NotFound, and DamagedError where it is not the one that
+        was committed."""
         return self.chain.manifest(commit)
 
     @property
@@ -108,8 +109,8 @@ class ArchivedCommits:
         return known + [it for it in tail if not self._is_known(it)]
 
     def _is_known(self, commit: Commit) -> bool:
-        """Whether a commit of the tail is registered: what is, and is not among those of a range, holds
-        nothing of it, or has been replaced."""
+        """Returns whether a commit of the tail is registered. One that is, and is not found for a range,
+        holds nothing of it, or has been replaced."""
         return self.index is not None and self.index.knows(commit)
 
     def manifests(self, start_ms: int, end_ms: int, among: Iterable[Commit] | None = None) -> list[Manifest]:
@@ -123,8 +124,8 @@ class ArchivedCommits:
         return [manifest for manifest in found if manifest.commit not in replaced]
 
     def _standing(self, commit: Commit) -> Manifest | None:
-        """None for a commit that was not registered, and was dropped since it was listed. Raises DamagedError
-        where the manifest of a registered one is gone."""
+        """Returns the manifest of a commit; None where it was not registered, and dropped since it was
+        listed. Raises DamagedError where that of a registered one is gone."""
         try:
             return self.manifest(commit)
         except NotFound:
@@ -147,8 +148,8 @@ class ArchivedCommits:
             at, width = max(end, span[0]), 2 * width
 
     def _first_start(self, start_ms: int, end_ms: int) -> int | None:
-        """As `earliest`, in [start, end): where a commit goes on later, another one may lie before that.
-        Manifests that begin on later days than what was found are not read."""
+        """Returns what `earliest` does, in [start, end). Where a commit continues later, another one may lie
+        before that. Reads no manifests that begin on later days than what was found."""
         found = end_ms
         for commit in sorted(self.within(start_ms, end_ms), key=lambda it: it.first):
             if commit.first > day(found):
@@ -157,7 +158,7 @@ class ArchivedCommits:
         return found if found < end_ms else None
 
     def _starts(self, commit: Commit, at_or_after_ms: int) -> list[int]:
-        """Where the days of a commit begin, as far as they reach on."""
+        """Returns where the days of a commit begin, from the instant on."""
         manifest = self._standing(commit)
         parts = manifest.parts if manifest is not None else ()
         return [max(as_ms(it.first), at_or_after_ms) for it in parts if as_ms(it.last) >= at_or_after_ms]

@@ -43,7 +43,7 @@ class DamagedError(HaltedError):
         self, code: str, place: str, what: str, mend: str = "Restore the file from a backup of the store"
     ) -> None:
         super().__init__(f"{place}: {what}. Nothing was deleted. {mend}")
-        self.code = code  # that of a finding
+        self.code = code  # the code of a finding
         self.place = place  # url of the file, or what names the document
 
 
@@ -98,7 +98,7 @@ class Origin(_Model):
     buckets: int
 
 
-#: Of the archive's format.
+#: The version of the archive's format.
 SCHEMA_VERSION = 5
 
 
@@ -113,7 +113,7 @@ class Manifest(_Model):
     collection: str
     layout: dict[str, Any]  # the policy's keys that say how readings lie in its buckets
     series_types: dict[str, str]  # series field -> type of its column
-    timeseries: dict[str, str] | None = None  # of a native time-series collection: what it is made with
+    timeseries: dict[str, str] | None = None  # options of a native time-series collection
     buckets: int
     overflow_documents: int
     readings: int
@@ -185,7 +185,8 @@ class Manifest(_Model):
         return any(map(self.series.may_hold, selectors))
 
     def _tells_series(self, policy: Policy) -> bool:
-        """Whether the policy reads the series of these buckets as they were read when they were archived."""
+        """Returns whether the policy reads the series of these buckets as they were read when they were
+        archived."""
         ours = layout_of(policy)
         return all(ours.get(key) == self.layout.get(key) for key in _OF_SERIES)
 
@@ -204,7 +205,7 @@ class Manifest(_Model):
         return sum(file.bytes for file in self.files)
 
 
-#: What of a layout the series of a bucket depend on.
+#: The keys of a layout that the series of a bucket depend on.
 _OF_SERIES = ("model", "series_fields", "samples_field", "overflow")
 
 
@@ -214,7 +215,8 @@ def layout_of(policy: Policy) -> dict[str, Any]:
 
 
 def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:
-    """Raises NotFound, and DamagedError where it is no manifest, or not the one that was written."""
+    """Returns the manifest of a commit. Raises NotFound, and DamagedError where it is no manifest, or not the
+    one that was written."""
     key = manifest_key(policy, commit.sequence, commit.name)
     manifest = _read(store, policy, commit.name, key)
     if manifest.sequence != commit.sequence:
@@ -268,8 +270,8 @@ def _other_version(data: bytes) -> int | None:
 
 
 def _foreign(manifest: Manifest) -> str | None:
-    """A key that no run would have given a file of this commit. What a manifest names is read, and deleted
-    with it: whoever can write one must not choose what."""
+    """Returns a key that no run would have given a file of this commit; None without one. What a manifest
+    names is read, and deleted with it: whoever can write a manifest must not choose what."""
     policy, commit = manifest.policy, manifest.commit
     ours = [part_key(policy, part.dt.isoformat(), commit) for part in manifest.parts]
     ours.append(buckets_key(policy, commit))

@@ -105,7 +105,7 @@ def commit_of_file(policy: str, key: str) -> CommitName | None:
     return parse_commit(match[1]) if match else None
 
 
-#: Of a manifest's number in its key: more digits than there will be commits.
+#: Digits of a manifest's number in its key: enough for all commits there will ever be.
 DIGITS = 10
 _MANIFEST = re.compile(rf"(?P<sequence>[0-9]{{{DIGITS}}})_(?P<commit>.+)\.json")
 _LINK = re.compile(rf"(?P<commit>{COMMIT.pattern})\.(?P<seal>[0-9a-f]{{16}})\.json")

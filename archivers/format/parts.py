@@ -41,8 +41,8 @@ def write_parts(
 
 
 def _edges_of_days(time: NDArray[np.int64]) -> list[int]:
-    """Where the rows of each day start, and where the last end. Rows are sorted by day, and no
-    further: to find where one ends that is enough."""
+    """Returns where the rows of each day start, and where the last end. Rows are sorted by day only, which is
+    enough for that."""
     edges = [0]
     while edges[-1] < len(time):
         rest = time[edges[-1] :]

@@ -1,13 +1,13 @@
-"""What was read of an archive a moment ago, and may be asked for again."""
+"""Caches what was read of an archive, since it may soon be needed again."""
 
 from __future__ import annotations
 
 from archivers.format.manifest import Manifest, Part
 from buckets.bson.raw import Batch
 
-#: Bytes of documents that are kept beside those of the last commit.
+#: Bytes of documents that are cached beside those of the last commit.
 _KEPT = 8_000_000
-#: Bytes of parts that are kept.
+#: Bytes of parts that are cached.
 _MOST_PARTS = 16 << 20
 
 

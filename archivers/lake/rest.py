@@ -9,7 +9,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
-#: Seconds: for a connection, and for each piece of an answer.
+#: Seconds to wait for a connection, and for each piece of an answer.
 SECONDS = 15.0
 
 

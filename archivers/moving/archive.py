@@ -1,4 +1,4 @@
-"""Archives what has expired of one policy, and sees that what was archived is all there."""
+"""Archives the expired buckets of one policy, and checks that what was archived is all there."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveRep
 
 
 def _tell_of_those_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
-    """Say of buckets that are not looked at when they would be."""
+    """Reports when buckets that are not looked at would be."""
     start, end = options.expired(run)
     edge = max(end, min(run.expired_before, options.range.end_ms))
     if waiting := run.source.count_ending(max(start, end), edge):

@@ -1,7 +1,7 @@
 """Copies of buckets under way: made by a thread of this process, or by tasks in others.
 
 Nothing here writes to MongoDB, and no copy is part of the archive before the run that asked for it commits
-it: what is left behind by one that was given up is cleared by a later run.
+it. The files of a copy that was given up are cleared by a later run.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from config.errors import BucketwiseError, HaltedError
 from config.policies import Policy
 from rollups.tasks import result_of
 
-#: So many copies are made by this process while the one before is committed, and its buckets are deleted;
-#: and one more from when the next is ready. Two at once keep two cores busy; each takes memory.
+#: Copies that this process makes while the one before is committed and its buckets are deleted; and one more
+#: once the next is ready. Two at once keep two cores busy; each takes memory.
 AHEAD = 1
 
 
@@ -45,7 +45,7 @@ class Copies:
         self._maker = maker
         self._executor = executor
         self._check = check
-        # Measurements of a native time-series collection can't be asked for by `_id`.
+        # Measurements of a native time-series collection can't be queried by `_id`.
         self._is_elsewhere = executor.workers > 1 and maker.timeseries is None
         self._threads = ThreadPoolExecutor(AHEAD + 1, "bucketwise-copier")
         self._begun: deque[_Begun] = deque()
@@ -93,7 +93,7 @@ class Copies:
         return self._archive.copy(lot, types, self._maker, self._check)
 
     def _accept(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
-        """Re-read here as well: what a worker says of its copy is not taken on trust."""
+        """Reads a copy back here as well: what a worker says of its copy is not trusted."""
         if draft is None:  # a bucket has changed since it was read here
             return self._copy(lot, types)
         for file in draft.files:

@@ -1,4 +1,4 @@
-"""What a run would do, told by an archiver that moves nothing."""
+"""Tells what a run would do, by an archiver that moves nothing."""
 
 from __future__ import annotations
 

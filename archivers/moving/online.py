@@ -61,11 +61,11 @@ class OnlineRun:
         self._target, self._overflow = places = archive_collections(work.policy)
         source = partial(archived_source, work.database, work.policy)
         self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
-        self._stale: set[bytes] = set()  # of buckets whose copies have become old
+        self._stale: set[bytes] = set()  # buckets whose copies are out of date
         self._merging = Merging(work, source, self._take_back, places)
 
     def _make_collections(self) -> None:
-        """With zstd blocks, and the index that range queries by series and time need."""
+        """Creates collections with zstd blocks, and the index for range queries by series and time."""
         policy, database = self._work.policy, self._work.database
         first, last = first_and_last(policy)
         time_fields = list(dict.fromkeys((last, first)))
@@ -122,7 +122,7 @@ class OnlineRun:
         return np.array([i for i in range(len(batch)) if i not in out], dtype=np.int64)
 
     def _standing(self, batch: Batch) -> set[int]:
-        """Those that need no copy, or can have none."""
+        """Returns the buckets that need no copy, or can have none."""
         work, measured = self._work, self._work.measured
         ids = batch.main.ids
         copied = self._receipts.copied(ids)
@@ -156,7 +156,7 @@ class OnlineRun:
         return {*waiting, *conflicts}
 
     def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:
-        """Of buckets in whose way another document is: why some can't go, and which are copied already."""
+        """Sorts buckets in whose way another document is: why some can't go, and which are copied already."""
         if self._work.measured:
             return dict.fromkeys(late, f"another document with this _id is in {self._target}"), []
         if not late:
@@ -182,7 +182,7 @@ class OnlineRun:
         self._receipts.pull(ids, session)
 
     def _forget(self, changed: Batch, session: ClientSession) -> None:
-        """These buckets take the place of their copies: restored, and changed since."""
+        """Removes the copies of buckets that were restored and have changed since."""
         self._take_back(changed.main.ids, session)
         self._merging.retire(changed, session)
 
@@ -215,7 +215,7 @@ class OnlineRun:
             at += len(piece)
 
     def _move_late(self, late: Batch) -> None:
-        """What is in the way by now, and was not before, is for a later run to sort."""
+        """Moves late buckets. A document that has come into the way since is for a later run to sort."""
         ready = [i for i, raw_id in enumerate(late.main.raw_ids) if raw_id in self._ready]
         self._work.report.change(len(late) - len(ready))
         late = late.take(np.array(ready, dtype=np.int64))
@@ -225,7 +225,7 @@ class OnlineRun:
         return f"{self._work.now:%Y%m%dT%H%M%S}-f{self._work.fence:06d}-{piece.digest[:16]}"
 
     def _late(self, piece: Batch, there: dict[bytes, bytes]) -> list[int]:
-        """Buckets of which the archive holds another version, and not an old copy."""
+        """Returns the buckets of which the archive holds another version, and not an old copy."""
         late = [i for i, (name, unit) in enumerate(self._named(piece)) if there.get(name, unit) != unit]
         return [i for i in late if piece.main.raw_id(i) not in self._stale]
 
@@ -240,7 +240,7 @@ class OnlineRun:
             self._work.report.change(self._delete(name, piece, spans))
 
     def _copy(self, name: str, piece: Batch, held: set[bytes]) -> None:
-        """Write the copies that aren't there yet, and compare all with the originals as read."""
+        """Writes the copies that aren't there yet, and compares all with the originals as read."""
         ids = piece.main.ids
         mine = units(self._work.policy, piece)
         missing = piece.take(np.array([i for i, unit in enumerate(mine) if unit not in held], dtype=np.int64))

@@ -1,7 +1,7 @@
 """Buckets that hold no finite number in a value field, on a whole day of a series that had some: they stay.
 
-Whoever writes may have renamed the field, or put something else there. Once that is in the archive alone,
-nobody misses it.
+The application may have renamed the field, or put something else there. Once that is only in the archive,
+nobody would notice.
 """
 
 from __future__ import annotations

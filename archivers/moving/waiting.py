@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from buckets.bson.raw import Batch
 
-#: Bytes of names that need no file.
+#: Bytes of names that are kept in memory, without a file.
 MOST_IN_MEMORY = 1 << 20
 
 
 class _UnderWay(NamedTuple):
     """A lot that is not committed yet."""
 
-    first: int  # what its buckets cover, milliseconds
+    first: int  # the span of its buckets, milliseconds
     last: int
     names: NDArray[np.uint64]  # sorted
 
@@ -88,7 +88,7 @@ class Waiting:
 
     def close(self) -> None:
         """Removes the file. Holds no names from then on."""
-        with suppress(OSError):  # a disk that is full: nobody needs the names any more
+        with suppress(OSError):  # a full disk: the names are no longer needed
             self._file.close()
 
 

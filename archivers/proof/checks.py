@@ -69,7 +69,7 @@ def check_store(store: ObjectStore, storage_classes: Iterable[str] = ()) -> list
 
 
 def _versions(store: ObjectStore) -> Iterator[Finding]:
-    """What becomes of what is deleted there."""
+    """Yields what the store keeps of objects that are deleted."""
     found = store.versioning()
     if found.lock is not None and found.has_locks is None:
         message = (
@@ -183,7 +183,7 @@ class _Check:
             yield self._finding("source-kind", policy.collection, "error", message)
 
     def sharding(self) -> Iterator[Finding]:
-        """Of each collection whose documents are told apart by their `_id`s."""
+        """Yields findings on each collection whose documents are identified by `_id`."""
         if not is_sharded(self.database) or self.policy.model == "timeseries":
             return
         for name in self.policy.sources:
@@ -239,7 +239,7 @@ class _Check:
                         yield self._finding("ttl-conflict", expiry.place, "error", message)
 
     def _kept(self) -> dict[str, Any]:
-        """What the suite writes: collection -> how long it is to be kept; None: forever."""
+        """Returns how long the suite keeps what it writes, by collection; None: forever."""
         policy, kept = self.policy, dict[str, Any]()
         for level in levels_of(policy):
             kept[level.collection] = level.retain
@@ -264,7 +264,7 @@ class _Check:
         yield from self._stream()
 
     def _stream(self) -> Iterator[Finding]:
-        """Late readings are told by the database's change stream."""
+        """Yields findings on the database's change stream, which tells late readings."""
         policy = self.policy
         if policy.rollup is None or not may_stream(policy):
             return

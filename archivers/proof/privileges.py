@@ -1,4 +1,4 @@
-"""What the user of the connection may do, held against what a run needs."""
+"""What the user of the connection may do, compared with what a run needs."""
 
 from __future__ import annotations
 

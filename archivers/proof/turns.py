@@ -1,8 +1,8 @@
-"""What an audit reads of an archive, where it is not to read all: by turns. Pure.
+"""What an audit reads of an archive, where it does not read all: by turns. Pure.
 
 Each day on which commits begin has a turn. Audits go through the turns by their own day: they need no memory
 of earlier ones, and no right to write. The number of turns is a prime, so that audits at any regular interval
-below it, in days, come to all of them: nightly ones soonest, weekly ones as well.
+below it, in days, reach all of them: nightly ones soonest, weekly ones as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from buckets.fields.times import DAY_MS, as_ms
 from rollups.calendar.due import Spans
 from rollups.calendar.levels import Span
 
-#: With fewer turns than this, audits a week apart would have the same ones, or need years to have all.
+#: With fewer turns, weekly audits would always take the same ones, or need years to take all.
 _FEWEST = 11
 
 

@@ -27,7 +27,7 @@ from config.errors import HaltedError
 class Bad:
     """Something that is not as it was written."""
 
-    code: str  # that of a finding
+    code: str  # the code of a finding
     place: str  # the url of the file, or of the manifest; or what names a document
     message: str
 
@@ -126,7 +126,7 @@ class _Verifier:
     look: Callable[[Manifest], object]
     within: TimeRange = EVER
     told: str = "verified parts"  # as progress
-    count: int = 0  # of the commits to look at; 0: not known
+    count: int = 0  # commits to look at; 0: not known
     listed: list[Commit] = field(default_factory=list)  # all that the store has
     seen: set[str] = field(default_factory=set)  # commits
     done: dict[str, Verified] = field(default_factory=dict)  # those of them that are as they should be
@@ -173,7 +173,7 @@ class _Verifier:
         return heads
 
     def _verify_chain(self, registered: dict[str, Commit], there: dict[str, Commit]) -> list[LastReceipt]:
-        """The manifests of the chain, as far as they are to be had, each with its commit if that is there."""
+        """Returns the manifests of the chain that can be read, each with its commit if that is there."""
         archive, receipts, heads = self.archive, self.context.receipts, self._verify_heads()
         if heads is None:
             return []
@@ -241,5 +241,5 @@ def _missing(archive: OfflineArchive, commit: Commit) -> DamagedError:
 
 
 def _is_dropped(receipts: Receipts, archive: OfflineArchive, commit: Commit) -> bool:
-    """By a run that is at work, since the commits were listed."""
+    """Returns whether a concurrent run has dropped the commit since the commits were listed."""
     return not archive.is_there(commit) and commit.name not in receipts.standing([commit.name])

@@ -1,4 +1,4 @@
-"""DuckDB over the views of policies. It reads nothing else: no files, no network, no Python variables."""
+"""DuckDB over the views of policies. It can read nothing else: no files, no network, no Python variables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ except ImportError as error:
     ) from None
 
 _ROWS = 20_000  # of a batch of the result
-#: Disk that a query may take where its memory does not do, as a multiple of that.
+#: Disk that a query may take where its memory does not suffice, as a multiple of it.
 _SPILL = 25
 _SETTINGS = {
     "autoinstall_known_extensions": False,
@@ -86,8 +86,8 @@ class Engine:
             self._types[policy] = types_of(view.context)
         self._tables[view.name] = table = view.make(self._types[policy])
         check_columns(view.name, table.schema.names)
-        # A filter on doubles is DuckDB's own to apply, to which NaN is the greatest number: it is not handed
-        # down through a function, and Arrow never sees it.
+        # DuckDB applies filters on doubles itself, since it takes NaN for the greatest number: through a
+        # function they are not pushed down, and Arrow never sees them.
         columns = [
             f"greatest({quoted(it.name)}, {quoted(it.name)}) AS {quoted(it.name)}"
             if pa.types.is_floating(it.type)
@@ -146,7 +146,7 @@ class Engine:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """DuckDB's errors, and those that it wraps, as ours."""
+        """Raises DuckDB's errors, and those that they wrap, as ours."""
         try:
             yield
         except duckdb.OutOfMemoryException as error:
@@ -162,7 +162,7 @@ class Engine:
 
 
 def _open(memory: int, folder: str) -> duckdb.DuckDBPyConnection:
-    """A database in memory that can do nothing but compute."""
+    """Returns a database in memory that can do nothing but compute."""
     settings: Mapping[str, Any] = {
         **_SETTINGS,
         "memory_limit": f"{memory // 10**6}MB",

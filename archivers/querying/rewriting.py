@@ -1,7 +1,7 @@
-"""Aggregates of readings that summaries answer as well: the same query, over a level of summaries.
+"""Aggregates of readings that summaries can answer: the same query, over a level of summaries.
 
-A statement is rewritten where each of its parts is known to mean the same there, and not at all where one is
-not. Sums may differ in their last digits, and numbers that are not finite are in no summary's statistics.
+A statement is rewritten only if each of its parts is known to mean the same there. Sums may differ in their
+last digits, and summaries' statistics leave out numbers that are not finite.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rollups import progress
 from rollups.calendar.levels import Level, levels_of
 
 Node = dict[str, Any]
-#: Aggregate -> what gives it of summaries.
+#: Aggregate -> the expression that computes it from summaries.
 _OF_VALUES = {
     "count": "coalesce(sum({count}), 0)",
     "sum": "sum({sum})",
@@ -35,7 +35,7 @@ _OF_VALUES = {
     "mean": "(sum({sum}) / sum({count}))",
 }
 _COUNT = 'coalesce(sum("count"), 0)'
-#: Each unit is made up of whole windows of these levels, by UTC.
+#: Levels whose whole windows make up each unit, in UTC.
 _FINE = ("hourly", "15m", "5m")
 _UNITS = {"hour": _FINE, **dict.fromkeys(("day", "week", "month", "quarter", "year"), ("daily", *_FINE))}
 
@@ -77,14 +77,14 @@ def rewritten(
 
 
 def _levels(policy: Policy, span: Range) -> list[Level]:
-    """The coarsest first; of those whose windows are made up of hours of UTC, or parts of them."""
+    """Returns the levels whose windows are made up of UTC hours, or parts of them, the coarsest first."""
     levels = levels_of(policy)
     found = {it.name: it for it in levels if it.step is not None or it.zone_name in ("UTC", "Etc/UTC")}
     return [found[name] for name in ("daily", *_FINE) if name in found and _tiles(found[name], span)]
 
 
 def _whole(context: ArchiveContext, span: Range) -> Iterator[Level]:
-    """Of these levels, those that tell of all readings, and of no others: neither have expired."""
+    """Yields those levels whose summaries cover all readings, and no others: neither have expired."""
     database, policy, start = context.database, context.policy, span[0]
     if start < (progress.ended_before(database, policy) or start):
         return

@@ -177,7 +177,7 @@ def _series_columns(types: Types) -> list[tuple[str, pa.DataType]]:
 
 
 def _summary_columns(policy: Policy, level: LevelName) -> dict[str, tuple[pa.DataType, str]]:
-    """Column -> its type, and where it lies in a summary."""
+    """Returns the type of each column, and where it lies in a summary."""
     whole, number, instant = pa.int64(), pa.float64(), INSTANT
     found: list[tuple[str, pa.DataType]] = [("start", instant), ("end", instant)]
     if level in CALENDAR_LEVELS:

@@ -14,7 +14,7 @@ from archivers.format.manifest import DamagedError
 from archivers.stores.base import NotFound
 
 T = TypeVar("T")
-#: The instant is too long ago for MongoDB, or too close to a change of its collections.
+#: Error codes: the instant is too long ago for MongoDB, or too close to a change of its collections.
 _SNAPSHOT_GONE = (239, 246)
 _TRIES = 3
 

@@ -1,4 +1,4 @@
-"""What is archived and no longer live, as batches: the other half of every summary's readings."""
+"""Archived buckets that are no longer live, as batches: the other half of every summary's readings."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ class ArchivedReader:
             yield from (it for it in manifest.parts if it.touches(asked.start, asked.end))
 
     def _rows_tell(self, manifest: Manifest) -> bool:
-        """Whether the rows of a commit are what is archived of it, and not known to be live."""
+        """Returns whether the rows of a commit are what is archived of it, and not known to be live."""
         if not manifest.has_rows_of(self._policy):
             return False
         receipts = Receipts(self._database, self._policy.name)
         return not receipts.live(manifest.commit, manifest.buckets, self._session).any()
 
     def _moved(self, asked: RowFilter) -> Iterator[Batch]:
-        """Of an online archive."""
+        """Yields the buckets of an online archive."""
         receipts = Receipts(self._database, self._policy.name)
         query = selector_query(self._policy, *asked.series)
         for batch in self._archived_source().batches(asked.start, asked.end, query):
@@ -151,8 +151,8 @@ class ArchivedReader:
         return archived_source(self._database, self._policy, self._session)
 
     def _holding(self, archive: OfflineArchive, asked: RowFilter) -> Iterator[Manifest]:
-        """Commits that may hold something of it. (Days with readings may lie before and after.)"""
-        # What reaches into the next range is read last: it is at hand when that is asked for.
+        """Yields the commits that may hold something of it. (Days with readings may lie before and after.)"""
+        # Commits that reach into the next range are read last: they are cached when that range is read.
         for manifest in sorted(archive.manifests(asked.start, asked.end), key=lambda it: (it.first, it.last)):
             is_around = any(it.touches(asked.start, asked.end) for it in manifest.parts)
             if is_around and (not asked.series or manifest.may_hold(self._policy, *asked.series)):
@@ -169,7 +169,8 @@ class ArchivedReader:
         yield from self._not_live(batch, live, asked)
 
     def _chosen(self, batch: Batch, asked: RowFilter) -> NDArray[np.int64]:
-        """Buckets with a reading that is asked for; and those that break the policy's model, as it is now."""
+        """Returns the buckets with a reading that is asked for, and those that break the policy's present
+        model."""
         decoded = decode(batch, self._policy)
         columns = decoded.columns
         wanted = selected(columns.series, self._policy, *asked.series)[columns.series_of_readings]
@@ -180,8 +181,8 @@ class ArchivedReader:
         return np.flatnonzero(chosen)
 
     def _not_live(self, batch: Batch, may_be_live: NDArray[np.bool_], asked: RowFilter) -> Iterator[Batch]:
-        """Without buckets that are live as they are here, and without old copies of live ones. A document
-        that took the `_id` of a deleted bucket is another one."""
+        """Yields buckets without those that are live as they are here, and without old copies of live ones. A
+        document that took the `_id` of a deleted bucket is another one."""
         if not len(batch):
             return
         source = Source(self._database, self._policy, session=self._session)
@@ -201,7 +202,7 @@ class ArchivedReader:
 
 
 def _by_id(source: Source, batch: Batch) -> dict[bytes, bytes]:
-    """The live buckets that have the `_id`s of the batch."""
+    """Returns the live buckets that have the `_id`s of the batch."""
     ids = batch.main.ids
     return {
         live.main.raw_id(i): live.unit(i)

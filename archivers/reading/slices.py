@@ -57,7 +57,7 @@ def _read(
     return found
 
 
-#: Of each thread: a worker of a cluster may have several.
+#: One for each thread: a worker of a cluster may have several.
 _KEPT = threading.local()
 
 

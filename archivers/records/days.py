@@ -1,4 +1,4 @@
-"""Offline commits by the UTC day on which they begin: which a compaction or a drill has yet to look at."""
+"""Offline commits by the UTC day on which they begin: which a compaction or a drill has still to look at."""
 
 from __future__ import annotations
 

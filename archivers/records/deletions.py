@@ -1,8 +1,8 @@
 """One receipt for each delete: what went, when, under which policy, and where it is now.
 
-They are numbered, and each has the seal of the one before. The number and seal of the last are kept beside
-them, changed in the transaction that deletes. Manifests name the last one of their time, so that a database
-that was put back to an older state is known by its store.
+Receipts are numbered, and each has the seal of the one before. The number and seal of the last are kept
+beside them, changed in the transaction that deletes. Manifests name the last receipt of their time, so that
+the store reveals a database that was restored to an older state.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from config.policies import Policy
 from config.secrets import hide_secrets
 
 Document = dict[str, Any]
-#: Binary data that says it is a UUID may be of any length.
+#: Binary data that claims to be a UUID may be of any length.
 _LEGIBLE = CODEC.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
-#: The receipt that tells the number and the seal of the last of these.
+#: The document with the number and the seal of the last receipt.
 LAST = "last"
-#: Of copies whose originals somebody else has deleted.
+#: Kind of the receipts of copies whose originals somebody else has deleted.
 KEPT = "kept"
-#: The files of so many commits are remembered while receipts are listed.
+#: Commits whose files are remembered while receipts are listed.
 _KEPT_COMMITS = 1000
-#: So many receipts are asked for in one command.
+#: Receipts that one command asks for.
 _PAGE = 1000
 
 
@@ -113,7 +113,7 @@ class Deletions:
 
     @cached_property
     def _policy_text(self) -> str:
-        """The policy goes into the receipts once, under its SHA-256, which is returned."""
+        """Records the text of the policy once, under its SHA-256, which is returned."""
         text = policy_text(self._policy)
         name = text_digest(text)
         self._receipts.update(f"policy-{name}", {"$setOnInsert": {"kind": "policy", "text": text}})

@@ -1,8 +1,7 @@
 """The erasure of a policy's series that has begun and has not ended: one document among the receipts.
 
-It names the series by a keyed hash alone. Its key is random, and goes with the document when the erasure has
-ended. What is counted is written in the transactions that erase, so that an erasure which was cut off goes on
-counting.
+It names the series only by a keyed hash. Its key is random, and goes with the document when the erasure has
+ended. Counts are written in the transactions that erase, so that an erasure which was cut off continues them.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from archivers.records.receipts import Receipts
 from config.errors import HaltedError
 
 Document = dict[str, Any]
-#: The receipt that names them.
+#: The document among the receipts that names the heads.
 HEADS = "heads"
 
 
@@ -90,7 +90,8 @@ def typed(receipts: Receipts, manifest: Manifest) -> UpdateOne:
 
 
 def _known_types(manifest: Manifest) -> Document:
-    """One archive is one table: with the same series fields, all its commits have the same types."""
+    """Returns the types of a commit's series columns. One archive is one table: with the same series fields,
+    all commits have the same types."""
     pairs = [list(it) for it in sorted(manifest.series_types.items())]
     return {"types": {"$setUnion": [{"$ifNull": ["$types", []]}, [{"$literal": pairs}]]}}
 
@@ -106,7 +107,7 @@ def types_of(found: Document | None, fields: Sequence[str]) -> dict[str, str] | 
 
 
 def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], session: ClientSession) -> None:
-    """Records the heads of the chain and its length, in a transaction."""
+    """Records the heads of the chain, and the number of the last one, in a transaction."""
     commits = [link.model_dump() for link in links]
     receipts.update(HEADS, {"$set": {"kind": "heads", "sequence": sequence, "commits": commits}}, session)
 
@@ -135,7 +136,7 @@ def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
 
 def check_none_back(receipts: Receipts, archive: OfflineArchive) -> None:
     """Raises DamagedError where the store holds a commit that was dropped: it is an older state of it."""
-    dropped = receipts.dropped()  # before the listing: a run at work drops first
+    dropped = receipts.dropped()  # before the listing: a concurrent run drops first
     for commit in archive.commits() if dropped else ():
         if commit.name in dropped and archive.manifest(commit).sha256 == dropped[commit.name]:
             raise _rolled_back(archive, commit, "it was dropped, and is there again")

@@ -87,8 +87,8 @@ def note_held(receipts: Receipts, names: Iterable[str], session: ClientSession) 
 
 
 def _note_released(receipts: Receipts, hold: Hold, session: ClientSession) -> None:
-    """Replaced commits may be dropped again, what is under a tombstone may go, and others of the range be
-    merged."""
+    """Allows replaced commits to be dropped again, what is under a tombstone to go, and others of the range
+    to be merged."""
     within, kept = hold.within, {"kind": {"$in": ["offline", TOMBSTONE]}, "tombstone.held": hold.name}
     free = {"$unset": {"tombstone.held": ""}}
     receipts.collection.update_many({"_id.policy": receipts.policy, **kept}, free, session=session)

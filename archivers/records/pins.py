@@ -1,7 +1,7 @@
 """Pins: restored buckets that stay in the hot collection, until a time or until they are released.
 
 One document a bucket in `bucketwise_pins`, written by the transaction that restores the bucket into the
-source. Found by the bucket's `_id`, it goes for either archive, and for the bucket's overflow with it.
+source. It has the bucket's `_id`, and applies to either archive, and to the bucket's overflow.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Pins:
 
     def put(self, batch: Batch, until: datetime | None, session: ClientSession) -> None:
         """Pins the buckets of a batch; those that are pinned already take the new time."""
-        # What was seen stays: summaries may hold a bucket that was changed, and changed back just now.
+        # `seen` stays: summaries may hold a bucket that was changed, and changed back just now.
         updates = [
             UpdateOne(name, {"$set": {"until": until}, "$setOnInsert": seen}, upsert=True)
             for name, seen in self._seen(batch)

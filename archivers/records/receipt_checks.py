@@ -1,6 +1,5 @@
-"""Checks the receipts: each has to be there as it was written, behind the one before; and the holds, which
-they tell of.
-"""
+"""Checks receipts: each must be there as it was written, behind the one before; and holds against
+receipts."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def check_deletions(
             yield from checker.look_at(receipt, file)
         for receipt in moved.kept():
             yield from checker.compare(receipt)
-    except DamagedError as error:  # a file of old receipts: what comes behind it can't be told from it
+    except DamagedError as error:  # a file of old receipts: the ones behind it can't be checked against it
         yield error
         return
     yield from differing_holds(checker.holds, before, _digests(receipts))
@@ -128,7 +127,7 @@ class _Checker:
             yield error
 
     def knows(self, told: LastReceipt) -> bool:
-        """Whether a receipt that a manifest tells of is there, or known to be lost."""
+        """Returns whether a receipt that a manifest names is there, or known to be lost."""
         if told.sequence in self.seals:
             return self.seals[told.sequence] == told.sha256
         return any(self._is_in_gap(told, last) for last in self._lost)

@@ -36,27 +36,27 @@ from rollups.guarded import majority
 
 COLLECTION = "bucketwise_receipts"
 _PAGE = 1000
-#: States of online receipts: later versions of archived buckets were copied; were merged into these.
+#: States of online receipts: later versions of archived buckets were copied; were merged with these.
 MERGING, MERGED = "merging", "merged"
-#: Of an offline commit: another one has taken it over, and it is dropped next; or stays in the store while a
-#: hold covers it.
+#: States of an offline commit that another one has taken over: it is dropped next; or it stays in the store
+#: while a hold covers it.
 REPLACED, HELD = "replaced", "held"
-#: Kind of what tells that a UTC day of an online archive is under a tombstone.
+#: Kind of the document that puts a UTC day of an online archive under a tombstone.
 TOMBSTONE = "tombstone"
 
 Document = dict[str, Any]
-#: What the receipt of an offline commit tells while it is there.
+#: Fields of an offline commit's receipt, until the commit is dropped.
 _OF_COMMITS = (
     "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
     "first_day", "committed", "compacted", "drilled", "buckets", "readings", "bytes", "documents_bytes",
     "kin", "copied", "known",
     "replaced_by", "replaced_at", "tombstone", "ended",
 )  # fmt: skip
-#: Binary data among `_id`s stays what it is: it may say that it is a UUID, and be of any length.
+#: Binary data among `_id`s stays as it is: it may claim to be a UUID, and be of any length.
 _AS_QUERIED: CodecOptions[Document] = LOSSLESS.with_options(
     uuid_representation=UuidRepresentation.UNSPECIFIED
 )
-#: Documents as plain ones: for what the suite alone writes.
+#: Documents as dicts: for those that only the suite writes.
 CODEC: CodecOptions[Document] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
@@ -67,7 +67,7 @@ class Receipts:
 
     def __init__(self, database: Database[Document], policy: str) -> None:
         self.policy = policy
-        # Raw, so that an `_id` that is a document is the same again.
+        # Raw, so that an `_id` that is a document keeps its bytes.
         self.collection: Collection[Document] = database.get_collection(
             COLLECTION, codec_options=LOSSLESS, write_concern=majority(database)
         )
@@ -237,7 +237,7 @@ class Receipts:
 
     def span(self, session: ClientSession | None = None) -> tuple[int, int] | None:
         """Returns the first and last UTC day of the commits that must be there; None where there are none."""
-        days: list[int] = []  # of both ends: a run may make the first commit between the two questions
+        days: list[int] = []  # from both ends: a run may make the first commit between the two queries
         for order in (ASCENDING, DESCENDING):
             found = self.collection.find(self.all_standing, {"days": 1}, session=session).sort("days", order)
             days += [day for it in found.limit(1) for day in it["days"]]

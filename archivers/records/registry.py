@@ -1,4 +1,4 @@
-"""The registry of offline commits: what MongoDB knows of an archive, so that nobody has to list the store."""
+"""The registry of offline commits: what MongoDB knows of an archive, so that the store need not be listed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Registry:
         return self._receipts.span(self._session)
 
     def sequence(self) -> int:
-        """Returns the length of the chain of manifests, 0 without one."""
+        """Returns the number of the last registered commit in the chain; 0 without one."""
         heads = heads_of(self._heads)
         return heads.sequence if heads else 0
 

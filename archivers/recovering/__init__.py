@@ -1,1 +1,1 @@
-"""Commits as they are written down, and what a crash left of them: finished, undone, or taken on."""
+"""Records of commits, and recovery after a crash: commits are finished, undone, or adopted."""

@@ -21,8 +21,8 @@ from archivers.run import ArchiveRun
 from rollups.guarded import transaction
 
 _logger = logging.getLogger(__name__)
-#: So many manifests come between two checkpoints, or an eighth of the commits that the last one lists: what
-#: is written stays in proportion to what is committed.
+#: Manifests between two checkpoints; or an eighth of the commits that the last one lists, if that is more:
+#: so writes stay in proportion to commits.
 EVERY, SHARE = 64, 8
 _LOST = "manifests tell of receipts that the database does not have (`bucketwise verify` says which)"
 

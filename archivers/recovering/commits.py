@@ -118,7 +118,7 @@ class CommitRegistry:
         held = self._archive.load(manifest)
         staying, successor = np.setdiff1d(np.arange(len(held)), leaving), None
         if len(staying):
-            lot = Lot(held.take(staying), manifest.archived_policy)  # as what they were archived
+            lot = Lot(held.take(staying), manifest.archived_policy)  # as they were archived
             replaced = Replaced((manifest.commit,), tuple(origins_of(manifest, staying)))
             copy = self._archive.copy(lot, manifest.series_types, self._maker, self._work.check, replaced)
             successor = self._archive.commit(copy, self._place(), self._work.check)
@@ -142,7 +142,7 @@ class CommitRegistry:
             self._archive.check_present(manifest)
         for receipt in reversed(mine):
             self._work.check()
-            self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})  # it waits no more
+            self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})  # no more waiting
             self.drop_replaced(receipt)
 
     def drop_replaced(self, receipt: Document) -> None:
@@ -155,8 +155,8 @@ class CommitRegistry:
         self.receipts.bury(receipt["_id"]["name"])
 
     def _clear_beside(self, manifest: Manifest, end: datetime) -> None:
-        """Remove what was taken out of a commit that has ended, and of those that it took over, as far as it
-        can't hold readings from that end on."""
+        """Removes versions beside a commit that has ended, and beside those that it took over, unless they
+        may hold readings from that end on."""
         aside = Superseded(self._archive.store, self._archive.policy.name)
         for it in family(self.receipts, self._archive, manifest):
             if it.last < end:
@@ -206,8 +206,8 @@ class CommitRegistry:
         *,
         stays: bool = False,
     ) -> None:
-        """Of each replaced commit, these buckets are in the successor, in this order. `stays`: its files do,
-        for a while."""
+        """Records that these buckets of each replaced commit are in the successor, in this order. `stays`:
+        its files do, for a while."""
         receipts = self.receipts.get_all([it.commit for it, _ in replaced], session)
         if successor is not None:
             told = [(receipts.get(it.commit), it, staying) for it, staying in replaced]
@@ -228,15 +228,16 @@ class CommitRegistry:
         return ChainPosition(heads.sequence + 1, heads.links, last_of(found.get(LAST)))
 
     def _facts(self, manifest: Manifest) -> dict[str, object]:
-        """Where the store keeps versions: also those of the files of a commit that was just made. They stay
-        in the receipt when the commit is dropped."""
+        """Returns where the store keeps versions: also those of the files of a commit that was just made.
+        They stay in the receipt when the commit is dropped."""
         told = self._archive.versions.get(manifest.commit, {})
         versions = [{"key": key, "version": version} for key, version in told.items()]
         return {**facts_of(manifest), "at": self._work.now, **({"versions": versions} if versions else {})}
 
 
 def _lifted(replaced: Sequence[Document]) -> Document:
-    """What `undelete` has lifted of these commits stays lifted in their successor, for as long."""
+    """Returns the lifted tombstone of a successor: as long as `undelete` has lifted those of these
+    commits."""
     told = [it["tombstone"] for it in replaced if "until" in it.get("tombstone", {})]
     return {"tombstone": max(told, key=lambda it: it["until"])} if told else {}
 

@@ -50,7 +50,7 @@ class ForgottenMerges:
                     self._archive.drop(self._archive.manifest(listed.pop(name)))
 
     def _dropped_by_us(self) -> set[str]:
-        """The commits that this database knows to be dropped, or to be dropped next."""
+        """Returns the commits that this database knows to be dropped, or to be dropped next."""
         receipts = self._registry.receipts
         return {*receipts.dropped(), *(it["_id"]["name"] for it in receipts.replaced())}
 
@@ -63,7 +63,8 @@ class ForgottenMerges:
                     self._adopt(manifest, roots)
 
     def _roots(self, manifest: Manifest) -> list[_Root]:
-        """The commits that were merged into one, in the order of its buckets; none where it was no merge."""
+        """Returns the commits that were merged into one, in the order of its buckets; none where it was no
+        merge."""
         known = self._registry.receipts.registered(manifest.replaces)
         found: list[_Root] = []
         for name in manifest.replaces:
@@ -88,7 +89,7 @@ class ForgottenMerges:
                 self._registry.receipts.bury(root.manifest.commit)
 
     def _live(self, manifest: Manifest, root: _Root, start: int, end: int) -> NDArray[np.bool_]:
-        """Which buckets of a root may be live."""
+        """Returns which buckets of a root may be live."""
         if root.is_registered:
             return self._registry.receipts.live(root.manifest.commit, root.manifest.buckets)
         batch = self._archive.load(manifest).slice(start, end)

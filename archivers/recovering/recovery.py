@@ -1,7 +1,7 @@
-"""What a crash left of an offline archive: finished, undone, or taken on.
+"""Recovery of an offline archive after a crash: commits are finished, undone, or adopted.
 
-Each commit gets its receipt right after its manifest. A manifest without one is of a run that was cut off
-there, or of one that had lost its lease: nothing was deleted on its account, and the next run adopts it.
+Each commit gets its receipt right after its manifest. A manifest without one is from a run that was cut off
+there, or from one that had lost its lease: nothing was deleted because of it, and the next run adopts it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rollups.holds import Hold, Holds
 Document = dict[str, Any]
 _logger = logging.getLogger(__name__)
 
-#: Receipts are moved so many milliseconds of them at a time, counted from 1970: few files, of some size.
+#: Receipts are moved by spans of so many milliseconds, counted from 1970: few files, of some size.
 MONTH_MS = 30 * 24 * 3_600_000
 
 
@@ -67,7 +67,7 @@ class Recovery:
         self._move_receipts()
 
     def _move_receipts(self) -> None:
-        """Those of deletes that are old enough, a month of them at a time."""
+        """Moves receipts of deletes that are old enough, a month of them at a time."""
         age = self._work.archive.move_receipts
         if age is not None:
             edge = as_ms(self._work.now - age)
@@ -76,7 +76,8 @@ class Recovery:
             move_old(self._receipts, files, before, self._registry.transaction)
 
     def _is_tail_known(self) -> bool:
-        """Whether the store holds nothing behind the last registered commit that is not registered."""
+        """Returns whether the store holds nothing behind the last registered commit that is not
+        registered."""
         tail = [commit.name for commit in self._archive.tail]
         return self._receipts.registered(tail).keys() == set(tail)
 
@@ -96,8 +97,8 @@ class Recovery:
         return {commit.name: commit for commit in self._archive.commits()}
 
     def _adopt_merges(self, listed: dict[str, Commit]) -> list[Manifest]:
-        """Before anything is dropped, or missed: a merge that was forgotten tells where it went. Returns the
-        manifests that had no receipt before."""
+        """Adopts forgotten merges, before anything is dropped or missed: they tell where commits went.
+        Returns the manifests that had no receipt before."""
         merges = ForgottenMerges(self._work, self._archive, self._registry)
         unknown, heads = self._unknown(listed), read_heads(self._receipts)
         later = [it for it in unknown if heads is None or it.sequence > heads.sequence]
@@ -107,20 +108,20 @@ class Recovery:
         return unknown
 
     def _unknown(self, listed: dict[str, Commit]) -> list[Manifest]:
-        """The manifests of the commits that have no receipt."""
+        """Returns the manifests of the commits that have no receipt."""
         names = listed.keys() - self._receipts.registered(listed).keys()
         return [self._archive.manifest(listed[name]) for name in names]
 
     def _drop_replaced(self) -> None:
-        """Finish the exchange of commits for those that took them over. What one of these took over before
-        goes first: its manifest alone tells that it did."""
+        """Finishes exchanges: drops the replaced commits. What one of these took over before goes first: only
+        its manifest says so."""
         for receipt in self._without_held(self._droppable()):
             self._work.check()
             self._see_successor(receipt["replaced_by"])
             self._registry.drop_replaced(receipt)
 
     def _droppable(self) -> list[Document]:
-        """The receipts of replaced commits that no query can be reading any more, in the order of the
+        """Returns the receipts of replaced commits that no query can be reading any more, in the order of the
         chain."""
         delay, staying, found = self._work.archive.compact.delay, set[str | None](), []
         for receipt in sorted(self._receipts.in_state(REPLACED, "offline"), key=lambda it: it["sequence"]):
@@ -132,7 +133,7 @@ class Recovery:
         return found
 
     def _without_held(self, receipts: list[Document]) -> list[Document]:
-        """Those that no hold covers. The others stay until it is released."""
+        """Returns the receipts that no hold covers. The others stay until it is released."""
         held: dict[str, Hold] = {}
 
         def step(session: ClientSession) -> None:
@@ -164,9 +165,9 @@ class Recovery:
                 self._archive.miss(commit)
 
     def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
-        """Register the commits that have no receipt, each after those that came before it; `last` are those
-        of the heads, and those that had none before. Where the archive tells of receipts that are not there,
-        a new one says so."""
+        """Registers the commits that have no receipt, each after those that came before it; `last` are those
+        of the heads, and those that had none before. Where the archive names receipts that are not there,
+        writes one that says so."""
         manifests = self._unknown(listed)
         chain, heads = self._archive.chain, read_heads(self._receipts)
         if heads is None and listed:  # all receipts are lost
@@ -193,13 +194,14 @@ class Recovery:
             self._registry.transaction(partial(self._work.deletions.bridge, lost))
 
     def _is_forgotten(self, manifest: Manifest) -> bool:
-        """Whether this database was put back to before a commit. The count of its leases was, too, so that
-        fences come again."""
+        """Returns whether this database was restored to a state before a commit. The count of its leases was,
+        too, so that fences come again."""
         run = manifest.fence, manifest.created
         return manifest.fence >= self._work.fence or not self._work.knows_run(*run)
 
     def _adopt(self, manifest: Manifest, is_covered: bool, is_forgotten: bool) -> None:
-        """Learn what of a commit is live, and take out what later runs have archived in other commits."""
+        """Finds out which buckets of a commit are live, and takes out those that later runs have archived in
+        other commits."""
         copied = self._archive.load(manifest)
         live = may_be_live(self._work, copied, is_forgotten=is_forgotten)
         self._registry.register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
@@ -208,8 +210,8 @@ class Recovery:
             self._registry.amend(manifest, sorted([*equal, *newer]), newer)
 
     def _elsewhere(self, manifest: Manifest, copied: Batch) -> tuple[list[int], list[int]]:
-        """Buckets of a commit that another one holds as they are, or, from a later run, in a newer version:
-        none was deleted on account of this commit, so that it changed while it was live."""
+        """Returns the buckets of a commit that another one holds as they are, or, from a later run, in a
+        newer version: none was deleted because of this commit, so that it changed while it was live."""
         others = self._archive.manifests(as_ms(manifest.first), as_ms(manifest.last) + 1)
         known = self._receipts.registered(other.commit for other in others)
         equal: set[bytes] = set()

@@ -1,4 +1,4 @@
-"""What of an archive is asked for."""
+"""Which buckets of an archive to restore."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class ArchivedBuckets(NamedTuple):
     span: tuple[int, int] | None = None  # of first and last reading
     readings: int = 0
     commit: str | None = None
-    share: float | None = None  # of all that is archived, with this; None: not known
+    share: float | None = None  # how much of the archive has been read, with this; None: not known
 
 
 class Matched(NamedTuple):
     """The archived buckets that match."""
 
     batch: Batch
-    policy: Policy  # as which it was archived
-    indices: Indices  # of its buckets, in what was found
+    policy: Policy  # the one under which it was archived
+    indices: Indices  # the places of the matching buckets in the batch
     note: Note
     readings: int
     commit: str | None
@@ -82,7 +82,7 @@ class RestoreFilter:
         return found
 
     def _mine(self, lot: Lot) -> NDArray[np.bool_]:
-        """Of the decoded buckets (of empty ones, their last time counts)."""
+        """Returns which decoded buckets match (an empty one by its last time)."""
         columns, touching = lot.decoded.columns, lot.decoded.touching(self.start, self.end)
         if not self.series:  # an empty one may be of none
             return touching

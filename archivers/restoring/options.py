@@ -1,4 +1,4 @@
-"""What is asked of a restore, and whether it can be done."""
+"""The options of a restore, and whether it can be done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is brought back is put where it goes, in transactions, and read back."""
+"""Puts restored buckets where they go, in transactions, and reads them back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rollups.guarded import transaction
 Document = dict[str, Any]
 _DUPLICATE_KEY = 11000
 Indices = NDArray[np.int64]
-#: Tells the records which of a batch's buckets are restored, in the transaction that restores them.
+#: Records which of a batch's buckets are restored, in the transaction that restores them.
 Note = Callable[[Indices, ClientSession], None]
 
 
@@ -46,7 +46,7 @@ def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
     places: list[tuple[str, Docs, list[int]]] = [(target.to, piece.main, list(range(len(piece))))]
     blocked: set[int] = set()
     if policy.overflow is not None:
-        # A live bucket may have changed in its overflow alone: none of the old one must join that.
+        # A live bucket may have changed in its overflow alone: no old overflow must join it.
         blocked |= set(compare(database, policy, piece).changed)
         places.append((policy.overflow.collection, piece.extra, piece.owner.tolist()))
 
@@ -94,7 +94,8 @@ def check_put(database: Database[Document], put: PutResult) -> None:
 
 
 def _stands(database: Database[Document], collection: str, documents: Docs) -> bool:
-    """Whether all are there. They are read in the order of the index, so that one comparison tells."""
+    """Returns whether all documents are there. Reads them in the order of the index, so that one comparison
+    suffices."""
     target = database.get_collection(collection, codec_options=LOSSLESS)
     found = Docs.concat([Docs.none(), *find_by_ids(target, documents.raw_ids)])
     return found.data == documents.take(documents.id_order()).data
@@ -114,7 +115,7 @@ def standing_in(
 
 
 def _is_there(error: BulkWriteError) -> bool:
-    """Whether a write failed since another document has the `_id`."""
+    """Returns whether a write failed since another document has the `_id`."""
     return any(it.get("code") == _DUPLICATE_KEY for it in (error.details or {}).get("writeErrors", ()))
 
 

@@ -1,4 +1,4 @@
-"""What the records say of buckets that were restored into their source."""
+"""Records of buckets that were restored into their source."""
 
 from __future__ import annotations
 

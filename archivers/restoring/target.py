@@ -1,4 +1,4 @@
-"""Where restored buckets go, and what becomes of several versions of one."""
+"""Where restored buckets go, and what happens to several versions of one."""
 
 from __future__ import annotations
 

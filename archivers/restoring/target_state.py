@@ -70,7 +70,8 @@ class TargetState:
         return standing_in(self._target.database, collection, Docs.of(documents), self._session)
 
     def _units(self) -> dict[bytes, bytes]:
-        """Where there is overflow, the live buckets: an old one's overflow must not join what has changed."""
+        """Returns the live buckets where there is overflow: an old one's overflow must not join what has
+        changed."""
         if self._target.policy.overflow is None:
             return {}
         raw_ids = [plan.final.main.raw_id(0) for plan in self._plans]
@@ -82,7 +83,7 @@ class TargetState:
         }
 
     def _each(self, collection: str, groups: list[list[bytes]]) -> list[list[bytes]]:
-        """Of each group of documents: what has their `_id`s there."""
+        """Returns, for each group of documents, those that have their `_id`s there."""
         documents = [it for group in groups for it in group]
         found = iter(self._there(collection, documents) if documents else [])
         there = (itertools.islice(found, len(group)) for group in groups)

@@ -1,6 +1,6 @@
 """What every object store can do, and how it fails.
 
-Keys are relative paths with `/`, under the store's url: `ticks/data/dt=2018-06-30/a.parquet`.
+Keys are relative paths with `/`, under the store's URL: `ticks/data/dt=2018-06-30/a.parquet`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class ObjectStore(Protocol):
         differ between them."""
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
-        """Raises NotFound; and Corrupt, before anything is read, where there are not so many bytes."""
+        """Returns the bytes of an object. Raises NotFound; and Corrupt, before anything is read, where its
+        size is not `size`."""
 
     def head(self, key: str) -> StoreObject | None:
         """Returns the object's size and time, or None where there is none."""

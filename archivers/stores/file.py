@@ -1,8 +1,8 @@
 """A store in a directory: each object is a file, written aside and moved into place.
 
-No symbolic link below the directory is followed: what lies behind one is not in the store. A link itself
-is listed, can't be read, and is removed or replaced without a look at where it leads. The directory may be
-one.
+No symbolic link below the directory is followed: what lies behind one is not in the store. A link itself is
+listed, can't be read, and is removed or replaced without a look at where it leads. The directory itself may
+be one.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class FileStore:
                     continue  # deleted since the folder was read
 
     def _remove_empty(self, folder: Path) -> None:
-        """Remove folders that hold nothing now, and make what was removed last."""
+        """Removes folders that hold nothing now, and syncs the removal."""
         while folder != self._root:
             try:
                 folder.rmdir()
@@ -214,7 +214,7 @@ def _linked(operation: str, path: Path) -> Corrupt:
 
 
 def _place(temporary: Path, target: Path, if_absent: bool) -> bool:
-    """Move a finished file to its place; False where `if_absent` forbids it."""
+    """Moves a finished file to its place; False where `if_absent` forbids it."""
     for attempt in range(_PUT_TRIES):
         try:
             _make_folders(target.parent)
@@ -243,7 +243,7 @@ def _link(temporary: Path, target: Path) -> bool:
 
 
 def _refuses_links(existing: Path) -> bool:
-    """Whether this file system has hard links, and keeps them from replacing a file."""
+    """Returns whether this file system has hard links, and keeps them from replacing a file."""
     try:
         existing.hardlink_to(existing)
     except FileExistsError:
@@ -255,7 +255,7 @@ def _refuses_links(existing: Path) -> bool:
 
 
 def _make_folders(folder: Path) -> None:
-    """Make the folder and its parents, each durable before what goes into it."""
+    """Makes the folder and its parents, each durable before what goes into it."""
     if folder.is_dir():
         return
     _make_folders(folder.parent)

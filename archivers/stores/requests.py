@@ -1,4 +1,4 @@
-"""Counts what is asked of a store."""
+"""Counts the requests to a store."""
 
 from __future__ import annotations
 

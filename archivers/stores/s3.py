@@ -111,7 +111,7 @@ class S3Store:
         locked_from: datetime | None = None,
     ) -> None:
         """Uploads an object. After a reply that was lost, finds out what the bucket holds."""
-        # The look comes first for servers that ignore the condition.
+        # Look first, for servers that ignore the condition.
         if if_absent and self.head(key) is not None:
             raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
         options: dict[str, Any] = {} if storage_class is None else {"StorageClass": storage_class}
@@ -177,7 +177,7 @@ class S3Store:
             ]
         except FAILURES as error:
             raise self._error("list", prefix, error) from error
-        # S3 lists in order of keys; not everything that speaks S3 does.
+        # S3 lists in the order of keys; not every server that speaks S3 does.
         yield from sorted(found, key=lambda item: item.key)
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -246,7 +246,7 @@ class S3Store:
         return probe_store(self, _RIGHTS, self._refuses_overwrite)
 
     def _count(self, request: Any, event_name: str, **_: object) -> None:
-        """Of each attempt, botocore's own retries among them."""
+        """Counts each attempt, botocore's own retries among them."""
         self.requests.count(_OPERATIONS.get(event_name.rpartition(".")[2], "other"))
         if "attempt=1;" not in str(request.headers.get("amz-sdk-request", "attempt=1;")):
             self.requests.count_retry()
@@ -258,7 +258,8 @@ class S3Store:
         return store_error(operation, f"{self.url}/{key}", error)
 
     def _settle(self, key: str, error: Exception, data: bytes) -> None:
-        """After a put that gave an error: return if it happened all the same, raise what is true if not."""
+        """Finds out after a put that gave an error whether it happened: returns if so, else raises what is
+        true."""
         failed = self._error("put", key, error)
         if is_definite(error):
             raise failed from error
@@ -291,6 +292,7 @@ class S3Store:
 
 
 def _without_body_if_refused(response_dict: dict[str, Any], **_: object) -> None:
-    """Where a refusal names the object's checksum, botocore takes its body for the object's and fails."""
+    """Removes the body of a refusal that names the object's checksum: botocore takes it for the object's and
+    fails."""
     if response_dict["status_code"] >= 300 and not isinstance(response_dict["body"], bytes):
         response_dict["body"] = b""

@@ -1,4 +1,4 @@
-"""What botocore's errors mean: which of ours, why, and how to mend it."""
+"""Translates botocore's errors: which of ours it is, why, and how to fix it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def store_error(operation: str, place: str, error: Exception) -> StoreError:
 
 
 def _is_unsendable(error: Exception) -> bool:
-    """Whether something of ours could not be put into the request's headers."""
+    """Returns whether something of ours could not be put into the request's headers."""
     return isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), ValueError)
 
 

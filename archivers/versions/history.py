@@ -32,7 +32,7 @@ from config.policies import Policy
 
 Document = dict[str, Any]
 Days = tuple[int, int]  # first and last, since 1970
-#: What some versions give is found in so many steps, and so many merges, or not at all.
+#: Steps, and merges, after which the search for what some versions give ends.
 _MOST_STEPS, _MOST_MERGED = 4096, 64
 
 
@@ -40,10 +40,10 @@ class Version(NamedTuple):
     """A bucket as it was archived once."""
 
     bucket: Batch  # of one
-    policy: Policy  # as it was then, as far as decoding needs it
-    commit: Manifest | None = None  # of an offline archive: where it lies
+    policy: Policy  # the policy then, as far as decoding needs it
+    commit: Manifest | None = None  # in an offline archive: the commit that holds it
     position: int = 0  # in its commit
-    is_superseded: bool = False  # it counts no more
+    is_superseded: bool = False  # it no longer counts
 
 
 class History(NamedTuple):
@@ -92,12 +92,12 @@ class _Place(NamedTuple):
 
 
 def _hull(days: set[Days]) -> tuple[int, int]:
-    """From the first of these days to behind the last, in milliseconds."""
+    """Returns the span from the first of these days to behind the last, in milliseconds."""
     return min(first for first, _ in days) * DAY_MS, (max(last for _, last in days) + 1) * DAY_MS
 
 
 def _is_contained(version: Version, place: int, among: Sequence[Version]) -> bool:
-    """Whether a superseded version, at this place among all, tells nothing that others don't."""
+    """Returns whether a superseded version, at this place among all, holds nothing that others don't."""
     return version.is_superseded and any(
         not lacks(other.policy, version.bucket, other.bucket)[0]
         for i, other in enumerate(among)
@@ -151,7 +151,8 @@ class OfflineHistories:
         return {name: self._history(versions) for name, versions in found.items()}
 
     def _history(self, versions: list[Version]) -> History:
-        """In order; of superseded ones each once, and none that a later or counting one contains."""
+        """Returns versions in order, superseded ones once each, and none that a later or counting one
+        contains."""
         known = {it.bucket.unit(0) for it in versions if not it.is_superseded}
         some = {it.bucket.unit(0): it for it in versions if it.is_superseded}
         others = [it for unit, it in some.items() if unit not in known]
@@ -180,7 +181,7 @@ class OfflineHistories:
         return [i for i, name in enumerate(names) if len(found[name].versions) > 1]
 
     def _days(self, policy: Policy, documents: Iterable[bytes]) -> set[Days]:
-        """The first and the last UTC day of each, as the policy reads it."""
+        """Returns the first and the last UTC day of each, as the policy reads it."""
         spans = (covered_span(policy, it) for it in documents)
         return {(span[0] // DAY_MS, (span[1] - 1) // DAY_MS) for span in spans if span is not None}
 
@@ -202,14 +203,14 @@ class OfflineHistories:
         return [i for i, raw_id in enumerate(batch.main.raw_ids) if batch.unit(i) in units[same_id(raw_id)]]
 
     def _named(self, place: _Place) -> NDArray[np.int64]:
-        """The `_id`s in a file of superseded versions, which is read once for them."""
+        """Returns the hashes of the `_id`s in a file of superseded versions, which is read once for them."""
         if place.name not in self._names:
             self._names[place.name] = _hashes(place.load().batch)
         return self._names[place.name]
 
     @cached_property
     def _left(self) -> list[_Place]:
-        """All that has left commits, as these were when they were listed."""
+        """Returns all that has left commits, as these were when they were listed."""
         found = self._superseded.around(FIRST_MS, LAST_MS)
         return [_Place(key, it, read, is_superseded=True) for key, it, read in found]
 
@@ -227,13 +228,12 @@ class OfflineHistories:
 
 
 def _hashes(buckets: Batch) -> NDArray[np.int64]:
-    """Of their `_id`s: equal for those that are one to MongoDB."""
+    """Returns hashes of `_id`s: equal for those that are one to MongoDB."""
     return np.array([hash(same_id(raw_id)) for raw_id in buckets.main.raw_ids], dtype=np.int64)
 
 
 class OnlineHistories:
-    """Finds histories in an online archive, which holds the versions of a bucket merged, and each one beside
-    it."""
+    """Finds histories in an online archive, which holds versions merged, and each one beside it."""
 
     def __init__(self, database: Database[Document], policy: Policy, archived: Source) -> None:
         self._policy, self._archived = policy, archived
@@ -257,7 +257,7 @@ class OnlineHistories:
         return History([*versions, Version(merged, self._policy)] if is_alone else versions, merged)
 
     def _versions(self, ids: list[Any]) -> dict[bytes, list[Version]]:
-        """Without those that are copied, and not merged yet."""
+        """Returns versions by `_id`, without those that are copied and not merged yet."""
         waiting = {same_id(raw): name for raw, (name, _) in self._receipts.open(ids, MERGING).items()}
         found = self._kept.of(ids).items()
         settled = {name: [it for it in some if it.by != waiting.get(name)] for name, some in found}

@@ -1,4 +1,4 @@
-"""The versions of buckets that an online archive holds merged, each as it was, beside it.
+"""The versions of buckets that an online archive holds merged: each as it was, beside the archive.
 
 A document holds the bytes of a bucket, or of one of its overflow documents, and their SHA-256. They are
 written, and read back, before anything is merged.
@@ -31,7 +31,7 @@ from config.checks.targets import versions_archive
 from config.policies import Policy
 
 Document = dict[str, Any]
-#: A document can't be larger, and this one holds another.
+#: Documents can't be much larger, and this one holds another.
 MAX_BYTES = 16_000_000
 
 
@@ -41,7 +41,7 @@ class KeptVersion(NamedTuple):
     version: int
     bucket: Batch  # of one
     by: str  # the receipt of its copy
-    is_superseded: bool = False  # neither it nor any before it counts any more
+    is_superseded: bool = False  # neither it nor any before it still counts
 
 
 def counting(versions: Sequence[KeptVersion]) -> list[KeptVersion]:
@@ -155,7 +155,7 @@ def _versions(found: Iterable[RawBSONDocument]) -> Iterator[KeptVersion]:
 
 
 def _documents(by: str, version: int, bucket: Batch, facts: dict[str, Typed]) -> Iterator[bytes]:
-    """The bucket's own document, then its overflow."""
+    """Yields the bucket's own document, then its overflow."""
     for part, document in enumerate([bucket.main[0], *bucket.extra]):
         identity = {
             "_id": bucket.main.raw_id(0),

@@ -1,12 +1,12 @@
-"""Versions in an offline archive that count no more, each as it was.
+"""Versions in an offline archive that no longer count, each as it was.
 
-A copy leaves its commit when its bucket, live still or again, has become another. Where that one lacks
-readings of the copy, somebody may have taken them out; or deleted the bucket, and a late upsert made it anew.
-Nobody can tell. So the live one counts, and the copy stays restorable: in a file of its own, which no reader
-of the archive sees, and whose name tells the SHA-256 of its bytes.
+A copy leaves its commit when its bucket, still or again live, has changed. Where the bucket lacks readings of
+the copy, somebody may have removed them; or deleted the bucket, and a late upsert made it again. There is no
+telling. So the live one counts, and the copy stays restorable: in a file of its own, which no reader of the
+archive sees, and whose name has the SHA-256 of its bytes.
 
-Each copy that leaves is kept: until the live bucket is archived, it may become another once more, or be
-deleted. Who reads the versions leaves out those that a later one contains.
+Each copy that leaves is kept: until the live bucket is archived, it may change again, or be deleted. Readers
+of versions leave out those that a later one contains.
 
     <policy>/meta/versions/<commit>.<sha256>.bson     of the commit that they left
 

@@ -1,7 +1,7 @@
-"""The guarded delete: what is equal to the verified copy goes, what has changed stays.
+"""The guarded delete: deletes what equals the verified copy, and leaves what has changed.
 
-The documents are read, compared byte for byte and deleted in one transaction, which also touches the
-lease: a write to one of them in between aborts it, and so does another holder of the lease.
+The documents are read, compared byte for byte and deleted in one transaction, which also touches the lease: a
+write to one of them in between aborts it, and so does another holder of the lease.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from config.policies import Policy
 from rollups.guarded import Guard, transaction
 from rollups.holds import Holds
 
-#: One transaction holds at most so many buckets, and so many bytes of them.
+#: Buckets, and bytes of them, in one transaction at most.
 MAX_BUCKETS = 1000
 MAX_BYTES = 8 << 20
 

@@ -26,7 +26,7 @@ from jobs.steps.working import ROLLUP, RUN
 from rollups.guarded import transaction
 
 Document = dict[str, Any]
-#: So many are registered in one transaction.
+#: Commits that one transaction registers.
 _AT_ONCE = 200
 
 

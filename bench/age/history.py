@@ -92,7 +92,7 @@ class History:
         self.cost(RUN)
 
     def cost(self, steps: Sequence[Step], **options: Any) -> Cost:
-        """Raises RuntimeError where a policy's result is an error."""
+        """Returns what these steps cost. Raises RuntimeError where a policy's result is an error."""
         store: Any = CountingStore(self.store)
         started = time.process_time()
         results, counts = run_counted(

@@ -95,7 +95,8 @@ def _measured(name: str, history: History) -> Column:
 
 
 def _query(history: History, where: str) -> float:
-    """CPU seconds of all threads. Raises RuntimeError where the answer is not what was written."""
+    """Returns the CPU seconds of all threads. Raises RuntimeError where the answer is not what was
+    written."""
     glob = f"{history.folder}/store/p0/data/**/*.parquet"
     written = history.readings(START + DAY if where else None)
     with duckdb.connect() as connection:

@@ -24,7 +24,7 @@ from config.tables import Store
 from rollups.guarded import transaction
 
 Document = dict[str, Any]
-#: So many receipts are written in one transaction here.
+#: Receipts that one transaction writes here.
 _AT_ONCE = 500
 _COMMIT = "2018-06-30_2018-06-30_f000001_b69a81a9edc2f0d8"
 

@@ -1,4 +1,4 @@
-"""The next ones are fetched while one is worked on."""
+"""Fetches the next items while one is worked on."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Reader(threading.Thread, Generic[T]):
         self._error: BaseException | None = None
 
     def begin(self) -> None:
-        """Start, unless the machine has no thread left."""
+        """Starts, unless the machine has no thread left."""
         before = sys.exception()
         try:
             self.start()

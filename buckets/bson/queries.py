@@ -1,4 +1,4 @@
-"""Queries for documents by their `_id`s, by the very bytes of these."""
+"""Queries for documents by their `_id`s, byte for byte."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from buckets.bson.identities import raw_ids
 from buckets.bson.rows import Rows, back_to_back, filled, take_rows
 from buckets.bson.types import DOCUMENT, OBJECT_ID, decode_value
 
-#: Bytes of an `_id` that may be asked for: a query names a thousand. Of a longer one so many are told.
+#: Bytes of an `_id` that may be queried: a query names a thousand. So many bytes of a longer one are shown.
 LONGEST_ID, _TOLD = 8192, 40
 #: Bytes of an empty document.
 LEAST = 5
@@ -38,7 +38,7 @@ LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
 
-#: Reads on over what may stand in a document but is no sound value.
+#: Continues over values in a document that are not sound.
 TOLERANT = LOSSLESS.with_options(
     uuid_representation=UuidRepresentation.UNSPECIFIED, unicode_decode_error_handler="backslashreplace"
 )
@@ -70,8 +70,7 @@ class Docs:
 
     @property
     def data(self) -> bytes:
-        """Returns all bytes, back to back. Raises ValueError where their length is not that of the
-        documents."""
+        """Returns all bytes, back to back. Raises ValueError where their length is not what it was."""
         held = self._held
         if isinstance(held, list):
             self._held = held = back_to_back(held)
@@ -103,7 +102,7 @@ class Docs:
 
     @classmethod
     def _of_one_length(cls, data: bytes) -> Docs | None:
-        """Where every document is as long as the first: each of them says so at the place where it starts."""
+        """Returns the documents where all are as long as the first, by their own lengths; else None."""
         length = _LENGTH.unpack_from(data)[0] if len(data) >= LEAST else 0
         if length < LEAST or len(data) % length:
             return None
@@ -194,15 +193,14 @@ class Docs:
 
     @cached_property
     def _matrix(self) -> NDArray[np.uint8] | None:
-        """A row a document, where all are equally long; else None."""
+        """Returns documents as rows, where all are equally long; else None."""
         lengths = np.diff(self.offsets)
         if not len(self) or (lengths != lengths[0]).any():
             return None
         return np.frombuffer(self.data, np.uint8).reshape(len(self), -1)
 
     def id_order(self) -> NDArray[np.int64]:
-        """Returns the order of the documents in the index on `_id`, where these are ObjectIds; else their
-        order here."""
+        """Returns the order of the index on `_id`, where all are ObjectIds; else the present order."""
         if not are_object_ids(self.raw_ids):
             return np.arange(len(self))
         return np.array(sorted(range(len(self)), key=self.raw_ids.__getitem__), dtype=np.int64)
@@ -335,15 +333,13 @@ class Batch:
         return b"".join([self.main[index], *(self.extra[i] for i in range(int(low), int(high)))])
 
     def equals(self, other: Batch) -> bool:
-        """Returns whether both hold the same documents in the same order, byte for byte, with the same
-        overflow."""
+        """Returns whether both hold the same documents and overflow in the same order, byte for byte."""
         mine = (self.main.data, self.extra.data, self.owner.tobytes())
         return mine == (other.main.data, other.extra.data, other.owner.tobytes())
 
     @cached_property
     def digest(self) -> str:
-        """Returns the SHA-256 of the documents as they lie here: buckets, then overflow, then the owners of
-        the overflow."""
+        """Returns the SHA-256 of the documents as they lie: buckets, overflow, then the overflow's owners."""
         state = hashlib.sha256(self.main.data)
         state.update(self.extra.data)
         state.update(self.owner.astype("<i4").tobytes())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 #: Documents of one length, a row each.
 Rows = NDArray[np.uint8]
-#: CPython's own: given no text, bytes whose memory nobody has cleared.
+#: A function of CPython: without a text, it returns bytes of uncleared memory.
 unwritten = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_ssize_t)(
     ("PyBytes_FromStringAndSize", ctypes.pythonapi)
 )

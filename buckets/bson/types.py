@@ -16,7 +16,7 @@ DOUBLE, STRING, DOCUMENT, ARRAY, BINARY, UNDEFINED, OBJECT_ID, BOOL, DATE, NULL 
 REGEX, DB_POINTER, CODE, SYMBOL, CODE_WITH_SCOPE, INT32, TIMESTAMP, INT64, DECIMAL128 = range(11, 20)
 MIN_KEY, MAX_KEY = 255, 127
 
-#: What stands for nothing.
+#: Types of values that stand for nothing.
 NOTHING = (NULL, UNDEFINED)
 
 #: For messages.
@@ -37,7 +37,7 @@ _INT = struct.Struct("<i")
 _LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-#: Binary data that says it is a UUID may be of any length.
+#: Binary data that claims to be a UUID may be of any length.
 _LEGIBLE = _LOSSLESS.with_options(
     unicode_decode_error_handler="backslashreplace", uuid_representation=UuidRepresentation.UNSPECIFIED
 )

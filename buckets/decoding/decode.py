@@ -1,4 +1,5 @@
-"""Documents → columns, whatever the bucket model; what breaks its model is set apart with the reason."""
+"""Documents → columns, for every bucket model. Buckets that break their model are set apart, with the
+reason."""
 
 from __future__ import annotations
 
@@ -157,7 +158,7 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
 def _series_of_readings(
     table: SeriesTable, pieces: list[Piece], shared: NDArray[np.int32], policy: Policy, faults: Faults
 ) -> list[NDArray[np.int32]] | None:
-    """Of each piece, n × k; None where a bucket is of one series."""
+    """Returns the series of each piece's readings, (n, k); None where each bucket is of one series."""
     if not policy.sample_series:
         return None
     found = []
@@ -236,7 +237,8 @@ def _assemble(  # noqa: PLR0913  (each a column of the result)
     faults: Faults,
     quarantined: list[Quarantined],
 ) -> Decoded:
-    """Sound buckets in `_id` order; readings in bucket order, the bucket's own before its overflow's."""
+    """Returns sound buckets in `_id` order; readings in bucket order, the bucket's own before its
+    overflow's."""
     sound = np.flatnonzero(faults.sound)
     units = sound[np.argsort(keys[sound], kind="stable")]
     rank = np.full(len(keys), -1, dtype=np.int64)
@@ -255,8 +257,8 @@ def _assemble(  # noqa: PLR0913  (each a column of the result)
 
 
 def _shorn(piece: Piece) -> Piece:
-    """Without what of a union is in the columns again; of other pieces the columns mostly are the very
-    memory."""
+    """Returns the piece without what is in the columns again of a union; for other pieces the columns mostly
+    are the same memory."""
     if piece.there is None:
         return piece
     return piece._replace(time=np.broadcast_to(np.int64(NO_TIME), piece.time.shape), values={})

@@ -1,5 +1,5 @@
-"""Local time by the readings' own offsets: some writers store it beside them, in minutes, as JavaScript's
-`getTimezoneOffset` gives it: UTC minus local time, -330 in Kolkata, 300 in New York in winter.
+"""Local time by the readings' own offsets. Some applications store these in minutes, as JavaScript's
+`getTimezoneOffset` gives them: UTC minus local time, -330 in Kolkata, 300 in New York in winter.
 
 One offset a bucket; in a `samples` bucket without one, one a sample.
 """
@@ -20,7 +20,7 @@ from buckets.models.samples import time_in_sample
 from buckets.models.shape import Breach, find_all, split
 from config.policies import Policy
 
-#: No offset is larger: a local time is less than a day from UTC.
+#: The largest offset, in minutes: a local time is less than a day from UTC.
 LARGEST_MS = 18 * 3_600_000
 _MINUTE = 60_000
 _LARGEST = LARGEST_MS // _MINUTE

@@ -82,20 +82,20 @@ class Order:
 
     @cached_property
     def _row_of(self) -> NDArray[np.int64]:
-        """n: the row of each reading."""
+        """Returns the row of each reading, (n,)."""
         found = np.empty(len(self.readings), dtype=np.int64)
         found[self.readings] = np.arange(len(found))
         return found
 
     @cached_property
     def _length(self) -> int:
-        """Of every bucket; 0 where they are not equally long."""
+        """Returns how many readings every bucket has; 0 where they differ."""
         lengths = self.columns.lengths
         return int(lengths[0]) if len(lengths) and (lengths == lengths[0]).all() else 0
 
 
 def _whole(columns: Columns, ranks: NDArray[np.integer], part_ms: int | None) -> NDArray[np.int64] | None:
-    """Buckets are sorted by their first reading. Where the readings then ascend strictly, no sort could give
+    """Returns buckets sorted by their first reading, if the readings then ascend strictly: no sort could give
     another order. Else None, and where buckets are too short for it to pay."""
     time, filled = columns.time, columns.filled
     if 2 * len(filled) >= len(time):

@@ -1,4 +1,4 @@
-"""What a bucket must keep to; what breaks it is reported with field and reason, never repaired."""
+"""The rules for a bucket. One that breaks them is reported with field and reason, and never repaired."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from buckets.models.shape import Shape
 from buckets.models.slots import length_ms
 from config.policies import Policy
 
-#: A writer's running sum may differ from ours by rounding: relative to the sum of magnitudes.
+#: An application's running sum may differ from ours by rounding: relative to the sum of magnitudes.
 _SUM_TOLERANCE = 1e-9
 _MEANT = "let value_fields say what is in it, or name the field in nonnumeric_ok"
 
@@ -209,7 +209,7 @@ def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:
 
 
 def _with_overflow(pieces: list[Piece], size: int, figures: list[Figures]) -> list[Figures]:
-    """A figure of each bucket: of its own document, and with its overflow."""
+    """Returns a figure of each bucket: of its own document, and with its overflow."""
     own, whole = np.zeros(size), np.zeros(size)
     for piece, figure in zip(pieces, figures, strict=True):
         np.add.at(whole, piece.units, figure)
@@ -221,7 +221,7 @@ def _with_overflow(pieces: list[Piece], size: int, figures: list[Figures]) -> li
 def _compare(
     piece: Piece, element: Element, figures: list[Figures], slack: Figures, truth: str, faults: Faults
 ) -> None:
-    """The element must be one of the figures. `truth` says what the first of them means."""
+    """Reports buckets whose element is none of the figures. `truth` says what the first of them means."""
     said = read_values(piece.group, [(element,)])[0][:, 0]
     right = np.zeros(len(said), dtype=np.bool_)
     with np.errstate(invalid="ignore"):

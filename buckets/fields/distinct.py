@@ -1,4 +1,4 @@
-"""The distinct ones of many, and which of them stands where: sooner than by sorting."""
+"""Finds the distinct ones of many values, and which of them each is, faster than by sorting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which series a person asks for, as text: `--series symbol=MDB`. How series and `_id`s are told."""
+"""Selectors of series, as text: `--series symbol=MDB`. Texts of series and `_id`s."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from buckets.columns import Series
 from config.errors import UsageError
 from config.policies import Policy
 
-#: For what JSON has no form of its own for.
+#: For values that JSON has no form for.
 EXTENDED_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 #: Series field -> the text of its value. Fields that are not named may have any.
 Selector = Mapping[str, str]
@@ -74,7 +74,7 @@ def _query(texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _candidates(text: str) -> list[Any] | None:
-    """The values whose text it may be; None where these are too many to name."""
+    """Returns the values whose text it may be; None where these are too many to name."""
     if text[:1] in ("{", "[") or text[:2] in ("b'", 'b"') or text[-1:] == ")":
         return None  # documents, arrays and bytes; dates that Python has no type for
     found: list[Any] = [text]

@@ -1,4 +1,4 @@
-"""Values of readings: whatever stands there, as doubles and kinds."""
+"""Values of readings, of any type, as doubles and kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What entries of the oplog tell of a collection: when readings were written."""
+"""When readings of a collection were written, by entries of the oplog."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def writes(entry: Mapping[str, Any], of: Any) -> Iterator[Write]:
 
 
 def _set(diff: Mapping[str, Any]) -> Document:
-    """What an update sets, nested as in the document; of an array the elements that it sets."""
+    """Returns the fields that an update sets, nested as in the document; of an array, the elements that it
+    sets."""
     found = {**diff.get("u", {}), **diff.get("i", {})}
     for key, inner in diff.items():
         if key[0] == "s":

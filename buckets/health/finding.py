@@ -1,4 +1,4 @@
-"""What is told of a collection: a finding, its cost, and what to do."""
+"""Findings about a collection: what is wrong, what it costs, and what to do."""
 
 from __future__ import annotations
 

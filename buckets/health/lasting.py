@@ -11,7 +11,7 @@ from buckets.health.finding import Finding, share, span
 from buckets.writing.exact import Exact
 from config.policies import Policy
 
-#: So many times the usual interval is a gap; where so many intervals are about the usual one, it is one.
+#: A gap is so many times the usual interval; there is a usual one if so many intervals are about as long.
 _GAP, _REGULAR, _ABOUT = 10, 0.8, 0.2
 
 

@@ -1,4 +1,4 @@
-"""Late arrival: by how much writes came after the readings that they brought."""
+"""Late arrival: how long after their readings writes came."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings from a sample of buckets: their fill and size, the fields that the writer keeps."""
+"""Findings from a sample of buckets: their fill and size, and the fields that the application keeps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from buckets.models.slots import length_ms, levels
 from buckets.sampling.fit import Fit
 from config.policies import Policy
 
-#: A bucket is filled well with so much of what it has room for, and large with so many times the usual bytes.
+#: A bucket is well filled from this share of its room on, and large from so many times the usual bytes on.
 _FILLED, _LARGE = 0.5, 10
 _LARGE_BYTES, _HUGE_BYTES, _LIMIT = 64_000, 4_000_000, 16 * 2**20
 _FEWEST = 20

@@ -18,11 +18,11 @@ from buckets.inferring.trial import try_out
 from buckets.models.overflow import attach, flagged_buckets
 from config.policies import Overflow, Policy
 
-#: Bytes of documents that are looked at field by field; of more, some here and there.
+#: Bytes of documents that are read field by field; of more, some here and there.
 _BYTES = 2_000_000
-#: A policy has to fit so many of the documents.
+#: Share of the documents that a policy has to fit.
 _FITTING = 0.5
-#: What agrees with some buckets only if their overflow is there, all of it.
+#: Keys that agree with some buckets only if all of their overflow is there.
 _TOTALS = ("count_field", "sum_fields")
 
 
@@ -122,7 +122,7 @@ def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[
 
 
 def _are_summaries(documents: list[Document]) -> bool:
-    """Whether bucketwise wrote them."""
+    """Returns whether bucketwise wrote them."""
     names = {"_id", "start", "end", "count"}
     return bool(documents) and all(
         names <= set(it) and isinstance(it["_id"], dict) and set(it["_id"]) == {"series", "start"}

@@ -1,4 +1,4 @@
-"""What was seen, and what could not be decided, key by key of a policy."""
+"""Evidence and open questions, for each key of a policy."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from buckets.inferring.fields import Fields, there
 from buckets.inferring.words import FLAG, hints
 from config.policies import Overflow
 
-#: What may be the `_id` of a bucket. A query would take a regular expression for a pattern.
+#: Types that the `_id` of a bucket may have. A query would take a regular expression for a pattern.
 _NAMES = (str, int, ObjectId, Binary)
-#: So many fields are tried.
+#: Fields that are tried.
 _FIELDS = 10
 
 

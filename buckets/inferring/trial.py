@@ -1,4 +1,4 @@
-"""A proposal tried on documents: what is read by it, and what it says of that."""
+"""Tries a proposal on documents: what is read by it, and how well it fits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from buckets.fields.selectors import extended_json
 from buckets.inferring.notes import Notes, quoted
 from config.policies import Policy
 
-#: Keys that a policy may do without, in the order in which they are given up.
+#: Optional keys of a policy, in the order in which they are given up.
 _OPTIONAL = (("sum_fields",), ("count_field",), ("end_field",), ("sum_fields", "count_field"))
 
 

@@ -1,4 +1,4 @@
-"""What was made of late, and may serve again."""
+"""A cache of recent objects, bounded by their bytes."""
 
 from __future__ import annotations
 

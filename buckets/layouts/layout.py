@@ -1,10 +1,9 @@
 """Layouts: what all documents of one shape have in common.
 
-A layout is a document with the bytes of its scalar values (its holes) cut out. Buckets of one policy
-mostly share a few layouts, so that the structure is walked once and numpy reads and writes the values
-of all documents at fixed offsets. Two documents share a layout only when every byte outside the holes is
-the same; nothing is assumed. A union is a layout too, of which parts may be absent: see
-`buckets/layouts/union.py`.
+A layout is a document with the bytes of its scalar values (its holes) cut out. Buckets of one policy mostly
+share a few layouts, so that the structure is read once, and numpy reads and writes the values of all
+documents at fixed offsets. Two documents share a layout only when every byte outside the holes is the same;
+nothing is assumed. A union is also a layout, of which parts may be absent: see `buckets/layouts/union.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Flags = NDArray[np.bool_]
 
 #: The flag of what is always there.
 ALWAYS = -1
-#: So many bytes are worked on at once: some fit into a cache, and few calls do for many.
+#: Bytes that are worked on at once: they fit into a cache, and few calls suffice for many.
 SLAB = 1 << 21
 
 
@@ -41,7 +40,7 @@ class Element(NamedTuple):
     flag: int = ALWAYS  # of a union: which flag of a document says that the element is there
 
 
-#: What may stand in one place: one element, or none; in a union, one of several.
+#: The elements of one place: one, or none; in a union, several alternatives.
 Cell = tuple[Element, ...]
 
 
@@ -141,7 +140,7 @@ class Layout:
                 self._walk(document, start + 4, position - 1, path)
 
     def _vary(self, variants: Variants) -> None:
-        """What is repeated are alternatives. Lengths that may differ are holes."""
+        """Applies variants: repeated fields are alternatives, and lengths that may differ are holes."""
         whole = Element((), DOCUMENT, 0, self.size, 0, 0)
         self.elements = [
             it._replace(flag=flag, hole=it.start, width=it.width + 4) if varies else it._replace(flag=flag)
@@ -157,7 +156,7 @@ class Layout:
 
 @lru_cache(maxsize=1 << 16)
 def _path(parent: Path, name: bytes) -> Path:
-    """Shared by all layouts: there may be one a document."""
+    """Returns a path that all layouts share: there may be one a document."""
     return (*parent, name.decode("utf-8", "backslashreplace"))
 
 
@@ -302,8 +301,8 @@ def write_holes(matrix: Bytes2D, holes: NDArray[np.int64], values: NDArray[np.ge
 def _views(
     matrix: Bytes2D, holes: NDArray[np.int64], dtype: np.dtype[Any]
 ) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """The holes as they lie in the matrix. Those of a bucket mostly lie equally far apart, but where a key
-    takes another digit, so that a few strides say where all are."""
+    """Yields the holes as they lie in the matrix. Those of a bucket mostly lie equally far apart, except
+    where a key takes another digit, so that a few strides say where all are."""
     steps = np.diff(holes)
     at = 0
     for end in [*(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(holes) - 1]:

@@ -1,4 +1,4 @@
-"""A union written down: what may stand in each place, as a template with flags and the steps through it."""
+"""The plan of a union: what may stand in each place, as a template with flags and the steps through it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from buckets.layouts.layout import ALWAYS, Flags, Path, Variants
 from buckets.layouts.steps import Choice, Close, Each, Open, Skip, Step, Test, Text, words_of
 
 _DOCUMENTS = (DOCUMENT, ARRAY)
-#: With more flags than these, what is in a document is not told by its length.
+#: With more flags than these, the length of a document does not tell what is in it.
 _TELLING = 6
 
 
@@ -116,7 +116,8 @@ class UnionPlan:
             self.steps.append(Choice(parent, flags, not field.optional))
 
     def _each(self, fields: tuple[Field, ...], parent: int, above: Path) -> None:
-        """Documents of one kind side by side: what one is like is written down once, and once for each."""
+        """Adds an array of documents of one kind: the steps of one are written once, the flags once for
+        each."""
         (alternative,), optional = fields[0].alternatives, fields[0].optional
         kind = bytes([alternative.kind])
         inside, headers = UnionPlan(alternative), [kind + field.name + b"\0" for field in fields]

@@ -1,7 +1,7 @@
-"""How a union is followed through documents: step by step, all of them at once.
+"""The steps that match a union with documents: step by step, all documents at once.
 
-A step looks at what comes next in each document, says which flags it has, and goes on behind what is there.
-It guesses: names and types are compared, values aren't.
+A step looks at what comes next in each document, sets its flags, and moves behind what is there. It guesses:
+names and types are compared, values aren't.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from buckets.layouts.layout import ALWAYS, Flags, slabs
 
-#: Bytes in 8 at a time: offset, mask, and what has to be there.
+#: Bytes, 8 at a time: offset, mask, and what has to be there.
 Words = tuple[tuple[int, int, int], ...]
 Places = NDArray[np.int64]
 
 WORD = 8
 _LENGTH = np.uint64(0xFFFFFFFF)
-#: Of what is in front of a length so many bytes are looked at, with the length in one word.
+#: Bytes in front of a length that are compared, in one word with the length.
 _SEEN = 4
 _SHIFT = np.uint64(8 * _SEEN)
 
@@ -158,8 +158,8 @@ class Each(NamedTuple):
     headers: list[bytes]
     steps: list[Step]
     inside: int  # how many flags
-    #: May there be one of this length (bytes), and the flags inside of it: 1 + i × lengths. None where a
-    #: length does not tell.
+    #: By length in bytes: may an element be so long, and its flags: 1 + i × lengths. None where a length
+    #: does not tell.
     by_length: Flags | None
 
     def follow(self, walk: Walk) -> None:

@@ -1,8 +1,8 @@
 """Documents of a union in both of their forms: back to back as they lie, and padded, each a row.
 
-What is there of a document, and what isn't, are stretches of bytes that take turns. Those of many documents
-are found at once by comparing flags, and then copied one by one: a byte is never looked at by itself. Arrow
-copies them, as texts of an array of texts.
+The bytes that a document has, and those that it lacks, alternate in stretches. The stretches of many
+documents are found at once by comparing flags, and then copied one by one: no byte is looked at by itself.
+Arrow copies them, as texts of an array of texts.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def covered(policy: Policy, first: object, last: object) -> tuple[int, int] | No
 
 
 def _latest(policy: Policy, samples: list[Any], start: int | None) -> int | None:
-    """The time of the last sample; that of the bucket's start where there is none before."""
+    """Returns the time of the last sample; that of the bucket's start where there is none before."""
     times = (sample_form(policy).milliseconds(_time_of(policy, it)) for it in samples)
     return max((time for time in (start, *times) if time is not None), default=None)
 

@@ -13,14 +13,14 @@ from buckets.models import reading, samples, slots, timeseries
 from buckets.models.shape import Breach, Shape, split
 from config.policies import Policy
 
-#: Of so many policies something is remembered.
+#: Policies for which something is cached.
 _POLICIES = 8
 
 Shaper = Callable[[Layout, Policy], Shape]
 
 
 def _once(shaper: Shaper) -> Shaper:
-    """A layout's shape is made once for a policy, and kept as long as the layout is."""
+    """Returns a shaper that makes a layout's shape once for a policy, and keeps it as long as the layout."""
     made: WeakKeyDictionary[Layout, tuple[Policy, Shape]] = WeakKeyDictionary()
 
     def shape(layout: Layout, policy: Policy) -> Shape:

@@ -99,8 +99,8 @@ def running(policy: Policy, form: TimeForm, at_ms: int) -> Document:
 
 
 def _sampled_in(policy: Policy, first_ms: int, last_ms: int) -> Document:
-    """A query for buckets with a sample from first to last. MongoDB has indexes on fields of samples, and
-    none on what is in pairs."""
+    """Returns a query for buckets with a sample from first to last. MongoDB has indexes on fields of samples,
+    and none on what is in pairs."""
     form, array = sample_form(policy), str(policy.samples_field)
     if policy.samples_as == "documents":
         time = str(policy.sample_time_field)

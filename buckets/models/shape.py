@@ -1,4 +1,4 @@
-"""What a bucket model makes of a layout: which holes are times and values, and what must hold."""
+"""How a bucket model reads a layout: which holes are times and values, and what must hold."""
 
 from __future__ import annotations
 

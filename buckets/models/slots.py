@@ -20,7 +20,7 @@ from config.policies import Policy
 
 _MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _NEXT = {"second": "minute", "minute": "hour", "hour": "day"}
-#: The start of a minute is whole. Hours and days of zones with quarter-hour offsets are served as well.
+#: Starts are multiples of these. Hours and days of zones with quarter-hour offsets work as well.
 _QUARTER_MS = 900_000
 
 
@@ -115,8 +115,8 @@ def _slotted(layout: Layout, policy: Policy, fields: dict[str, _Field], start: E
 
 
 def _slots(layout: Layout, field: _Field, outer: list[Level]) -> dict[int, Cell]:
-    """The slots that hold something, by their milliseconds from the bucket's start; a slot that is missing or
-    null is no reading."""
+    """Returns the slots that hold something, by their milliseconds from the bucket's start. A missing or null
+    slot is no reading."""
     slots: dict[int, Cell] = {}
     held = find_all(layout, field.slots)
     for offset, path in _paths(layout, held, outer, 0) if held else ():
@@ -129,7 +129,7 @@ def _slots(layout: Layout, field: _Field, outer: list[Level]) -> dict[int, Cell]
 
 
 def _paths(layout: Layout, cell: Cell, rest: list[Level], offset: int) -> Iterator[tuple[int, Path]]:
-    """Each slot's milliseconds from the bucket's start, and its path."""
+    """Yields each slot's milliseconds from the bucket's start, and its path."""
     level, *inner = rest
     name = ".".join(cell[0].path)
     for element in cell:
@@ -148,7 +148,7 @@ def _paths(layout: Layout, cell: Cell, rest: list[Level], offset: int) -> Iterat
 
 
 def _value(layout: Layout, slot: Path, inside: Path) -> Cell:
-    """What a slot holds."""
+    """Returns the value in a slot."""
     for element in find_all(layout, slot) if inside else ():
         if element.type != DOCUMENT:
             where = f"a sub-document with {'.'.join(inside)} is needed"

@@ -1,8 +1,8 @@
 """The `timeseries` model: MongoDB's native time-series collection, read through its view.
 
-The view gives one document a measurement, so it is decoded as the `reading` model is. What differs is
-what can't be done there: such collections take no part in transactions and know no unique `_id`, so
-that a guarded delete isn't possible and bucketwise never deletes from them.
+The view gives one document a measurement, so it is decoded as the `reading` model is. But such collections
+take no part in transactions and know no unique `_id`. So a guarded delete isn't possible, and bucketwise
+never deletes from them.
 """
 
 from __future__ import annotations

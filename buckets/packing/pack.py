@@ -148,7 +148,7 @@ def pack(lot: Lot) -> Packed:
 
 
 def _there(readings: Order, kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """n, row by row: is there a number?"""
+    """Returns, row by row, where there is a number, (n,)."""
     numbers = is_number(kinds)
     return numbers if numbers.all() else readings.take(numbers)  # all are in any order
 
@@ -182,14 +182,14 @@ def _pack_group(piece: Piece, rows: NDArray[np.int64], policy: Policy) -> Packed
 
 
 def _bits(present: Flags) -> bytes:
-    """The flags of n documents, but for that of what is always there: flag by flag."""
+    """Returns the flags of n documents, without that of what is always there: flag by flag."""
     return np.packbits(np.ascontiguousarray(present.T[:-1]), axis=1).tobytes()
 
 
 def _residue(
     matrix: Bytes2D, hole: NDArray[np.int32], width: NDArray[np.int32], sequence: NDArray[np.int64]
 ) -> bytes:
-    """What these holes hold, byte by byte, of the documents in this sequence."""
+    """Returns the bytes in these holes, byte by byte, of the documents in this sequence."""
     parts = []
     for some in np.split(np.arange(len(hole)), np.flatnonzero(np.diff(width)) + 1):
         if len(some):  # as wide as each other
@@ -199,8 +199,8 @@ def _residue(
 
 
 def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]:
-    """The holes that the rows carry: offset -> source, reading, field. A hole that is absent holds zeros,
-    which a row gives back."""
+    """Returns the holes that the rows carry: offset -> source, reading, field. A hole that is absent holds
+    zeros, which a row gives back."""
     times = {DATE: Source.TIME_DATE, **_TIME_SOURCES[piece.shape.form.unit]}
     cells = [(times, 0, piece.shape.times or [])]
     cells += [(_VALUE_SOURCES, i, piece.shape.values[name]) for i, name in enumerate(policy.value_names)]

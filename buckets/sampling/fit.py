@@ -1,4 +1,4 @@
-"""What a policy makes of a few buckets: do its fields name what is in them?"""
+"""How a policy reads a few buckets: do its fields name what is in them?"""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def _example(columns: Columns, row: int) -> Example:
 
 
 def _is_hollow(decoded: Decoded, fields: Fields, policy: Policy) -> bool:
-    """Whether buckets hold no reading as they have none of the sub-documents of slots. Slots that wait for
-    their readings are another matter, and so is an array that is empty."""
+    """Returns whether buckets hold no reading because they have none of the sub-documents of slots. Slots
+    that wait for their readings don't count, nor does an empty array."""
     places = containers(policy)
     if not places or not len(decoded.units) or len(decoded.columns.time):
         return False

@@ -51,7 +51,7 @@ def sharding(study: Study, namespace: str, names: Sequence[str], *, is_native: b
 
 
 def _splits(study: Study, space: str, names: Sequence[str]) -> list[str]:
-    """The ranges that the documents suggest, each on its shard."""
+    """Returns the ranges that the documents suggest, each on its shard."""
     bounds = []
     if any(is_hashed for _, is_hashed in study.key.fields):
         return []  # a hash has to be asked for
@@ -91,7 +91,7 @@ def tiering(
 
 
 def _instant(drawn: Drawn, ms: int) -> Any:
-    """An instant, as the documents tell times."""
+    """Returns an instant as the documents write times."""
     held = drawn.value(drawn.time_field, 0)
     if isinstance(held, str):
         return date_text(ms)

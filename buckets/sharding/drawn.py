@@ -1,4 +1,4 @@
-"""Documents drawn at random: of each its size, when it arrived, and what shard keys are made of."""
+"""Documents drawn at random: the size of each, when it arrived, and its values for shard keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from buckets.models.shape import split
 from buckets.sharding.keys import ShardKey, part_of
 from config.policies import Policy
 
-#: The field of a drawn document that tells the size of the whole.
+#: The field of a drawn document with the size of the whole document.
 SIZE = "_bytes"
 #: `_id`s tell when documents arrived if they span this share of what the times span: else all came at once.
 _TELLING = 0.5
@@ -128,7 +128,7 @@ def rank_correlation(some: NDArray[np.int64], others: NDArray[np.int64]) -> floa
 
 
 def _ranks(values: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The rank of each value; equal ones share the middle of theirs."""
+    """Returns the rank of each value; equal ones share the middle of theirs."""
     _, numbers, counts = np.unique(values, return_inverse=True, return_counts=True)
     middles = np.cumsum(counts) - (counts - 1) / 2
     return np.asarray(middles[numbers], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What MongoDB asks of a shard key, and what is costly about one."""
+"""MongoDB's rules for a shard key, and what is costly about one."""
 
 from __future__ import annotations
 

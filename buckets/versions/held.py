@@ -1,4 +1,4 @@
-"""What documents hold, so that versions of a bucket can be compared: readings by time and series."""
+"""The readings of documents by time and series, so that versions of a bucket can be compared."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Holdings:
         return [(*time, self._names[one]) for *time, one in zip(times, finer, series, strict=True)]
 
     def _finer(self, index: int, times: list[int]) -> list[int]:
-        """By how many nanoseconds each sample's own time is apart from the millisecond that it counts for."""
+        """Returns the nanoseconds between each sample's own time and the millisecond that it counts for."""
         policy = self._policy
         if policy.model != "samples" or policy.sample_time_unit == "date":
             return [0] * len(times)

@@ -1,7 +1,7 @@
-"""One BSON document laid over another: fields of the upper one win, what only the lower one has stays.
+"""Lays one BSON document over another: fields of the upper one win, those that only the lower one has stay.
 
-Values go over as they are, with their types and bits. Where a policy has slots, these are laid over one by
-one, at any depth, and a slot that is null does not hide one that is not.
+Values are copied as they are, with their types and bits. Where a policy has slots, these are laid over one by
+one, at any depth, and a null slot does not hide one that is not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a collection may be rewritten as: bucket models with their sizes, and the policy of each."""
+"""The models that a collection may be rewritten in, with their sizes, and the policy of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from buckets.writing.exact import Exact
 from config.policies import Policy
 
 Document = dict[str, Any]
-#: By what people name them, in the order in which they are told.
+#: Targets by name, in the order in which they are shown.
 MODELS = (
     "reading",
     "slots-minute",

@@ -1,4 +1,4 @@
-"""Are there archives to drill, and are drills asked for that can be done?"""
+"""Checks that there are archives to drill, and that the drills asked for can be done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the end that a policy sets for its archive make sense?"""
+"""Checks the end that a policy sets for its archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are there archives to register, and in a catalog that can be named? Nothing is connected to."""
+"""Checks that there are archives to register, and the names of the catalog. Connects to nothing."""
 
 from __future__ import annotations
 

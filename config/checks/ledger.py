@@ -1,4 +1,4 @@
-"""How long is it remembered what each run did?"""
+"""Checks how long the ledger keeps entries."""
 
 from __future__ import annotations
 

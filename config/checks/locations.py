@@ -1,4 +1,4 @@
-"""Where data lies: is it a MongoDB URI, a store URL, an endpoint that could work? Nothing is connected to."""
+"""Checks where data lies: MongoDB URI, store URL, and endpoint. Connects to nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where metrics are written: can node_exporter read a file of that name?"""
+"""Checks the path of the metrics file: node_exporter must be able to read it."""
 
 from __future__ import annotations
 

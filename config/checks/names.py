@@ -1,4 +1,4 @@
-"""Which names MongoDB, the ledger and the store can take."""
+"""Checks names: those that MongoDB, the ledger and the store can take."""
 
 from __future__ import annotations
 

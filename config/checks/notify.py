@@ -1,4 +1,4 @@
-"""Who is told how runs end: are these URLs that can be called? Nothing is connected to."""
+"""Checks the URLs that are notified how runs end. Connects to nothing."""
 
 from __future__ import annotations
 

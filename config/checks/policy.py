@@ -1,4 +1,4 @@
-"""Does one policy hold together? What contradicts itself is an error before it is a loss."""
+"""Checks that a policy does not contradict itself: that is an error before it is a loss."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
 
 
 def _check_deletes(archive: Archive, at: Key, report: Report) -> None:
-    """What is said of deletes makes sense where there are any."""
+    """Reports settings of deletes where there are no deletes."""
     if archive.to != "none" and archive.delete:
         return
     why = 'to = "none"' if archive.to == "none" else "delete = false"
@@ -202,7 +202,7 @@ def _check_retain(policy: Policy, at: Key, report: Report) -> None:
 
 
 def _check_outlives(kept: timedelta, after: timedelta | None, key: Key, at: Key, report: Report) -> None:
-    """Summaries go after the raw readings that they tell of."""
+    """Reports summaries that would go before the raw readings that they are made of."""
     if after is None or kept < after:
         shown = format_duration(after)
         message = f"summaries would go before the raw readings do (archive.after: {shown})"

@@ -1,4 +1,4 @@
-"""Can summaries be published as the policy file says? Nothing is connected to."""
+"""Checks that summaries can be published as the policy file says. Connects to nothing."""
 
 from __future__ import annotations
 

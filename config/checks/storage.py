@@ -1,4 +1,4 @@
-"""Can parts have the storage class that a policy names, where its store is? Can they be locked?"""
+"""Checks storage classes and object locks against the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reads, writes and deletes in which collection: no two may be at odds."""
+"""Checks who reads, writes and deletes in which collection: no two policies may conflict."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _targets(policy: Policy) -> Iterator[_Use]:
 
 
 def _clashes(uses: list[_Use]) -> Iterator[tuple[_Use, _Use]]:
-    """Each two uses of one collection, the later first. An empty name is no collection."""
+    """Yields each two uses of one collection, the later first. An empty name is no collection."""
     for earlier, use in itertools.combinations(uses, 2):
         if use.collection == earlier.collection != "":
             yield use, earlier

@@ -1,4 +1,4 @@
-"""Can a secondary ever be within the lag that a run waits for?"""
+"""Checks that a secondary can ever be within the lag that a run waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the environment says: overrides of connection keys, and `${NAME}` in strings."""
+"""Values from the environment: overrides of connection keys, and `${NAME}` in strings."""
 
 from __future__ import annotations
 

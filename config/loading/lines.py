@@ -1,4 +1,4 @@
-"""On which line of a TOML file a key stands, near enough to find it by eye."""
+"""Finds the line of a TOML file on which a key stands, near enough to find it by eye."""
 
 from __future__ import annotations
 

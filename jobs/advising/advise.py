@@ -132,7 +132,8 @@ def _candidates(scratch: Scratch, part: Extract, body: Body, call: Call) -> Body
 
 
 def _with_archive(body: Body, hot: float) -> Body:
-    """The model as it is, with what is no longer in use in a collection of its own: by its sizes now."""
+    """Returns the model as it is, with what is no longer in use in a collection of its own: by its sizes
+    now."""
     current = body["current"]
 
     def part(share: float) -> Body:

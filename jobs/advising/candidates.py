@@ -30,7 +30,7 @@ from jobs.advising.scratch import TRY
 
 Document = dict[str, Any]
 Body = dict[str, Any]
-#: Of what is asked about one series, up to its last reading: milliseconds.
+#: Spans of the queries for one series, up to its last reading: milliseconds.
 SPANS = {"hour": 3_600_000, "day": DAY_MS, "month": 30 * DAY_MS}
 _INSERTED, _UPDATED, _ROUNDS = 1_000, 3_000, 3
 
@@ -124,7 +124,7 @@ def _update(database: Database[Document], target: Target, extract: Extract, foun
 
 
 def _queries(database: Database[Document], target: Target, extract: Extract) -> Iterator[tuple[str, float]]:
-    """Raw: what is found is fetched, and not decoded."""
+    """Yields how long each query takes. Documents are fetched, and not decoded."""
     source = Source(database, target.policy)
     of_one = extract.exact.of == extract.busiest
     last = int(extract.exact.time[of_one].max())
@@ -156,7 +156,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def _parquet(extract: Extract) -> Measured:
-    """A part a day, as an archive has them."""
+    """Returns the size of the extract as Parquet, a part a day, as an archive has them."""
     exact, names = extract.exact, extract.policy.series_names
     columns = ["time", *map(column_name, (*names, *exact.bits))]
     if len(set(columns)) < len(columns):

@@ -74,7 +74,7 @@ def extract(
 
 
 def _finds_series(source: Source) -> bool:
-    """Whether an index finds the last buckets of one series."""
+    """Returns whether an index finds the last buckets of one series."""
     if source.policy.model == "timeseries" or source.policy.sample_series:
         return False
     wanted = {*source.policy.stored_series.values()}
@@ -106,7 +106,7 @@ def _found(
 def _last(
     source: Source, readings: int, table: SeriesTable, losses: Losses, check: Callable[[], None]
 ) -> Exact:
-    """The readings before the last time, as far back as it takes."""
+    """Returns the readings before the last time, as far back as it takes."""
     rough = source.rough
     latest, earliest = rough.latest(), rough.earliest()
     best = Exact.none(source.policy.value_names)

@@ -1,4 +1,4 @@
-"""When readings were written, by the oplog: for where `_id`s do not tell."""
+"""When readings were written, by the oplog: for collections whose `_id`s do not tell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Document = dict[str, Any]
 _CODEC: CodecOptions[Any] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-#: So many of the newest entries are looked at, whatever they are of.
+#: Newest entries that are read, of any collection.
 ENTRIES = 100_000
 #: So many writes and bytes of what is found there are taken. Milliseconds.
 _WRITES, _BYTES, _LONGEST = 1_000, 16_000_000, 10_000
@@ -83,7 +83,8 @@ def _writes(found: Iterable[Any], of: Any) -> list[Write]:
 
 
 def _late(subject: Subject, policy: Policy, found: list[Write]) -> NDArray[np.float64]:
-    """By how much each came after its last reading. Of an update only what it wrote is taken for a bucket."""
+    """Returns by how much each write came after its last reading. Of an update only what it wrote is taken
+    for a bucket."""
     part: Document = {"count_field": None, "sum_fields": {}, "end_field": None, "overflow": None}
     policy = policy.model_copy(update=part)
     ids = [it.identity for it in found if it.identity is not None]

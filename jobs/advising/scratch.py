@@ -1,6 +1,6 @@
-"""A database to try things in: of an embedded mongod, or of the server that is asked; dropped in the end.
+"""A scratch database: of an embedded mongod, or of the server that is asked; dropped in the end.
 
-On the server a lease in it is written before anything else. It tells who made the database, when, and whether
+On the server a lease in it is written before anything else. It says who made the database, when, and whether
 they still work there; without it nothing is dropped.
 """
 

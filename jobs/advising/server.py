@@ -1,4 +1,4 @@
-"""What MongoDB tells of a collection: its sizes, how its indexes are used, and the cache that they need."""
+"""What MongoDB knows of a collection: its sizes, how its indexes are used, and the cache that they need."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ def _missing(subject: Subject, there: Standing) -> Iterator[Finding]:
 
 
 def _finds(held: tuple[str, ...], fields: tuple[str, ...]) -> bool:
-    """Whether an index begins with series fields and then has the last time. `fields`: all of these."""
+    """Returns whether an index begins with series fields and then has the last time. `fields`: all of
+    these."""
     *series, time = fields
     before = held[: held.index(time)] if time in held else ()
     return bool(before) and set(before) <= set(series)

@@ -57,7 +57,7 @@ def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -
 
 
 def _window(last: datetime, name: str) -> tuple[datetime, datetime]:
-    """Whole hours or days up to the one with the last reading."""
+    """Returns whole hours or days up to the one with the last reading."""
     if name == "hour":
         since = last.replace(minute=0, second=0, microsecond=0)
         return since, since + timedelta(hours=1)

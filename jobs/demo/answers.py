@@ -57,7 +57,7 @@ def _at(document: Any, path: str) -> Any:
 
 
 def _candles(stage: Stage) -> None:
-    """The last hours of trading, as prices are looked at."""
+    """Shows the last hours of trading as prices."""
     hours, figures = stage.database["ticks_hourly"], ("first", "max", "min", "last", "avg")
     rows = []
     for it in hours.find({"symbol": "ACME"}).sort("start", -1).limit(5):
@@ -67,7 +67,7 @@ def _candles(stage: Stage) -> None:
 
 
 def _rooms(stage: Stage) -> None:
-    """The last whole day, hour by hour."""
+    """Shows the last whole day, hour by hour."""
     end, rows = stage.ago(timedelta(0)) // DAY * DAY, []
     for fields in stage.made["temperature"].series:
         window = {"$gte": DatetimeMS(end - DAY), "$lt": DatetimeMS(end)}

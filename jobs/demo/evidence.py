@@ -1,6 +1,5 @@
-"""The act about evidence: where each day is, a hold, an erasure that the hold forbids and that is done then,
-and a drill.
-"""
+"""The act about evidence: where each day is, a hold, an erasure that waits for the hold to be released, and a
+drill."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Invents readings that look like life: the same ones for the same present.
+"""Invents readings that look real: the same ones for the same present.
 
-Each function gives the readings as columns, which is what the demo holds every result against, and the
-documents in which an application would have written them.
+Each function gives the readings as columns, with which the demo compares every result, and the documents in
+which an application would have written them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def ticks(end: int) -> Invented:
 
 
 def _openings(end: int) -> Iterator[int]:
-    """When the exchange opened, on weekdays: 9:30 in New York."""
+    """Yields when the exchange opened, on weekdays: 9:30 in New York."""
     first = datetime.fromtimestamp((end - DAYS * DAY) / SECOND, UTC).date()
     for day in (first + timedelta(days=after) for after in range(1, DAYS + 1)):
         opening = int(datetime.combine(day, time(9, 30), _EXCHANGE).timestamp()) * SECOND
@@ -153,7 +153,7 @@ def metrics(end: int) -> Invented:
 
 
 def _write_each(made: Invented, series: int, fields: dict[str, Any], at: Integers, **values: Floats) -> None:
-    """A document a reading."""
+    """Writes a document for each reading."""
     made.add(series, np.arange(len(at)), at, **values)
     for when, *numbers in zip(at.tolist(), *(column.tolist() for column in values.values()), strict=True):
         made.write(when, {**fields, "at": DatetimeMS(when), **dict(zip(values, numbers, strict=True))})
@@ -184,5 +184,5 @@ def sales(end: int) -> Invented:
 
 
 def _id(ms: int, number: int) -> ObjectId:
-    """An ObjectId as a driver would have made it then, but the same in every demo."""
+    """Returns an ObjectId as a driver would have made it then, but the same in every demo."""
     return ObjectId((ms // SECOND).to_bytes(4, "big") + b"demo\0" + number.to_bytes(3, "big"))

@@ -1,4 +1,4 @@
-"""What must come out, computed from the invented readings alone: no code of the suite takes part."""
+"""The expected results, computed from the invented readings alone: no code of the suite takes part."""
 
 from __future__ import annotations
 

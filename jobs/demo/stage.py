@@ -1,4 +1,4 @@
-"""What every act of the demo works with."""
+"""What all acts of the demo share."""
 
 from __future__ import annotations
 

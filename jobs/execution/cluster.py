@@ -1,4 +1,4 @@
-"""Tasks done by a dask.distributed cluster."""
+"""Executes tasks on a dask.distributed cluster."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def check_client(url: str) -> None:
 
 @contextmanager
 def cluster(url: str, where: Where, memory: int) -> Iterator[DaskExecutor]:
-    """Raises BucketwiseError where no scheduler with workers answers."""
+    """Yields an executor on a dask cluster. Raises BucketwiseError where no scheduler with workers
+    answers."""
     library, parts = distributed(), urlsplit(url)
     address = f"{SCHEMES[parts.scheme]}://{parts.netloc}"
     try:
@@ -89,7 +90,7 @@ class DaskExecutor:
     _asked_at: float = 0.0
 
     def __post_init__(self) -> None:
-        # Not pure: to dask equal tasks would be one, whose result may be from an earlier roll-up.
+        # Not pure: dask would take equal tasks for one, whose result may be from an earlier roll-up.
         self._executor = self.client.get_executor(pure=False)
 
     def wait_for_workers(self) -> None:

@@ -1,4 +1,4 @@
-"""Who does the tasks of a run: this process, further ones, or a cluster."""
+"""Chooses what executes the tasks of a run: this process, further ones, or a cluster."""
 
 from __future__ import annotations
 

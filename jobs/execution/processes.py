@@ -1,4 +1,4 @@
-"""Tasks done in further processes of this machine."""
+"""Executes tasks in further processes of this machine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from jobs.execution.worker import Outcome, Where, do, serve
 P = ParamSpec("P")
 T = TypeVar("T")
 _TRIES = 3
-#: Longer than a worker takes that leaves by itself.
+#: Longer than a worker takes to end by itself.
 SECONDS_TO_LEAVE = 5
-#: Each worker is forked from a process that has imported all, set up its memory first, and opened nothing.
+#: Each worker is forked from a process that has set up its memory, imported everything, and opened nothing.
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["jobs.cli"])
 

@@ -1,4 +1,4 @@
-"""A task, in the process that does it: connects to MongoDB and the store, once, and reads."""
+"""A task, in the process that executes it: connects to MongoDB and the store, once, and reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from jobs.version import VERSION
 
 T = TypeVar("T")
 _SECONDS_TO_LEAVE = 3
-#: Of what decides on the bytes of a part: a task that is done twice writes the same files.
+#: Versions that decide on the bytes of a part: a task that is executed twice writes the same files.
 _VERSIONS = f"bucketwise {VERSION} with {WRITTEN_BY}"
 
 
@@ -125,7 +125,8 @@ def _leave(*_: object) -> None:
 
 
 def _leave_from_where_nothing_is_raised(found: sys.UnraisableHookArgs) -> None:
-    """In an object's `__del__`, for one, where the worker would tell of the exit and work on."""
+    """Ends the process where an exception could not: in an object's `__del__`, for one, the worker would
+    report the exit and work on."""
     if issubclass(found.exc_type, SystemExit):
         os._exit(1)
     sys.__unraisablehook__(found)

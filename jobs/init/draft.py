@@ -1,4 +1,4 @@
-"""From guesses to whole policies: names, summaries, and an archive that begins carefully."""
+"""Turns guesses into whole policies: names, summaries, and an archive that begins carefully."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from jobs.init.overflow import find_overflow
 Document = dict[str, Any]
 #: What an online archive calls its collections; see config.checks.targets.
 _ARCHIVE = re.compile(r"(?P<source>.+?)_archive(_overflow|_versions)?")
-#: So many other collections are looked at for overflow.
+#: Other collections that are searched for overflow.
 _OTHERS = 8
 _UNAUTHORIZED = 13
 

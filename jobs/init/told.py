@@ -1,4 +1,4 @@
-"""What `init` tells: for machines, and for people."""
+"""The output of `init`, as JSON and as text."""
 
 from __future__ import annotations
 

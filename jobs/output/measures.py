@@ -1,4 +1,4 @@
-"""What a run of one policy is measured by, beside what its report says."""
+"""Measurements of a run of one policy, beside its report."""
 
 from __future__ import annotations
 

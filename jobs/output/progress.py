@@ -55,7 +55,7 @@ class Estimate:
 
 
 def _duration(seconds: float) -> str:
-    """As people say it: such as 45 s, 12 min, 3 h 20 min."""
+    """Returns a duration as people say it: such as 45 s, 12 min, 3 h 20 min."""
     if seconds < 60:
         return f"{math.ceil(seconds)} s"
     minutes = math.ceil(seconds / 60)

@@ -1,4 +1,4 @@
-"""What a command tells: one JSON object, or tables for people, and its exit code."""
+"""The report of a command: one JSON object, or tables for people, and its exit code."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Report:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON can hold it, secrets hidden."""
+    """Returns `value` as JSON can hold it, secrets hidden."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

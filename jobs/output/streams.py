@@ -1,6 +1,6 @@
-"""stdout and stderr that nobody reads any more, that lie on a full disk, or that were closed at the start.
+"""stdout and stderr that are no longer read, lie on a full disk, or were closed at the start.
 
-What a run does to data matters more than the telling of it: nothing is cut off because stderr fails.
+The work of a run matters more than its output: nothing is cut off because stderr fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looks a collection through, writes it in another model, and compares the two reading by reading."""
+"""Reads a collection, writes it in another model, and compares the two reading by reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a run late: was a firing of the policy's schedule missed before it?"""
+"""Decides whether a run is late: was a firing of the policy's schedule missed before it?"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The lease of a policy: one run at a time works on it, decided by MongoDB on the server's clock.
 
-The lease keeps two runs from doing the same work twice. What is deleted never rests on it alone: a run that
-lost its lease without knowing finds out in `guard`, inside the transaction that deletes.
+The lease keeps two runs from doing the same work twice. Deletes never rest on it alone: a run that lost its
+lease without noticing finds out in `guard`, inside the transaction that deletes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rollups.guarded import Guard, majority
 
 COLLECTION = "bucketwise_lease"
 TTL = timedelta(seconds=60)
-#: A run whose lease was taken from it may still be at work, or asleep, for so long.
+#: How long a run may still work, or sleep, after its lease was taken from it.
 _MAY_LIVE = timedelta(days=1)
 
 Document = dict[str, Any]
@@ -122,12 +122,12 @@ class Lease:
             raise self._loss("another run took it")
 
     def _take(self) -> Document:
-        """The lease as it is now: ours, or that of one who may be alive."""
+        """Returns the lease as it is now: ours, or that of a holder who may be alive."""
         document = self._ask()
         if self._pausable and (pause := document.get("paused")):
             raise self._paused(pause)
         if document["holder"] != self.holder and machine.surely_gone(document["host"]):
-            # The very holder we were told of, and not one that came after it.
+            # The same holder as in the reply, and not one that came after it.
             dead = [document["holder"], document["fence"]]
             document = self._ask({"$eq": [["$holder", "$fence"], dead]})
         return document
@@ -217,7 +217,8 @@ def _who(document: Document) -> str:
 
 
 def _what(name: str) -> str:
-    """Of a policy, or of a command that has a lease of its own: only that has a blank in its name."""
+    """Returns the words for a lease: of a policy, or of a command that has one of its own; only that has a
+    blank in its name."""
     return name if " " in name else f"policy {name}"
 
 

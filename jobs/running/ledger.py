@@ -35,14 +35,14 @@ from rollups.guarded import transaction
 
 COLLECTION = "bucketwise_runs"
 RUNNING, DIED = "running", "died"
-#: So many runs of a policy rely on the index that the one before them has seen.
+#: Runs of a policy that rely on the index that an earlier run has checked.
 _RUNS_PER_LOOK = 100
-#: One run of so many removes old entries; a prime, so that each of the verbs that take turns comes to it.
+#: One run in so many removes old entries; a prime, so that verbs that take turns all get to it.
 _RUNS_PER_REMOVAL = 11
 MOST_REMOVED = 1000
 #: The verb that a schedule runs: the last one that was completed stays.
 SCHEDULED = "run"
-#: Verbs whose work it does as well.
+#: Verbs whose work a scheduled run does as well.
 COVERED = ("rollup", "archive")
 COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
 
@@ -147,9 +147,9 @@ class Ledger:
         self._runs.create_index([("policy", 1), ("open", 1)], partialFilterExpression={"open": True})
 
     def _mark_died(self, policy: str, fence: int) -> None:
-        """A run under an older fence works no more. One that slept meanwhile still says how it ended."""
+        """Marks runs under an older fence as died. One that only slept still records how it ended."""
         unended = {"policy": policy, "outcome": RUNNING, "fence": {"$lt": fence}}
-        # Seldom more than one. The driver tries again what changes one document, and not what changes many.
+        # Rarely more than one. The driver retries writes of one document, and not those of many.
         while self._runs.update_one(unended, {"$set": {"outcome": DIED}}).modified_count:
             pass
 
@@ -176,7 +176,7 @@ class Ledger:
             self._join(entry)
 
     def _close_earlier(self, entry: ObjectId, is_completed: bool) -> None:
-        """Earlier runs of the same kind need not be given again."""
+        """Closes earlier runs of the same kind: they need not be repeated."""
         if (same := self._begun.get(entry)) is None:  # with series, or begun elsewhere
             return
         verbs = (SCHEDULED, *COVERED) if is_completed and same["verb"] == SCHEDULED else (same["verb"],)
@@ -186,7 +186,7 @@ class Ledger:
             pass
 
     def _join(self, entry: ObjectId) -> None:
-        """Let this entry stand for the one before it as well, if that was of its verb and did nothing."""
+        """Merges this entry with the one before it, if that was of its verb and did nothing."""
 
         def step(session: ClientSession) -> None:
             own = self._runs.find_one({"_id": entry}, session=session)
@@ -214,7 +214,7 @@ class Ledger:
             old["verb"] = verb
         found = self._runs.find(old, {"_id": 1}, batch_size=MOST_REMOVED)
         some = found.sort("started", ASCENDING).limit(MOST_REMOVED)
-        # The driver tries again what removes one document, and not what removes many.
+        # The driver retries deletes of one document, and not those of many.
         if gone := [DeleteOne({"_id": it["_id"]}) for it in some]:
             self._runs.bulk_write(gone, ordered=False)
 
@@ -279,7 +279,7 @@ class Ledger:
 
 
 def _unguarded(_session: ClientSession) -> None:
-    """A run says how it ended even where it has lost its lease."""
+    """Stands in for a guard: a run records how it ended even where it has lost its lease."""
 
 
 def _did_nothing(entry: Document) -> bool:
@@ -287,7 +287,8 @@ def _did_nothing(entry: Document) -> bool:
 
 
 def _counted(counts: Document) -> bool:
-    """Whether any number is not zero. That of a snapshot tells where a table is, not what was done."""
+    """Returns whether any number is not zero. That of a snapshot tells where a table is, not what was
+    done."""
     return any(
         _counted(it) if isinstance(it, dict) else isinstance(it, int | float) and it != 0
         for name, it in counts.items()

@@ -1,4 +1,4 @@
-"""Which process on which machine: what a lease and a ledger entry name as their holder."""
+"""The identity of a process and its machine, for the holder of a lease and of a ledger entry."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def _pid_namespace() -> int | None:
 
 
 def _started(pid: int) -> int | None:
-    """Clock ticks from boot to the start of the process; -1 once it has ended and only awaits its parent."""
+    """Returns the clock ticks from boot to the start of the process; -1 once it has ended and only awaits its
+    parent."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

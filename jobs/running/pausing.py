@@ -1,6 +1,7 @@
 """Pauses: no verb works on a policy while it is paused.
 
-A pause is a field of the policy's lease. So the commands that take and renew the lease tell a run of it.
+A pause is a field of the policy's lease. So the commands that acquire and renew the lease also tell a run of
+a pause.
 """
 
 from __future__ import annotations

@@ -41,11 +41,11 @@ from rollups.changes.shared import SharedChanges
 from rollups.context import freely, unheard
 from rollups.guarded import dry
 
-#: Who does the tasks, for one policy's turn.
+#: Opens the executor for one policy's turn.
 Staff = Callable[[Connections], AbstractContextManager[Executor]]
-#: What was read of the changes of several policies is read on after so many seconds.
+#: Seconds after which a shared read of the changes of several policies is continued.
 _FRESH_S = 60
-#: … after its steps a run may work on for so long where its window is over: what it has written is published.
+#: … and for which a run may go on after its steps once its window is over, to publish what it has written.
 _LEEWAY_S = 60
 WINDOW_OVER: Final = "window over"  # what the ledger says of a run that ended for it
 log = structlog.get_logger()
@@ -143,14 +143,14 @@ class Runner:
         return SharedChanges(self.database, working, RECEIPTS, leaves_marks=not self.options.dry_run)
 
     def _read_on(self) -> None:
-        """Under a lease, since it leaves a mark. What was read is good for a while: what came in since is for
-        the next run."""
+        """Reads the change stream, under a lease, since it leaves a mark. The result is good for a while:
+        what has come in since is for the next run."""
         if self._shared is not None and clock.steady() >= self._read_again_at:
             self._shared.read_on(self.stop.check)
             self._read_again_at = clock.steady() + _FRESH_S
 
     def run_one(self, policy: Policy) -> Result:
-        """Raises nothing: what went wrong is in the result."""
+        """Returns the result of one policy. Raises nothing: errors are in the result."""
         result = self.run_if(policy, lambda: True)
         assert result is not None
         return result
@@ -194,7 +194,7 @@ class Runner:
         return missed_since(policy.schedule, completed, self.now, policy.throttle.window)
 
     def _measure(self, result: Result, policy: Policy) -> None:
-        """See when it ended, what the store was asked, and how the policy stands now."""
+        """Measures when it ended, the requests to the store, and how the policy stands now."""
         result.measures.ended = clock.current()
         if self.store is not None:
             result.measures.requests, result.measures.retries = self.store.requests.take()
@@ -203,7 +203,7 @@ class Runner:
 
     @cached_property
     def _server_now(self) -> datetime:
-        """Asked once, at the start: `now` is that of the first policy for all of them."""
+        """Returns the server's clock, asked once at the start: all policies share the `now` of the first."""
         return clock.of_server(self.database)
 
     def _gate(self, policy: Policy) -> Gate | None:
@@ -227,7 +227,7 @@ class Runner:
             if result.exit_code in COMPLETED:
                 ledger.remove_old(self.verb, lease, self.keep)
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
-            # Once another run has the lease, what was found changed or missing is its doing.
+            # Once another run has the lease, that run has caused what was found changed or missing.
             self._fail(result, lease.taken() or error)
         if gate is not None:
             gate.finish_by = clock.steady() + _LEEWAY_S
@@ -314,7 +314,7 @@ class Runner:
         )
 
     def _fail(self, result: Result, error: BaseException) -> None:
-        """The first failure is the cause; what follows from it must not hide it."""
+        """Records a failure. The first one is the cause; what follows from it must not hide it."""
         if isinstance(error, WindowOverError):
             result.stopped, result.next_window = WINDOW_OVER, error.opens
             return
@@ -338,7 +338,7 @@ def perform(
 
 
 def _counts(body: Document) -> Document:
-    """The numbers of a body: lists belong into the report, and the ledger stays small."""
+    """Returns the numbers of a body. Lists belong in the report, so that the ledger stays small."""
     return {
         key: _counts(value) if isinstance(value, dict) else value
         for key, value in body.items()

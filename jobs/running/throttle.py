@@ -1,7 +1,7 @@
-"""Gentle on the cluster: between pieces of work a run waits, or ends, as the table `throttle` says.
+"""Limits the load on the cluster: between pieces of work a run waits, or ends, by the table `throttle`.
 
 It waits where the run may stop, in the thread of the run alone. No transaction is open there. The lease is
-renewed in the background, and cursors that are open are kept alive by who reads ahead.
+renewed in the background, and the prefetching reader keeps open cursors alive.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from jobs import clock
 from jobs.running.lag import Lag
 from rollups.context import Progress
 
-#: Seconds: the lag is asked for this often at most.
+#: Seconds between two queries of the lag, at least.
 _BETWEEN_ASKS = 1.0
-#: … and a run whose wait for a secondary takes this long fails: somebody has to look.
+#: … and seconds of waiting for a secondary after which a run fails: somebody has to look.
 LONGEST_WAIT = 900.0
 _TICK = 0.2
 log = structlog.get_logger()
@@ -92,7 +92,8 @@ class Gate:
             raise WindowOverError(f"the window {self._limits.window} is over", opens)
 
     def _wait_for_secondaries(self, now: float) -> Wait | None:
-        """The lag is asked for where something was done since, and no more often than it has to be."""
+        """Returns how long to wait for secondaries; None: no wait. Asks for the lag only where something was
+        done since, and no more often than it has to."""
         most = self._limits.max_lag
         if most is None or not (self._has_worked or self._lag):
             return None

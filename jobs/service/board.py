@@ -1,4 +1,4 @@
-"""The page of the service: what it knows of each policy, and what MongoDB says. A page waits for nobody."""
+"""The page of the service: the state of each policy here and in MongoDB. A page never waits long."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Board:
         return service_page(Report("schedule", now, extra=body).plain())
 
     def _refresh(self) -> None:
-        """Look anew, unless that was just done. One looks at a time, whoever asks."""
+        """Looks again, unless that was just done. Only one thread looks at a time."""
         with self._lock:
             is_idle = self._look is None or not self._look.is_alive()
             if is_idle and clock.steady() - self._asked >= FRESH:
@@ -123,7 +123,7 @@ class Board:
             )
 
     def _look_at(self, policy: Policy, last: str | None) -> None:
-        """Where it stands, unless that is known: it takes some commands."""
+        """Looks up where a policy stands, unless that is known: it takes some commands."""
         known = self._places.get(policy.name)
         if known is None or known[1] != last or clock.current() - known[0] > _PLACE_LASTS:
             result = self.place(policy)
@@ -131,7 +131,7 @@ class Board:
             self._places[policy.name] = clock.current(), last, body
 
     def _audits(self) -> Mapping[str, Mapping[str, float]]:
-        """What the last audits found, where they leave metrics."""
+        """Returns what the last audits found, where they leave metrics."""
         metrics = Metrics()
         if self.metrics_file is not None and self.metrics_file.is_file():
             metrics.restore(self.metrics_file.read_text(encoding="utf-8"))
@@ -195,7 +195,7 @@ def pages(board: Board, metrics: Metrics) -> Pages:
 
 
 def _left(run: Run) -> int | None:
-    """How many expired buckets a run of the archive left."""
+    """Returns how many expired buckets a run of the archive left."""
     counts = run.counts.get("archive", run.counts)
     left = counts.get("left") if isinstance(counts, Mapping) else None
     return left if isinstance(left, int) else None

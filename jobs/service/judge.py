@@ -1,4 +1,4 @@
-"""Is all well with a policy? What is wrong, and what to type. Pure."""
+"""Judges a policy: what is wrong, and what to type. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs.running.ledger import COMPLETED, RUNNING, SCHEDULED, Run
 from jobs.running.runner import WINDOW_OVER
 from jobs.steps.failed import command
 
-#: An audit calls it overdue after as long.
+#: How long expired buckets may wait: then audits call them overdue, too.
 _OVERDUE = timedelta(days=1)
 _FAILED = (1, 2, 5)
 Body = Mapping[str, Any]

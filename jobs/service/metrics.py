@@ -1,4 +1,4 @@
-"""Numbers for Prometheus about runs."""
+"""Prometheus metrics about runs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Metrics:
         if result.is_idle:  # no run, but its lags grow
             self._record_measures(policy, result.measures)
             return
-        # Of one that its window ended, as the ledger has it.
+        # A run that its window ended has the outcome of its ledger entry.
         code = InterruptedRun.exit_code if result.stopped else result.exit_code
         self._runs.labels(policy, verb, OUTCOMES[code]).inc()
         self._last_run.labels(policy, verb).set(now)

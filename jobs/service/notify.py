@@ -1,6 +1,7 @@
-"""Tells others how runs end: a POST of the report where something is wrong, pings for a dead man's switch.
+"""Notifies others how runs end: a POST of the report where something is wrong, pings for a dead man's switch.
 
-A receiver that is down, slow or wrong holds nothing up and changes no exit code: that is told as a complaint.
+A receiver that is down, slow or wrong holds nothing up and changes no exit code: it is reported as a
+complaint.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from jobs import clock
 from jobs.output.report import Report, Result
 from jobs.version import VERSION
 
-#: Exit codes of runs that are done, and of those that somebody must look at. Whether the work was done is not
-#: known of the others: another run had the lease, or this one was interrupted.
+#: Exit codes of runs that are done, and of those that somebody must look at. Of the others it is not known
+#: whether the work was done: another run had the lease, or this one was interrupted.
 DONE, FAILED = (0, 3), (1, 2, 4, 5)
 _SECONDS = 5.0  # for one try
 _TRIES = 2
-#: All that is under way at the end may take so long: two pings one after another.
+#: Seconds that notifications under way at the end may take: two pings one after another.
 _PATIENCE = 2 * _TRIES * _SECONDS + 1
 
 
@@ -78,7 +79,7 @@ class Notifier:
             self._last_ping = self._send(key, None, self._last_ping)
 
     def _send(self, key: str, body: bytes | None, before: threading.Thread | None) -> threading.Thread:
-        """`before`: what has to arrive first, if it does at all."""
+        """Sends in a thread. `before`: the thread that has to end first."""
         url = self._urls[key]
 
         def deliver() -> None:
@@ -139,7 +140,7 @@ def _request(url: str, body: bytes | None) -> Request:
 
 
 def _reason(error: Exception) -> str:
-    """Without what may quote the URL."""
+    """Returns the reason of an error without parts that may quote the URL."""
     cause = getattr(error, "reason", error)
     if isinstance(cause, TimeoutError):
         return f"no answer within {_SECONDS:.0f} seconds"
@@ -147,6 +148,6 @@ def _reason(error: Exception) -> str:
 
 
 def _shown(url: str) -> str:
-    """Where it goes, without the rest: paths of such URLs are secrets."""
+    """Returns the host of a URL, without the rest: paths of such URLs are secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

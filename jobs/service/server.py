@@ -1,4 +1,4 @@
-"""What the service answers over HTTP: reads alone, each in a thread of its own."""
+"""The HTTP server of the service: GET only, each request in a thread of its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HEADERS = {
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: Any) -> None:
-        """Who asked has gone: that is no news."""
+        """Ignores errors of clients that have gone."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the comparison of shard keys reads: some documents, the size of the collection, and queries."""
+"""Reads the input of a comparison of shard keys: some documents, the size of the collection, and queries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jobs.advising.server import measurements
 from jobs.connect import APPLICATION
 
 Document = dict[str, Any]
-#: So many documents are drawn; of a collection of fewer than twenty times as many, MongoDB reads all for it.
+#: Documents that are drawn. Of a collection with fewer than twenty times as many, MongoDB reads all for it.
 _DOCUMENTS, _FEW = 10_000, 200_000
 _BYTES = 32_000_000
 #: Milliseconds.
@@ -58,7 +58,7 @@ def draw(database: Database[Document], policy: Policy, paths: Sequence[str], tim
 
 
 def _stats(database: Database[Document], policy: Policy) -> Document:
-    """What MongoDB tells of a collection; its count alone where the user may not ask for more."""
+    """Returns MongoDB's statistics of a collection; only its count where the user has no right to more."""
     try:
         return database.command("collStats", policy.collection)
     except OperationFailure:

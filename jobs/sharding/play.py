@@ -35,12 +35,12 @@ from jobs.sharding.told import shard_tables
 
 Body = dict[str, Any]
 DEFAULT_SHARDS = 3
-#: So many documents tell which fields there are.
+#: Documents that are read to find the fields.
 _TELLING = 200
 #: The hot zone has this part of what a policy keeps; without an archive, so much.
 _HOT_PART, _HOT = 4, timedelta(days=30)
 _DAY = timedelta(days=1)
-#: What is not told of a key that MongoDB does not take.
+#: Fields of the JSON that a key has only if MongoDB takes it.
 _NUMBERS = (
     "pattern", "cardinality", "most_frequent", "monotonic", "rank_correlation", "hottest_share",
     "targeted_share", "migrations", "jumbo",
@@ -118,7 +118,7 @@ def _is_refused(key: ShardKey, policy: Policy, native: Body | None) -> bool:
 def _queries(
     database: Database[Body], policy: Policy, drawn: Drawn, given: list[Query]
 ) -> tuple[list[Query], str]:
-    """The queries, and where they are from."""
+    """Returns the queries, and where they are from."""
     if given:
         return given, "file"
     if found := profiled(database, policy.collection):
@@ -127,7 +127,7 @@ def _queries(
 
 
 def _shard_names(database: Database[Body], count: int) -> list[str]:
-    """The names of the cluster's shards, if it is one and tells; invented ones for the rest."""
+    """Returns the names of the cluster's shards, if it is one and tells; invented ones for the rest."""
     try:
         found = [str(it["_id"]) for it in database.client["config"]["shards"].find({}, {"_id": 1})]
     except PyMongoError:
@@ -146,7 +146,7 @@ class _Place:
     native: Body | None
 
     def body(self, key: ShardKey, growth: float) -> Body:
-        """What the JSON says of one key."""
+        """Returns the JSON of one key."""
         rules = refusals(key, self.policy, self.native)
         study = Study(self.drawn, key, len(self.names), growth)
         if all(it.severity != "error" for it in rules):
@@ -195,7 +195,7 @@ class _Place:
 
 
 def _over_time(study: Study) -> list[Body]:
-    """Of each window: from when it is, each shard's share of the writes, and its bytes at the end."""
+    """Returns for each window when it begins, each shard's share of the writes, and its bytes at the end."""
     placed, arrived = study.placed, study.drawn.arrived
     totals = placed.writes.sum(axis=1, keepdims=True)
     return [
@@ -207,7 +207,7 @@ def _over_time(study: Study) -> list[Body]:
 
 
 def _refused(key: ShardKey, rules: list[Rule]) -> Body:
-    """Of a key that MongoDB does not take."""
+    """Returns the JSON of a key that MongoDB does not take."""
     told = next(it.message for it in rules if it.severity == "error")
     return {
         "key": key.document,

@@ -1,4 +1,4 @@
-"""Shard keys, for people."""
+"""Shard keys, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit tells beside its findings, in the words of the JSON: where days are, how much, how proven."""
+"""Evidence in an audit, in the words of the JSON: where days are, how much there is, and how it is proven."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ def _row_body(row: Row, by: str) -> Body:
 
 
 def _commit_body(commit: HeldCommit) -> Body:
-    """Whoever only reads records nothing: what is known of its proof is its commit, and drills."""
+    """Returns a commit as JSON. A command that only reads records nothing: its proof is its commit, and
+    drills."""
     proven = [at for at in (commit.committed, commit.drilled) if at is not None]
     return {
         **pick(commit, "commit", "buckets", "readings"),
@@ -101,7 +102,8 @@ def explain_step(question: Question) -> Step:
 
 
 def _answer_body(answer: Answer, policy: Policy, runs: Runs) -> Body:
-    """Of one bucket, all stands above the list as well; of several, the state that they have in common."""
+    """Returns the answer as JSON. For one bucket, its values also stand above the list; for several, the
+    state that they share."""
     buckets = [_bucket_body(it, policy, runs) for it in answer.buckets]
     states = {it["state"] for it in buckets}
     alone = buckets[0] if len(buckets) == 1 else {}
@@ -134,6 +136,6 @@ def _bucket_body(it: Explained, policy: Policy, runs: Runs) -> Body:
 
 
 def _event_body(event: Event, runs: Runs) -> Body:
-    """With the run that did it, as far as the ledger still knows."""
+    """Returns an event as JSON, with the run that did it, if the ledger still knows it."""
     run, verb = runs.get(event.fence, (None, None)) if event.fence is not None else (None, None)
     return {**pick(event, "at", "event", "commit", "receipt", "detail"), "run": run, "verb": verb}

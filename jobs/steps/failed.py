@@ -1,4 +1,4 @@
-"""What has to be given again: runs that failed or died, with the commands for it."""
+"""Runs that failed or died and have to be repeated, with the commands for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a policy fit its documents? A plan asks, and so does each run until a sample has shown it."""
+"""Checks whether a policy fits its documents: in a plan, and in each run until a sample has shown it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ LIST = Step("hold", _listed)
 
 
 def _holding(turn: Turn) -> Holding:
-    """A hold is placed while a run works: it takes no lease."""
+    """Returns what places and releases a policy's holds. It takes no lease: a hold is placed while a run
+    works."""
     context = turn.context
     guard = touching(context.database, turn.policy.name)
     return Holding(context.database, turn.policy.name, context.deletions, guard)

@@ -19,7 +19,7 @@ Body = dict[str, Any]
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """Raises UsageError where what works with Iceberg can't be imported."""
+    """Makes the block raise UsageError where what works with Iceberg can't be imported."""
     try:
         yield
     except ImportError as error:

@@ -51,7 +51,7 @@ from rollups.rolling.options import RollupOptions, RollupReport, unheard
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
-#: A write takes no longer; what one left unfinished before that is of no use.
+#: No write takes longer: what was left unfinished before that is of no use.
 ABANDONED = timedelta(days=1)
 #: What a run does in the suite's own collections. Only a restore puts pins.
 OWN_COLLECTIONS = {
@@ -73,7 +73,7 @@ def prepare(turn: Turn, keys: Keys | None = None) -> None:
     if turn.dry_run:
         return
     if context.store is not None:
-        # By the clock that is behind: a write that another machine is at must not pass for an old one.
+        # By the clock that is behind: a write under way on another machine must not pass for an old one.
         present = min(clock.current(), turn.taken_at)
         context.store.clean_temporaries(present - ABANDONED)
     recover(replace(context, keys=keys or context.keys))
@@ -132,13 +132,13 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] = unheard) -> Done:
 
 
 def _by_level(report: RollupReport) -> Body:
-    """What became of the summaries of each level; hours and days are always told."""
+    """Returns the counts of summaries of each level; hours and days are always there."""
     counts = {"hourly": report.hourly, "daily": report.daily, **report.counts}
     return {level: {"written": it.written, "unchanged": it.unchanged} for level, it in counts.items()}
 
 
 def _late_body(late: Late | None) -> Body:
-    """How late readings were looked for; nothing where a range was asked for."""
+    """Returns how late readings were looked for as JSON; nothing where a range was asked for."""
     if late is None:
         return {}
     return {"late": {"mode": late.mode, "events": late.events, "reason": late.reason}}
@@ -189,7 +189,7 @@ def _archive_body(report: ArchiveReport, policy: Policy, mended: int) -> Body:
 
 
 def _limit_body(limit: DeleteLimit | None) -> Body:
-    """What a plan says of `max_delete`."""
+    """Returns `max_delete` as a plan's JSON."""
     if limit is None:
         return {}
     stops = f"this run would stop: {limit.message}" if limit.is_exceeded else None
@@ -203,7 +203,7 @@ def quarantine_body(found: list[Quarantined], total: int) -> Body:
 
 
 def _compact(turn: Turn) -> Done:
-    """As a step of a run: what has come to rest, within the budget."""
+    """Merges, as a step of a run, what has come to rest, within the budget."""
     archive, now = turn.policy.archive, turn.context.now
     if archive is None or archive.compact.after is None:
         return Done(asdict(CompactReport()))
@@ -212,7 +212,7 @@ def _compact(turn: Turn) -> Done:
 
 
 def _compact_all(turn: Turn) -> Done:
-    """As a verb: all that lies in the range."""
+    """Merges, as a verb, all that lies in the range."""
     return _compact_as_asked(turn, CompactOptions(turn.within))
 
 
@@ -327,5 +327,5 @@ VERIFY, CHECK, UNPIN = Step("verify", _verify), Step("check", _check), Step("unp
 SIGN, RECEIPT_LIST = Step("sign", _sign), Step("receipts", _receipts)
 COMPACT = Step("compact", _compact, by_present=True)
 COMPACT_ALL = Step("compact", _compact_all)
-#: Summaries go last: what they stand for is archived by then.
+#: Summaries go last: their readings are archived by then.
 RUN = (ROLLUP, ARCHIVE, COMPACT, ARCHIVE_EXPIRY, EXPIRY)

@@ -45,7 +45,7 @@ class Hole(NamedTuple):
 class _Heard(NamedTuple):
     """How far the summaries of a series have been read."""
 
-    reached: int  # everything before it is told
+    reached: int  # everything before it has been read
     end: int  # of the last window
 
 
@@ -91,7 +91,7 @@ def _holes(database: Database[Document], policy: Policy, shortest: int) -> Itera
 
 
 def _spans(summary: Mapping[str, Any], window: Span, interval: int) -> list[Span]:
-    """Where readings are known to be. All of the window where that is not known: it is no hole."""
+    """Returns where readings are known to be. All of the window where that is not known: it is no hole."""
     try:
         runs = coverage.unpack(summary.get("coverage"), window[0], interval)
     except ValueError:  # made with other settings, and yet to be made anew
@@ -102,15 +102,15 @@ def _spans(summary: Mapping[str, Any], window: Span, interval: int) -> list[Span
 
 
 def _summaries(database: Database[Document], policy: Policy) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The name of its collection, and the summary: each series' in the order of time."""
+    """Yields each summary with the name of its collection, those of each series in the order of time."""
     after = LOWEST
-    # Days first. Weeks and months do not hold each other: only where there is nothing finer.
+    # Days first. Weeks and months do not contain each other: only where there is nothing finer.
     levels = levels_that_meet(policy)
     for level in reversed([it for it in levels if not it.is_long] or levels[:1]):
         collection: Collection[Document] = database.get_collection(
             level.collection, codec_options=documents.OPTIONS
         )
-        # Where an hour reaches over the last day's end, both tell of it.
+        # An hour that reaches over the last day's end is in both.
         wanted = {"start": {"$gt": DatetimeMS(after - HOUR)}, "_id.series": {"$exists": True}}
         for summary in collection.find(wanted, {"start": 1, "end": 1, "coverage": 1}).sort("start", 1):
             after = max(after, documents.milliseconds(summary["end"]))

@@ -1,4 +1,4 @@
-"""What is due: which windows a roll-up looks at, and in which slices of time. Pure."""
+"""Decides which windows a roll-up looks at, and in which slices of time. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What due windows are made of: finer summaries, standing or of the same run; else readings. Pure."""
+"""Decides what due windows are made of: finer summaries, standing or of the same run; else readings. Pure."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Partition:
         return None
 
     def _stands(self, level: Level, window: Span) -> bool:
-        """Whether its summaries are what they should be, and this run does not look at them."""
+        """Returns whether a window's summaries are up to date, and not looked at in this run."""
         start, end = window[0] - level.reach, window[1] + level.reach
         return self.standing.has(level, window) and not self.spans[level.name].touch(start, end)
 

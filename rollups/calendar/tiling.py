@@ -32,8 +32,8 @@ class Piece(NamedTuple):
 class Tiling:
     """Pieces and gaps that together make up a range, each instant of it once."""
 
-    pieces: Sequence[Piece]  # what there are summaries of
-    missing: Sequence[Piece]  # what there are none of
+    pieces: Sequence[Piece]  # the windows that have summaries
+    missing: Sequence[Piece]  # the gaps without summaries
 
     def windows(self, level: LevelName) -> int:
         """Returns how many windows of a level the pieces hold."""
@@ -82,8 +82,8 @@ def tile(stocks: Sequence[StandingWindows], start: int, end: int) -> Tiling:
 
 
 def _nodes(stocks: Sequence[StandingWindows], start: int, end: int) -> list[int]:
-    """Where windows of one level may end and those of another begin. Between two nodes all windows of a level
-    of one length stand, or none: so they are taken together."""
+    """Returns where windows of one level may end and those of another begin. Between two nodes all windows of
+    a level of one length stand, or none: so they are taken together."""
     turns = {start, end}
     for stock in stocks:
         if stock.level.step is None:
@@ -140,7 +140,8 @@ class _Stepper:
         return Piece(start, end, name, 0 if reason else 1, reason)
 
     def _run(self, start: int, end: int) -> list[Piece]:
-        """Windows of one length: those that are gone, those that stand, and those that are yet to be made."""
+        """Returns windows of one length: those that are gone, those that stand, and those that are still to
+        be made."""
         name, step = self._stock.level.name, self._stock.level.step
         assert step is not None
         high = max(start, min(end, self._stock.high // step * step))
@@ -154,7 +155,8 @@ class _Stepper:
 
 
 def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Those that adjoin, of one level and reason, as one; a reason joins whatever level."""
+    """Yields pieces, adjoining ones of one level and reason as one; those with a reason are joined whatever
+    their level."""
     for _, run in groupby(pieces, key=lambda it: it.reason or it.level):
         first, *rest = run
         last = rest[-1] if rest else first

@@ -65,7 +65,8 @@ def month_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]
 def _period_edges(
     start_ms: int, end_ms: int, zone: ZoneInfo, first_day: Callable[[date, int], date]
 ) -> NDArray[np.int64]:
-    """`first_day(day, n)`: where the period that holds the day begins, or the n-th after it."""
+    """Returns the edges of periods. `first_day(day, n)`: where the period that holds the day begins, or the
+    n-th after it."""
     at = first_day(_local_date(start_ms, zone), -1)
     last = first_day(_local_date(max(start_ms, end_ms), zone), 2)
     days = [at]
@@ -87,12 +88,13 @@ def _first_of_month(day: date, later: int) -> date:
 
 
 def _inside(ordinal: int) -> date:
-    """A week or month at the calendar's ends is cut, so that every zone can tell where it begins."""
+    """Returns the date, moved inwards at the calendar's ends: a week or month is cut there, so that every
+    zone can tell where it begins."""
     return date.fromordinal(min(max(ordinal, date.min.toordinal() + 2), date.max.toordinal() - 2))
 
 
 def _around(starts_of: set[int], start_ms: int, end_ms: int) -> NDArray[np.int64]:
-    """Of these starts of windows, those around what touches [start_ms, end_ms)."""
+    """Returns those starts of windows that lie around what touches [start_ms, end_ms)."""
     starts = np.array(sorted(starts_of), dtype=np.int64)
     begin = int(np.searchsorted(starts, start_ms, side="right")) - 1
     stop = max(begin, int(np.searchsorted(starts, end_ms, side="left")))
@@ -107,7 +109,8 @@ def day_of(ms: int, zone: ZoneInfo) -> tuple[int, int]:
 
 @lru_cache(maxsize=65_536)
 def _day_start(day: date, zone: ZoneInfo) -> int:
-    """The first instant of a local date; of a repeated midnight the first, of a skipped one the jump."""
+    """Returns the first instant of a local date: of a repeated midnight the first, of a skipped one the
+    jump."""
     wall = datetime(day.year, day.month, day.day)  # noqa: DTZ001
     early, late = (_utc(wall, zone, fold) for fold in (0, 1))
     if early <= late:

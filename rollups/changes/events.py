@@ -1,7 +1,7 @@
 """What the events of a change stream say: which time has changed, as far as an event knows. Pure.
 
-An event names a document's `_id`, and what it is like since; what it was like before only where the
-collection keeps pre-images.
+An event names a document's `_id`, and its state after the change; its state before only where the collection
+keeps pre-images.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class EventReader:
         first, last = (touches(name, touched_fields(event)) for name in self.fields)
         if is_told or not (first or last):
             return Change(spans, [identity])
-        # With its first time as it was, all that the bucket ever held comes after that: it grows, mostly.
+        # If its first time is unchanged, all that the bucket ever held comes after it: mostly, it grows.
         return Change(spans, [identity], open_ended=not first, unknown=first)
 
     def _of_overflow(self, event: Document) -> Change:

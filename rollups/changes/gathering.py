@@ -18,7 +18,7 @@ from rollups.summaries.documents import OPTIONS
 
 Document = dict[str, Any]
 _AT_ONCE = 1000
-#: Spans are widened to multiples of it, so that few remain. Windows begin and end at such.
+#: Spans are widened to multiples of this, so that few remain. Windows begin and end at such instants.
 _QUARTER_MS = 900_000
 OPERATIONS = ("insert", "update", "move", "delete")
 
@@ -80,7 +80,7 @@ class Gathering:
         if self._deletes is not None and self._deletes[0] != transaction:
             self._keep_deletes()
         if operation == "delete" and transaction is not None:
-            # It may be our own: the books tell, later in the transaction.
+            # It may be our own: then a receipt follows, later in the transaction.
             self._deletes = self._deletes or (transaction, [])
             self._deletes[1].append(change)
         else:
@@ -118,7 +118,8 @@ class Gathering:
             self._look_up()
 
     def _look_up(self) -> None:
-        """What is gone by now has an event of its own, here or in what the next run reads."""
+        """Looks up the times of changed buckets. One that is gone has an event of its own, here or in the
+        next run."""
         for owner in self._source.owners(list(self._overflow.values())):
             self._buckets[_key(owner), "update", False] = owner
         ids: dict[tuple[str, bool], list[Any]] = {}

@@ -1,4 +1,4 @@
-"""Where late and changed readings may be: told by a change stream, or looked for."""
+"""Finds where late and changed readings may be: by a change stream, or by a scan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rollups.progress import Bookmark, Progress, load, store
 
 Document = dict[str, Any]
 Mode = Literal["stream", "scan"]
-#: Where archived copies lie whose bucket is live.
+#: Spans of archived copies whose bucket is live.
 Superseded = Callable[[], Iterable[Span]]
 _MOST_DAYS = 400  # a query each
 _PRE_IMAGES = (
@@ -83,7 +83,7 @@ class LateFinder:
             return self._scan(loaded, f"there is no change stream to read: {error}")
 
     def _scan(self, loaded: Progress, reason: str | None) -> Late:
-        # The bookmark stays: a stream may yet go on from it.
+        # The bookmark stays: a stream may still continue from it.
         span = (self.calendar.recheck_from, HIGHEST)
         return Late("scan", [span], reason=reason, bookmark=loaded.bookmark)
 
@@ -100,7 +100,7 @@ class LateFinder:
                 raise LostError("the collection is another one than it was: dropped, renamed or restored")
             changed = self.told() or self.stream.drain(standing.token, reached, check)
             if changed.is_anything and self.stream.leaves_marks:
-                # Before another mark: what is live at that was live now, or came in since.
+                # Before another mark: what is live at the mark is live now, or came in since.
                 live = live_days(self.source)
                 changed = changed.then(self.stream.drain(changed.token, reached, check))
         except LostError as error:
@@ -112,17 +112,18 @@ class LateFinder:
         return Late("stream", flat(spans), spans, changed.events, reason_, bookmark)
 
     def _looked_for(self, changed: Changed, standing: Bookmark) -> tuple[Mapping[str, Spans], str | None]:
-        """By operation: the spans that were told, and for changes that don't tell, all that was live."""
+        """Returns the spans by operation: those that events tell, and for events that don't, all that was
+        live."""
         spans, unknown = dict(changed.spans), +changed.unknown
         if spans["delete"].spans or unknown["delete"]:
             if self.clears():  # MongoDB's own deletes are no changes of the readings: summaries outlive them
                 spans["delete"] = Spans(())
                 del unknown["delete"]
-            else:  # what such a bucket has left in the archive counts again
+            else:  # the archived copies of such a bucket count again
                 spans["delete"] = Spans([*spans["delete"].spans, *self.superseded()])
         if not unknown:
             return spans, None
-        for operation in unknown:  # where a move went from is not told: no proof against any one summary
+        for operation in unknown:  # where a bucket moved from is not known: no proof for any summary
             told = "update" if operation == "move" else operation
             spans[told] = Spans([*spans[told].spans, *standing.live])
         return spans, (
@@ -131,7 +132,7 @@ class LateFinder:
         )
 
     def _look_back(self, loaded: Progress, reason: str) -> Late:
-        """Over all that is live, or was."""
+        """Looks back over all that is live, or was."""
         bookmark = self._anew()
         was = loaded.bookmark.live if loaded.bookmark else ()
         return Late(
@@ -142,7 +143,7 @@ class LateFinder:
         )
 
     def _anew(self) -> Bookmark:
-        """From here on. What was live before, or after, may be in summaries."""
+        """Returns a bookmark from here on. What was live before, or after, may be in summaries."""
         before = live_days(self.source)
         token, collections = self.stream.token_now(), collections_of(self.source)
         return Bookmark(token, collections, Spans([*before, *live_days(self.source)]).spans)

@@ -1,4 +1,4 @@
-"""Which policies are told of changes by a change stream, and from when on what comes in is new. Pure."""
+"""Which policies can use a change stream, and from when on incoming readings are new. Pure."""
 
 from __future__ import annotations
 

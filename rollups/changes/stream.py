@@ -36,7 +36,7 @@ class Stream:
         UnavailableError."""
         pipeline = [{"$match": {"ns.coll": {"$in": self.policy.sources}}}]
         with open_stream(self._database, pipeline, None) as stream:
-            while stream.resume_token is None:  # where something came in just as it was opened
+            while stream.resume_token is None:  # if an event came in just as it was opened
                 read_step(stream.try_next, is_resumed=False)
             return stream.resume_token
 

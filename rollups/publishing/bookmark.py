@@ -1,7 +1,7 @@
 """How far publishing has come: one document a policy in `bucketwise_progress`.
 
 While `pending`, a run has written, or is about to write, summaries that Redis may not have. `whole`: the
-number with which a publication of all series began that has not ended.
+number of a publication of all series that has begun and has not ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rollups.progress import books
 from rollups.summaries import documents
 
 Document = dict[str, Any]
-#: Summaries whose changes are kept in memory; where a run writes more, all series are published.
+#: Changes of summaries that are kept in memory; where a run writes more, all series are published.
 _MOST = 100_000
 
 

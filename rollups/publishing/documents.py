@@ -17,7 +17,7 @@ from rollups.calendar.tiling import instant
 from rollups.summaries.documents import milliseconds, series_of, value_at
 
 Document = dict[str, Any]
-#: Of a summary, what is told beside series and values.
+#: Fields of a summary that are published beside series and values.
 _HEAD = (
     "start", "end", "timezone", "hours", "count", "expected", "missing", "longest_hole", "longest_hole_at",
 )  # fmt: skip
@@ -63,7 +63,7 @@ def _instants(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """As the JSON of all commands has it."""
+    """Returns a value as the JSON of all commands has it."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or type(value) in (bool, int, float, str):

@@ -21,7 +21,7 @@ from rollups.summaries import documents
 from rollups.summaries.targets import ensure_indexes, stored_fields, target
 
 Document = dict[str, Any]
-#: By the name of their level; of each level the last one first.
+#: Summaries by the name of their level; in each level the last one first.
 ByLevel = dict[str, list[Document]]
 _AT_ONCE = 2000  # summaries that one query names
 
@@ -90,7 +90,7 @@ class Newest:
                 yield documents.series_of(policy, found)
 
     def _count(self, level: Level) -> int:
-        """How many windows of a level are needed."""
+        """Returns how many windows of a level are needed."""
         return self.counts.get(level.name, 1 if level is self.levels[0] else 0)
 
     def _newest(self, level: Level, series: Series) -> list[Document]:

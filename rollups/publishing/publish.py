@@ -1,7 +1,7 @@
 """Brings Redis up to date with the summaries of a policy.
 
 Redis holds nothing that MongoDB doesn't: each key can be written again at any time, and a publication that
-was cut off is begun again, or goes on.
+was cut off is started again, or continues.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class Publisher:
 
     @cached_property
     def _place(self) -> Place:
-        """A series goes a day after the last window that is kept of it would have been pushed out."""
+        """Returns where series lie. A series expires a day after its last kept window would have been pushed
+        out."""
         finest = self._levels[0]
         window = finest.step or _LONGEST[finest.name] * DAY_MS
         lengths = {"hourly": HOUR, "daily": DAY_MS}
@@ -124,7 +125,7 @@ class Publisher:
 
     @cached_property
     def _settings(self) -> str:
-        """What all keys depend on."""
+        """Returns what all keys depend on."""
         levels = {level.name: level.collection for level in self._levels}
         said = [self._keys.base, self._counts, self._layout, levels, fingerprint(self.context.policy)]
         return json.dumps(said)
@@ -138,7 +139,7 @@ class Publisher:
         return SeriesWriter(newest, self._place, self.ask, publication, as_ms(self.present))
 
     def _is_lost(self, state: Bookmark) -> bool:
-        """Whether Redis has lost what was published, or part of it: more than has gone in its time. Raises
+        """Returns whether Redis has lost what was published, or part of it: more than has expired. Raises
         PublishError where the keys are somebody else's."""
         [[owner, published]] = self.ask([("HMGET", self._keys.meta, "owner", "number")])
         if owner is not None and owner != state.owner:

@@ -20,7 +20,7 @@ Command = tuple[str | int, ...]
 #: Sends commands in one request and returns the replies. Raises where one was refused.
 Ask = Callable[[Sequence[Command]], list[Any]]
 KINDS = ("last", "hourly", "daily")
-#: Series, and characters, that one request writes at most, or little more.
+#: Series, and characters, that one request writes: at most, or little more.
 SERIES, _SIZE = 100, 1_000_000
 
 

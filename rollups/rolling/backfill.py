@@ -57,5 +57,5 @@ class Backfill:
         self._books.replace_one({"_id": self._id}, document, upsert=True)
 
     def _slices(self, at: int) -> int:
-        """How many are over by then."""
+        """Returns how many slices are over by then."""
         return (at - self._span[0]) // self._length

@@ -98,7 +98,7 @@ class _Expiry:
     def _due(
         self, collection: Collection[RawBSONDocument], level: Level, expired: Document
     ) -> tuple[list[Hold], list[Any]]:
-        """The holds that stand, and some of the summaries that they don't cover."""
+        """Returns the holds that stand, and some of the summaries that they don't cover."""
         holds = self._holds.standing()
         query = without_held(expired, holds, self._names, level.reach)
         return holds, [it["_id"] for it in collection.find(query, {"_id": 1}).limit(_AT_ONCE)]
@@ -120,6 +120,6 @@ class _Expiry:
 
 def _expired(before: int) -> Document:
     limit = {"$lt": DatetimeMS(before)}
-    # A start before the limit is implied; it is there because it has an index. Only summaries have such an
-    # `_id`: were the collection somebody's by mistake, their documents stay.
+    # A start before the limit is implied; it is in the query because it has an index. Only summaries have
+    # such an `_id`: if the collection is somebody else's by mistake, their documents stay.
     return {"start": limit, "end": limit, "_id.series": {"$exists": True}}

@@ -59,14 +59,14 @@ class Planner:
         span = self.options.range
         if span is not None:
             self.records.note_live(self.source)
-            # Of a day that it touches, other hours may have changed: no stream was asked.
+            # Other hours of a day that it touches may have changed: no stream was read.
             standing = replace(self._standing, doubted=self.calendar.days_of([span]))
             return RollupPlan({level.name: [span] for level in self.calendar.levels}, standing)
         if self.options.whole:
             gone, resting = self._gone, Spans(self.options.resting)
             names = [level.name for level in self.calendar.levels]
             wanted = {name: list(resting.gaps(gone.get(name, LOWEST), HIGHEST)) for name in names}
-            # Nothing is taken as it stands where all is looked at.
+            # Where everything is looked at, no summary is taken as it stands.
             return RollupPlan(wanted, self._standing if resting.spans else StandingSummaries())
         return self._catch_up()
 
@@ -83,7 +83,7 @@ class Planner:
 
     @cached_property
     def _standing(self) -> StandingSummaries:
-        # Clipped: a run with a later `--now` than this one's said more than is true now.
+        # Clipped: a run with a later `--now` than this one's has recorded more than is true now.
         known, ends = self.loaded.through, self._ends
         through = {name: min(known[name], end) for name, end in ends.items() if name in known}
         return StandingSummaries(through, lambda: self._gone)
@@ -94,7 +94,7 @@ class Planner:
 
     @cached_property
     def _ends(self) -> dict[LevelName, int]:
-        """Where the last window that is over ends."""
+        """Returns where the last window of each level that is over ends."""
         return {level.name: level.through(self.calendar.due_end) for level in self.calendar.levels}
 
     def _catch_up(self) -> RollupPlan:
@@ -115,7 +115,7 @@ class Planner:
         quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
         changed = [*late.spans, *quarantine.recheck(self.source)]
         standing = self._standing
-        if late.mode == "scan":  # where it begins to look in the midst of a day
+        if late.mode == "scan":  # if it begins in the middle of a day
             standing = replace(standing, doubted=self.calendar.days_of(late.spans))
         return RollupPlan(
             {name: [(through.get(name, LOWEST), end), *changed] for name, end in self._ends.items()},
@@ -167,7 +167,8 @@ class Watermark:
 
 
 def _meanwhile(old: Bookmark | None, new: Bookmark | None) -> Bookmark | None:
-    """Until all is done: the next run has to hear of the same changes, and where what is live now was."""
+    """Returns the bookmark until all is done: the next run must find the same changes, and where what is live
+    now was."""
     if old is None or new is None:
         return old
     return replace(old, live=Spans([*old.live, *new.live]).spans)

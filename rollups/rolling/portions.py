@@ -1,7 +1,7 @@
-"""Series in portions: where a slice has more of them than memory holds, what waits lies in a file.
+"""Series in portions: where a slice has more of them than fit in memory, those that wait lie in a file.
 
-Each series is in one portion, by a hash of its key, and so are its summaries: whatever its fields hold, and
-whoever reads it.
+Each series is in one portion, by a hash of its key, and so are its summaries, whatever its fields hold and
+whichever process reads it.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from rollups.guarded import majority
 Document = dict[str, Any]
 COLLECTION = "bucketwise_quarantine"
 _AT_ONCE = 500
-#: So many are reported one by one; the rest is counted.
+#: Buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000
 
 
@@ -41,7 +41,7 @@ class Quarantine:
         self._now = now
         self._met: set[int] = set()  # hashes: a few bytes a bucket, however many are broken
         self._may_heal = False
-        # As it lies there: an `_id` that is a document must name the same bucket again.
+        # Raw: an `_id` that is a document must name the same bucket again.
         self._collection = database.get_collection(
             COLLECTION, codec_options=TOLERANT, write_concern=majority(database)
         )
@@ -62,7 +62,7 @@ class Quarantine:
         """Reads again what is recorded. What is still broken is added; of what is sound now, the UTC days of
         its readings, which want rolling up."""
         days: set[int] = set()
-        nameless: list[Span] = []  # where those are that can't be looked up by their `_id`
+        nameless: list[Span] = []  # spans of those that can't be looked up by their `_id`
         recorded = self.recorded()
         while some := list(islice(recorded, _AT_ONCE)):
             self._may_heal = True
@@ -132,5 +132,5 @@ def hash_of(identity: Any) -> int:
 
 
 def _named(bucket: Quarantined) -> Any:
-    """Its `_id`, as it is read again."""
+    """Returns the `_id` of a record, as it is read back."""
     return without_uuid(bucket.name)

@@ -1,4 +1,4 @@
-"""What a roll-up puts down in MongoDB; or, for a dry run, what it leaves as it is."""
+"""What a roll-up records in MongoDB; or, in a dry run, leaves as it is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reading one slice of time into mergeable states: the part of a roll-up that writes nothing.
+"""Reads one slice of time into mergeable states: the part of a roll-up that writes nothing.
 
-So it may be done anywhere, by several at once. What it gives is taken in the order of time, by the run that
-writes: see `rollups.rolling.rollup`.
+So it may run anywhere, several at once. The run that writes takes the results in the order of time: see
+`rollups.rolling.rollup`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from rollups.summaries.summary import State, aggregate, merge, plain, state_of
 
 Document = dict[str, Any]
 Archived = Callable[[int, int], Iterable[Batch]]
-#: Bytes of a state of one value field, and of a bin of it, as Python holds them: about.
+#: Approximate bytes of a state of one value field, and of a bin of it, as Python objects.
 STATE, _BIN = 1000, 100
 #: Buckets that are decoded at once.
 _PIECE = 10_000
-#: Of what a run may take, states of a slice take so much less: documents are made of them, and compared.
+#: States of a slice take one in so many bytes of a run's memory: documents are made of them, and compared.
 _TIMES = 4
 
 
@@ -140,7 +140,7 @@ class SliceStates:
     cells: dict[bool, Cells]
     memory: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)
-    commits: set[str] = field(default_factory=set)  # of the archive, that were read whole
+    commits: set[str] = field(default_factory=set)  # commits of the archive that were read whole
     aside: Shelf | None = None
     filled: dict[bool, set[int]] = field(default_factory=dict)  # starts of the cells of what is put aside
     buckets_read: int = 0  # live ones
@@ -224,7 +224,7 @@ class Reader:
         """Returns how many slices may be under way, where each has this size in bytes."""
         if self.workers == 1:
             return 1
-        most = 2 * self.workers  # while one is written, nobody has to wait
+        most = 2 * self.workers  # while one is written, no worker has to wait
         return max(1, min(most, self.memory // size if size else most))
 
 

@@ -1,4 +1,4 @@
-"""Summaries that are kept though their readings are gone: those were cleared away, not taken back."""
+"""Summaries that are kept though their readings are gone: those were cleared away, not withdrawn."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Worn:
     recheck_from: int
     clears: Callable[[], bool]
     is_asked_for: bool  # somebody wants just this range computed
-    changed: Mapping[str, Spans] | None = None  # by operation; None: no change stream told
+    changed: Mapping[str, Spans] | None = None  # by operation; None: there was no change stream
     ended: Callable[[], int | None] = lambda: None  # before it (milliseconds), archived readings have gone
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
 
@@ -86,7 +86,7 @@ class Worn:
         return False
 
     def _nothing_is_older(self, summary: dict[str, object], window: Span) -> bool:
-        """Whether no live bucket of the summary's series covers an instant before the window."""
+        """Returns whether no live bucket of the summary's series covers an instant before the window."""
         series = {
             field: {"$eq": value_at(summary, f"_id.series.{name}")}
             for name, field in self.policy.stored_series.items()

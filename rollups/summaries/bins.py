@@ -31,7 +31,7 @@ _SHIFT = 1 << 18  # more than twice the largest code
 
 
 def _edge(step: int) -> int:
-    """The smallest mantissa in [2**52, 2**53] that is at least 2**52 · 2**(step/35)."""
+    """Returns the smallest mantissa in [2**52, 2**53] that is at least 2**52 · 2**(step/35)."""
     low, high = 1 << 52, 1 << 53
     while low < high:
         middle = (low + high) // 2
@@ -43,10 +43,10 @@ def _edge(step: int) -> int:
 
 
 _EDGES = np.array([_edge(step) for step in range(STEPS + 1)], dtype=np.int64)
-# A guess from a mantissa's first 12 bits is right or one too low: edges lie more than 2**40 apart.
+# A guess from a mantissa's first 12 bits is right, or one too low: edges lie more than 2**40 apart.
 _GUESS = np.searchsorted(_EDGES, (1 << 52) + (np.arange(1 << 12, dtype=np.int64) << 40), side="right") - 1
 _STORED = _EDGES - (1 << 52)  # edges as a double's bits have them: without the leading one
-# The harmonic mean of a bin's edges is equally far, relatively, from both.
+# The harmonic mean of a bin's edges has the same relative distance from both.
 _CENTRES = [
     float(2 * low * high / (low + high) / (1 << 52))
     for low, high in zip(_EDGES.tolist()[:-1], _EDGES.tolist()[1:], strict=True)
@@ -69,7 +69,7 @@ def codes(values: Doubles) -> Integers:
 
 
 def _normal(bits: Integers) -> Integers:
-    """The bins of normal doubles above zero, given as their bits."""
+    """Returns the bins of normal doubles above zero, given as their bits."""
     step = _GUESS[(bits >> 40) & 0xFFF]
     step = step + ((bits & ((1 << 52) - 1)) >= _STORED[step + 1])
     found: Integers = ((bits >> 52) - (1023 + _TINY_EXPONENT)) * STEPS + (step + _TINY)
@@ -92,7 +92,7 @@ def build(numbers: Numbers) -> list[Bins]:
     """Returns the bins of each group. Codes ascend."""
     of, lengths = numbers.group, numbers.lengths
     low, high = codes(numbers.low), codes(numbers.high)
-    # Codes sort as values do: where the ends of a run share a bin, so does what is between them.
+    # Codes sort as values do: where both ends of a sorted run are in one bin, so is what lies between them.
     whole, parted = low == high, low != high
     lowest, highest = np.full(numbers.groups, _SHIFT), np.full(numbers.groups, -_SHIFT)
     np.minimum.at(lowest, of, low)

@@ -1,4 +1,4 @@
-"""Whole numbers and bytes packed small: what a summary keeps of its mergeable state."""
+"""Integers and bytes in a compact encoding, for the mergeable state in a summary."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ class Completeness(NamedTuple):
     """How complete the readings of a window are."""
 
     expected: int  # intervals
-    missing: int  # of them, those without a reading
+    missing: int  # intervals without a reading
     hole_ms: int  # the longest stretch without one, as far as it lies in the window
-    hole_at: int  # where it starts, milliseconds; of equals the first
+    hole_at: int  # the start of the hole, milliseconds; the first of equal ones
 
 
 def interval_of(policy: Policy) -> int | None:
@@ -89,7 +89,7 @@ def pack(runs: Runs, start_ms: int, interval: int) -> bytes:
 
 
 def unpack(data: object, start_ms: int, interval: int) -> Runs:
-    """Raises ValueError where the bytes are none, or of another interval."""
+    """Returns the runs. Raises ValueError where the bytes are none, or of another interval."""
     if not isinstance(data, bytes):
         raise ValueError("the summary has no coverage")
     reader = Reader(data)

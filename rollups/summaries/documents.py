@@ -99,7 +99,7 @@ def told(
 
 
 def _dated(document: Mapping[str, Any]) -> dict[str, Any]:
-    """With aware datetimes."""
+    """Returns the document with aware datetimes."""
     return {key: as_date(int(it)) if isinstance(it, DatetimeMS) else it for key, it in document.items()}
 
 
@@ -143,7 +143,8 @@ def series_document(policy: Policy, series: Series) -> dict[str, Any]:
 
 
 def _value_document(value: ValueState, percents: Sequence[float]) -> dict[str, Any]:
-    """`count` is 0 and `sum` 0.0 where there is no finite number; what then has no value is null."""
+    """Returns the sub-document of a value field. Without finite numbers `count` is 0, `sum` 0.0 and the rest
+    null."""
     some = value.first is not None and value.last is not None
     first, last = value.first or Mark(0, b"", 0.0), value.last or Mark(0, b"", 0.0)
     found: Sequence[float | None] = [None] * len(percents)

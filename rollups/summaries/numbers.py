@@ -1,4 +1,4 @@
-"""Finite numbers in runs, and runs in groups: what sums and bins are taken of."""
+"""Finite numbers in runs, and runs in groups: the input of sums and bins."""
 
 from __future__ import annotations
 

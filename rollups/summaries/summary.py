@@ -104,7 +104,8 @@ def _merge_values(one: ValueState, other: ValueState) -> ValueState:
 
 
 def _order(mark: Mark) -> tuple[int, bytes, bytes]:
-    """The bits decide at last, so that merging commutes also where two documents share one `_id`."""
+    """Returns a key that orders marks. Bits decide last, so that merging commutes also where two documents
+    share one `_id`."""
     return mark.at, mark.id, struct.pack(">d", mark.value)
 
 
@@ -147,7 +148,7 @@ def _occupied(
 
 
 def _states(columns: Columns, name: str, runs: Runs, lengths: Integers, binned: bool) -> list[ValueState]:
-    """One value field's state of each cell."""
+    """Returns one value field's state of each cell."""
     order, starts, cell, cells = runs.order, runs.starts, runs.cell, len(runs.series)
     kinds, values = columns.kinds[name], columns.values[name]
     if order is not None:
@@ -176,7 +177,7 @@ def _states(columns: Columns, name: str, runs: Runs, lengths: Integers, binned: 
 
 
 def _finite(columns: Columns, order: Integers | None, numbers: Numbers, binned: bool) -> Iterator[ValueState]:
-    """Of each group of finite numbers; `order` says which readings they are."""
+    """Yields the state of each group of finite numbers; `order` says which readings they are."""
     starts, lasts = numbers.starts, numbers.starts + numbers.lengths - 1
     first_readings, last_readings = (at if order is None else order[at] for at in (starts, lasts))
     # Where times tie, the first run is the one that comes first among the columns, and the last the last.
@@ -200,8 +201,8 @@ def _finite(columns: Columns, order: Integers | None, numbers: Numbers, binned: 
 
 
 def _extreme(numbers: Numbers, times: Integers, ufunc: np.ufunc, step: Literal[1, -1]) -> Integers:
-    """Of each group the run with the extreme time; of those that tie the last one, or going backwards the
-    first."""
+    """Returns for each group the run with the extreme time: the last of those that tie, or going backwards
+    the first."""
     extreme = np.empty(numbers.groups, dtype=np.int64)
     extreme[numbers.group] = times
     ufunc.at(extreme, numbers.group, times)

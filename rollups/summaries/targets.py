@@ -1,4 +1,4 @@
-"""Writing summaries: only what differs from what stands there."""
+"""Writes summaries: only what differs from what stands there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Operation = DeleteOne | ReplaceOne[RawBSONDocument]
 _ID_FIRST = b"\x03_id\0"
 _SERIES_INDEX = "bucketwise_series"
 _START_INDEX = "bucketwise_start"
-#: DuplicateKey, IndexOptionsConflict, IndexKeySpecsConflict, CannotCreateIndex: what is there is in the way.
+#: DuplicateKey, IndexOptionsConflict, IndexKeySpecsConflict, CannotCreateIndex: an index or data conflicts.
 _IN_THE_WAY = (11000, 85, 86, 67)
 
 

@@ -1,4 +1,4 @@
-"""What the pages have in common: one style, one security policy, and that every text is a text."""
+"""What all pages share: one style, one security policy, and escaping of all text."""
 
 from __future__ import annotations
 

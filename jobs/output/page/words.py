@@ -29,7 +29,7 @@ def _of_readings(policy: Policy, store_url: str | None) -> str:
 
 
 def _until(policy: Policy) -> str:
-    """How long the archive stays, counted from the reading."""
+    """Returns how long the archive stays, counted from the reading."""
     keep = policy.retain.archive if policy.retain else None
     return "forever" if keep is None else f"until {spelled(keep)} old"
 

@@ -81,7 +81,7 @@ def _count(value: int | None) -> str:
 
 
 def _strip(days: Sequence[Body]) -> Iterator[Text]:
-    """A line a month, a letter a day; or a line a day, a letter an hour."""
+    """Yields a line a month, a letter a day; or a line a day, a letter an hour."""
     by_hour = "hour" in days[0]
     for line, some in groupby(days, lambda it: it["day"] if by_hour else it["day"][:7]):
         first, *rest = some

@@ -1,4 +1,4 @@
-"""Tables and lines of what goes from archives for good."""
+"""Tables and lines on what `retain.archive` takes out of archives."""
 
 from __future__ import annotations
 

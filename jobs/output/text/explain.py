@@ -1,4 +1,4 @@
-"""What becomes of buckets, in words."""
+"""What happens to buckets, in words."""
 
 from __future__ import annotations
 

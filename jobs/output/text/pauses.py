@@ -1,4 +1,4 @@
-"""Pauses, and windows that are closed, for people."""
+"""Pauses, and windows that are closed, as text."""
 
 from __future__ import annotations
 

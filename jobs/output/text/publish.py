@@ -1,4 +1,4 @@
-"""What was published, for people."""
+"""What was published, as text."""
 
 from __future__ import annotations
 

@@ -244,10 +244,10 @@ def status_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
-    """What stays and why, and what is quarantined."""
+    """Returns lines on buckets that stay, and why, and on quarantined ones."""
     lines: list[RenderableType] = []
     for result in results:
-        # A bucket that both steps met is told once.
+        # A bucket that both steps met is shown once.
         bodies = [result.body.get(step, {}) for step in ("rollup", "archive")] + [result.body]
         stops = [limit["stops"] for body in bodies if (limit := body.get("limit")) and limit["stops"]]
         lines += [Text(f"{result.policy}: {it}", style="bold red") for it in stops]
@@ -269,7 +269,7 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def _numberless(body: Body) -> list[str]:
-    """What holds no numbers though it should."""
+    """Returns lines on fields that hold no numbers though they should."""
     empty = [
         f"no reading that was rolled up has a finite value of `{it}`" for it in body.get("empty_fields", ())
     ]
@@ -296,7 +296,8 @@ def _table(title: str, *heads: str) -> Table:
 
 
 def _table_of(title: str, results: Sequence[Result], *keys: str, step: str = "") -> Table:
-    """A row a policy with what is under these keys: of the step, where there are several."""
+    """Returns a row for each policy with the values of these keys; `step`: that of the step, where there are
+    several."""
     table = _table(title, "policy", *(_HEADS.get(it, it.replace("_", " ")) for it in keys))
     for result in results:
         body = result.body.get(step, result.body)

@@ -27,7 +27,7 @@ EXAMPLES = [
     """bucketwise explain -p ticks --id '{"$oid": "5b3717f0e1f2a3b4c5d6e7f8"}'""",
     "bucketwise explain -p iot --id 4711 --at 2018-06-30 --json",
 ]
-#: A UUID stays binary: what it is to Python takes settings to encode.
+#: A UUID stays binary: Python's type needs settings to encode.
 _AS_GIVEN = EXTENDED_JSON.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
 Id = Annotated[
     str | None,

@@ -24,6 +24,6 @@ def undelete(call: Call, since: Since = None, until: Until = None) -> Report:
     --since and --until only what touches that range. What has gone does not come back. Waits for no run.
     """
     within = parse_range(since, until)
-    # A run must not be able to take away what somebody is about to keep, so this takes no lease.
+    # No lease: a run must not be able to delete what somebody is about to keep.
     results = perform(call, [UNDELETE], RunOptions(within, dry_run=True))
     return Report(call.command, call.now, results, undelete_lines(results))

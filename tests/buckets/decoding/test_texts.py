@@ -178,6 +178,37 @@ def test_an_offset_of_a_day_and_more_is_no_time(database: Mongo, offset: str) ->
         assert not source.is_plain
 
 
+def is_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("behind", ["", "T10:00:00Z", " 10:00+02:00"])
+def test_a_day_that_its_month_does_not_have_is_no_time(database: Mongo, behind: str) -> None:
+    """No range of time needs to hold it: it is found all the same."""
+    years, months, days = (4, 1900, 2000, 2018, 2020, 9999), range(14), (0, 1, 28, 29, 30, 31, 32)
+    dates = [f"{year:04}-{month:02}-{day:02}" for year in years for month in months for day in days]
+    fill(database, [f"{it}{behind}" for it in dates])
+    none = [i for i, it in enumerate(dates) if not is_day(it)]
+    source = Source(database, POLICY)
+    assert ids(source.strays()) == none
+    database[POLICY.collection].delete_many({"_id": {"$nin": none[-1:]}})
+    source.look_at_texts()
+    assert ids(source.strays()) == none[-1:]
+
+
+def test_an_offset_may_lead_out_of_the_years_that_count(database: Mongo) -> None:
+    rims = ["0001-01-01T00:59:59", "0001-01-01 01:00", "9999-12-31T22:59:59.999", "9999-12-31T23:00:00"]
+    fill(database, [f"{it}{zone}" for it in rims for zone in ("Z", "+01:00", "-0100")])
+    source = Source(database, POLICY)
+    assert ids(source.strays()) == [1, 11]
+    found = [decode(batch, POLICY) for batch in source.batches(FIRST, LAST + 1)]
+    assert sum(len(it.columns.time) for it in found) == 10
+
+
 @pytest.mark.parametrize("is_plain", [True, False])
 @pytest.mark.parametrize(
     ("fraction", "ms"),
