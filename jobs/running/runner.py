@@ -248,7 +248,7 @@ class Runner:
             result.exit_code = worst([result.exit_code, done.exit_code])
 
     def _follow(self, result: Result, turn: Turn, lease: Lease, follower: Follower) -> None:
-        if (result.error or result.stopped) and not follower.always:
+        if result.error and not follower.always:
             return
         name, policy = follower.name, turn.policy.name
         try:

@@ -66,8 +66,8 @@ class Step:
 class Follower:
     """Something that follows the steps of a run, with what they have changed. If it fails, that is reported
     under its name, and the run has not failed. `do` returns its part of the JSON; None where there is nothing
-    to say. `hear` returns what takes the summaries that the steps write. `always`: also where a step failed
-    or the run was stopped."""
+    to say. `hear` returns what takes the summaries that the steps write. `always`: also where a step
+    failed."""
 
     name: str
     do: Callable[[Turn], Document | None]

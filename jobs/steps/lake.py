@@ -40,13 +40,11 @@ def sync_step(lake: Lake) -> Step:
 
 
 def registering(lake: Lake | None) -> tuple[Follower, ...]:
-    """Returns the follower that registers, at the end, what a run has archived; or none. Where the run failed
-    or was stopped, something may be half-done, and the next one registers it."""
-    return (
-        ()
-        if lake is None
-        else (Follower("lake", lambda turn: _body(_sync(turn.context, lake, whole=False))),)
-    )
+    """Returns the follower that registers, at the end, what a run has archived; or none. Where the run
+    failed, something may be half-done, and the next one registers it."""
+    if lake is None:
+        return ()
+    return (Follower("lake", lambda turn: _body(_sync(turn.context, lake, whole=False))),)
 
 
 def lake_findings(lake: Lake | None, turn: Turn) -> list[Finding]:

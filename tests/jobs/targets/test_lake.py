@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 
+from archivers.format.archive import OfflineArchive
+from archivers.moving import filling
+from archivers.stores import open_store
+from buckets.bson import cursor
+from config.loading.load import load
+from jobs import clock
+from jobs.output.progress import Progress
+from jobs.running.runner import Runner, RunOptions
+from jobs.steps.lake import registering
+from jobs.steps.working import RUN
+from jobs.stopping import Stop
 from tests.jobs.place import MINUTES, NOW, POLICIES, Place
 
 LAKE = "[lake]\n"
@@ -65,6 +78,37 @@ def test_runs_register_what_they_archive(place: Place) -> None:
         in shown.out
     )
     assert "iot: nothing is archived offline" in shown.out
+
+
+def test_a_run_that_its_window_ends_registers_what_it_archived(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a table would lack for weeks what runs of a large backlog have moved."""
+    place.write_config(LAKE + '[throttle]\nwindow = "23:00-05:00"\n' + POLICIES)
+    monkeypatch.setattr(filling, "MAX_READINGS", 40 * 60)
+    monkeypatch.setattr(cursor, "FIRST_DOCUMENTS", 20)
+    monkeypatch.setattr(cursor, "MOST_DOCUMENTS", 20)
+    late, steady, commit = [0.0], clock.steady, OfflineArchive.commit
+
+    def committed(archive: OfflineArchive, *given: Any) -> Any:
+        late[0] += 2 * 3600  # it begins at 1:00
+        return commit(archive, *given)
+
+    monkeypatch.setattr(OfflineArchive, "commit", committed)
+    monkeypatch.setattr("jobs.clock.steady", lambda: steady() + late[0])
+    settings = load(place.config, {"MONGODB_URI": place.uri})
+    assert settings.store is not None
+    now = clock.parse_instant("2018-09-01T01:00:00Z", "--now")
+    runner = Runner("run", RUN, place.database, open_store(settings.store), now, Stop(), Progress(quiet=True))
+    runner.options, runner.is_now_given = RunOptions(followers=registering(settings.lake)), True
+    result = runner.run_one(settings.policies["ticks"])
+    monkeypatch.undo()
+    archived = list(open_store(settings.store).list("ticks/meta/manifests/"))
+    assert result.stopped == "window over" and 0 < len(archived) < 5
+    assert 0 < rows(result.body["lake"]["metadata"]) < MINUTES * 60
+    assert [it for it in findings(place)[1] if it[0].startswith("lake")] == []
+    told = place("run", "--json", "--no-throttle").policy("ticks")["lake"]
+    assert rows(told["metadata"]) == MINUTES * 60
 
 
 def test_a_catalog_that_is_down_holds_nothing_up(place: Place) -> None:
